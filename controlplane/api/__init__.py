@@ -1,1 +1,1 @@
-"""REST: the control plane's public face for programs."""
+"""REST: the control plane's public interface for programs."""

@@ -1,4 +1,4 @@
-"""What a request does to jobs: rows by services, then the log. Each leaves an audit entry."""
+"""What a request does to jobs: writes rows by services, then appends to the log. Each action leaves an audit entry."""
 
 import logging
 from collections.abc import Mapping
@@ -33,19 +33,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A job that was submitted, and the token of its ranks, in clear for this once."""
+    """A submitted job, and the token of its ranks, in clear only here."""
 
     job: Job
     token: str | None
-    """None: our agents start its workers, or it was submitted before."""
+    """None: our agents start its workers, or the job was submitted before."""
 
 
 def submit_job(*, document: object, user: User, idempotency_key: str | None = None) -> Accepted:
-    """Accept a job and begin its log. Where Redis does not answer, beat begins it later: the row is the promise.
+    """Accept a job and start its log. If Redis does not answer, beat starts the log later: the row is enough for that.
 
     Raises:
         SpecError: if the document is no spec that can run.
-        Problem: if the idempotency key came before with another spec.
+        Problem: if the idempotency key was used before with another spec.
     """
     try:
         submission = services.job_submit(document=document, user=user, idempotency_key=idempotency_key)
@@ -60,7 +60,7 @@ def submit_job(*, document: object, user: User, idempotency_key: str | None = No
 
 
 def check_job(*, document: object) -> tuple[JobSpec, str]:
-    """What would be submitted, and what it would wait for; nothing is kept.
+    """The spec that would be submitted, and what it would wait for; nothing is stored.
 
     Raises:
         SpecError: if the document is no spec that can run.
@@ -94,11 +94,11 @@ def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
 
 
 def prioritise_job(*, job: Job, wanted: object, user: User) -> None:
-    """Give a job that waits for its slots another place in the queue.
+    """Give a job that waits for its slots another priority in the queue.
 
     Raises:
-        SpecError: if what is wanted is no priority.
-        Problem: if the job waits no longer.
+        SpecError: if the value is no priority.
+        Problem: if the job no longer waits.
     """
     priority = _priority(wanted)
     if not services.job_prioritise(job_id=job.pk, priority=priority, actor=user.get_username()):
@@ -117,7 +117,7 @@ def _priority(wanted: object) -> int:
 
 
 def _move_queue(job: Job) -> None:
-    """Tell pages, and have the scheduler look; without Redis it looks each second in any case."""
+    """Notify pages, and have the scheduler check; without Redis it checks each second in any case."""
     try:
         ticks.publish(shared(), jobs={job.pk: job.state})
         queue.request_schedule()

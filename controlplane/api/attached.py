@@ -1,4 +1,4 @@
-"""What requests do about jobs' own tokens, and the end of attached jobs."""
+"""Requests about jobs' own tokens, and the end of attached jobs."""
 
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ NO_PERSON: Final = (
 
 
 def issue_token(*, job: Job, actor: str, grace_s: float) -> str:
-    """A new token, in clear for this once.
+    """A new token, in clear only here.
 
     Raises:
         Problem: if the job is over.
@@ -34,7 +34,7 @@ def issue_token(*, job: Job, actor: str, grace_s: float) -> str:
 
 
 def refuse_job_token(secret: str) -> None:
-    """Say what a job's token is for, where a person's is expected.
+    """Refuse a job's token where a user's token is expected, with an explanation.
 
     Raises:
         AuthenticationFailed: if it is one.
@@ -44,10 +44,10 @@ def refuse_job_token(secret: str) -> None:
 
 
 class JobTokenShown(BaseAuthentication):
-    """``Authorization: Bearer plj_...``: whoever launched the ranks of the job in the path."""
+    """``Authorization: Bearer plj_...``: the launcher of the ranks of the job in the path."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, str] | None:
-        """Nobody by name, and the token; None for a request that shows none of a job's."""
+        """An anonymous user, and the token; None for a request without one of a job's tokens."""
         secret = bearer_of(request)
         if not tokens.is_job_token(secret):
             return None
@@ -63,10 +63,10 @@ class JobTokenShown(BaseAuthentication):
 
 
 class LaunchedOrRole(BasePermission):
-    """Whoever shows the job's token, for the methods that the view names in ``launched``; or a person with the role."""
+    """Admits the job's token, for the methods that the view lists in ``launched``; otherwise users with the role."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether either is so; the refusal says which role is enough."""
+        """Whether one of the two holds; the refusal names the role that is required."""
         if isinstance(request.auth, str) and tokens.is_job_token(request.auth):
             self.message = NO_PERSON
             return request.method in view.launched
@@ -77,18 +77,18 @@ class LaunchedOrRole(BasePermission):
 
 
 def launcher_or_person(request: Request) -> str:
-    """Who asks: a person by name, or whatever shows the job's token."""
+    """The actor of the request: a user by name, or the launcher that sent the job's token."""
     return request.user.get_username() or "launcher"
 
 
 def bearer_of(request: Request) -> str:
-    """What the Authorization header shows; empty where it shows nothing."""
+    """The credential in the Authorization header; empty where there is none."""
     scheme, _, secret = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
     return secret.strip() if scheme.lower() in {"bearer", "token"} else ""
 
 
 def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
-    """Tell the engine that the launcher of an attached job has ended.
+    """Report to the engine that the launcher of an attached job has ended.
 
     Raises:
         Problem: if the job is native or over, or Redis does not answer.

@@ -1,4 +1,4 @@
-"""Who asks: an API token in the Authorization header, else the browser's session."""
+"""Authenticates requests: by an API token in the Authorization header, otherwise by the browser's session."""
 
 from knox.auth import TokenAuthentication
 from rest_framework.request import Request
@@ -12,7 +12,7 @@ class ApiToken(TokenAuthentication):
     """``Authorization: Bearer <token>``; knox's own ``Token <token>`` works too."""
 
     def authenticate(self, request: Request) -> tuple[object, object] | None:
-        """The user and token of the request, None if it shows none. The user has no more rights than the token."""
+        """The user and token of the request, None if it has no token. The user has no more rights than the token."""
         scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in {"bearer", "token"} or not token.strip():
             return None

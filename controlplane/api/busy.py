@@ -1,6 +1,6 @@
-"""A database that is busy: how that differs from other errors, and what a client is answered.
+"""A busy database: how it is distinguished from other errors, and the response to the client.
 
-Somebody else holds a lock for too long, or all connections are taken. ``problems`` answers 503 for it.
+Another transaction holds a lock for too long, or all connections are in use. ``problems`` answers 503 for it.
 """
 
 import sys
@@ -12,37 +12,37 @@ from django.db import OperationalError
 RETRY_AFTER_S: Final = 2
 
 STATES: Final = frozenset({"40001", "40P01", "53300", "55P03", "57014", "57P03"})
-"""PostgreSQL's words for: others write the same rows, a deadlock, too many connections, a lock that was not had in
-time, a statement that took too long, and a server that is just starting."""
+"""PostgreSQL's states for: a write conflict, a deadlock, too many connections, a lock that was not granted in
+time, a statement that took too long, and a server that is still starting."""
 
 WORDS: Final = ("is locked", "too many clients", "connection slots are reserved", "statement timeout", "lock timeout")
-"""Of errors without such a state: SQLite's, and those of a connection that was never made."""
+"""Messages of errors without such a state: SQLite's, and those of a connection that was never made."""
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether the database could not be used for a moment only: the same request may well succeed when repeated."""
+    """Whether the database was unavailable only for a moment: the same request may succeed when repeated."""
     return any(_tells_of_it(each) for each in _chain(error))
 
 
 def told(error: BaseException) -> str:
-    """The sentence for whoever asked."""
+    """The sentence for the client."""
     found = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"the database is busy ({found}), so nothing was changed; try again in {RETRY_AFTER_S} seconds"
 
 
 def headers() -> dict[str, str]:
-    """Of the answer: when to come back."""
+    """Headers of the response: when to retry."""
     return {"Retry-After": str(RETRY_AFTER_S)}
 
 
 def busy_error_now() -> BaseException | None:
-    """What is being handled, if that is a busy database: an error of other middleware, such as of saving a session."""
+    """The current exception, if a busy database caused it: also one of other middleware, such as saving a session."""
     error = sys.exc_info()[1]
     return error if is_busy(error) else None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from, for as long as that is of the database."""
+    """The exception and its causes, as long as they are the database's."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""How commands come to a token of the control plane on whose database they run."""
+"""How commands get a token of the control plane on whose database they run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ SERVICE_USER = "command-line"
 
 @contextmanager
 def local_token(lifetime: timedelta = timedelta(days=7)) -> Iterator[str]:
-    """A token of the operator ``command-line``, for as long as it is used: whoever can run this holds the database."""
+    """A token of the operator ``command-line``, for the duration of the block: commands can use the database anyway."""
     user, created = User.objects.get_or_create(username=SERVICE_USER)
     if created:
         user.set_unusable_password()

@@ -1,4 +1,4 @@
-"""Invitations of machines, for the API and the command line alike, and how machines take them up."""
+"""Invitations of machines, for the API and the command line alike, and how machines use them."""
 
 import shlex
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from paceline.cli.places import MANAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """A token, in clear for this once."""
+    """A token, in clear only here."""
 
     id: int
     token: str
@@ -40,7 +40,7 @@ def invite(
 ) -> Invitation:
     """An invitation for machines; ``user`` is None for the command line.
 
-    With a ``name`` it is for that machine; otherwise for as many new ones as it has ``uses``.
+    With a ``name`` it is for that machine; otherwise for as many new machines as it has ``uses``.
     """
     token, row = token_create(
         labels=labels,
@@ -63,12 +63,12 @@ def invite(
 
 
 def enrol(*, token: str, name: str) -> Enrolment:
-    """Let the machine ``name`` join on an enrolment token, or on the service-account token of its pod.
+    """Let the machine ``name`` join with an enrolment token, or with the service-account token of its pod.
 
     Raises:
-        EnrolmentRefused: if it may not; NameTaken: if another one has that name.
-        TokenRefused: if a service-account token admits nobody.
-        CannotReview: if that cannot be found out now.
+        EnrolmentRefused: if it may not; NameTaken: if another machine has that name.
+        TokenRefused: if a service-account token is not accepted.
+        CannotReview: if the token cannot be checked now.
     """
     if not is_service_account_token(token):
         with transaction.atomic():
@@ -91,6 +91,6 @@ def enrol(*, token: str, name: str) -> Enrolment:
 
 @cache
 def _reviewer() -> Reviewer:
-    """The process's own, so that what is cached is shared."""
+    """The process's own instance, so that its cache is shared."""
     assert settings.KUBERNETES is not None
     return Reviewer(settings.KUBERNETES)

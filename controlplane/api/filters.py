@@ -1,6 +1,6 @@
-"""Query parameters of lists: each is as the OpenAPI document says, or refused by name.
+"""Query parameters of lists: each is as the OpenAPI document describes it, or refused by name.
 
-django-filter passes over an empty value and a boolean that is none, and reads 0.5 as the number of a worker.
+django-filter ignores an empty value and an invalid boolean, and reads 0.5 as the number of a worker.
 """
 
 from typing import Any, Final
@@ -52,7 +52,7 @@ class StrictFilters(DjangoFilterBackend):
 
 
 def _expected(each: django_filters.Filter, found: str) -> str:
-    """What should stand there instead; empty where nothing is wrong that the filter would pass over."""
+    """What the parameter should be instead; empty if it has no error that the filter would ignore."""
     if isinstance(each, django_filters.BooleanFilter):
         return "" if found.lower() in BOOLEANS else " or ".join(BOOLEANS)
     if not found.strip() and not isinstance(each, django_filters.CharFilter):

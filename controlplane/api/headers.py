@@ -1,4 +1,4 @@
-"""What every response tells browsers to refuse, and requests that name a host that is not ours."""
+"""Security headers of every response, and the refusal of requests for a host name that is not ours."""
 
 import logging
 from typing import Final
@@ -12,7 +12,7 @@ from controlplane.api.problems import plain_response, wants_problem
 from controlplane.jobs.documents import shown
 
 _EMPTY: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
-"""Of nothing: Plotly makes style elements and attributes without content, and fills them by script."""
+"""Hash of the empty string: Plotly makes empty style elements and attributes, and fills them by script."""
 
 POLICY: Final = "; ".join(
     (
@@ -33,7 +33,7 @@ FEATURES: Final = (
     *("accelerometer", "bluetooth", "camera", "display-capture", "geolocation", "gyroscope", "hid", "magnetometer"),
     *("microphone", "midi", "payment", "serial", "usb", "xr-spatial-tracking"),
 )
-"""Of browsers; pages use none of them."""
+"""Browser features that pages do not use."""
 
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Headers(MiddlewareMixin):
-    """Stands before all middleware that may answer."""
+    """Must precede all middleware that may respond."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse a request for another host, which Django would log as an error with a traceback."""
@@ -63,7 +63,7 @@ class Headers(MiddlewareMixin):
         return None
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Set what the view did not set itself."""
+        """Set the headers that the view did not set itself."""
         for name, value in HEADERS.items():
             response.setdefault(name, value)
         return response

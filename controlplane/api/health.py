@@ -1,4 +1,4 @@
-"""For whoever watches the control plane: alive, and ready."""
+"""Health checks for monitoring: alive, and ready."""
 
 import redis.exceptions
 from django.db import DatabaseError, connection
@@ -21,9 +21,9 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 if work can be taken: database and Redis answer, and history can be written; else 503 naming what cannot.
+    """200 if work can be accepted: database and Redis answer, and history can be written; else 503 with the reason.
 
-    What only gets worse if nobody looks (history falls behind, Redis fills up) is said in ``warnings``.
+    Faults that only get worse over time (history falls behind, Redis fills up) are listed in ``warnings``.
     """
     redis_fault, warnings = _redis_state()
     faults = [fault for fault in (_database_fault(), redis_fault) if fault]
@@ -42,13 +42,13 @@ def _database_fault() -> str:
 
 
 def _redis_state() -> tuple[str, list[str]]:
-    """That Redis is gone or another database's, or that its streams cannot be copied; and what is to be looked at."""
+    """Whether Redis is gone, is another database's, or has streams that cannot be copied; and warnings."""
     try:
         own_identity(shared())
         copying, warnings = history(shared()), [redis_memory(shared()).sentence, job_warnings(shared())]
     except (redis.exceptions.RedisError, RuntimeError) as error:
         return f"redis: {error}", []
-    except DatabaseError:  # told already
+    except DatabaseError:  # reported already
         return "", []
     fault = copying.sentence if copying.stopped_since is not None else ""
     warnings += [copying.sentence] if not fault else []

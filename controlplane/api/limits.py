@@ -1,6 +1,6 @@
-"""How large a request's body may be, by its address; more is refused before it is received.
+"""The maximum size of a request's body, by its path; larger ones are refused before they are received.
 
-Django would first write all of it to disk. The parsers ask the same table, since not every server runs this.
+Django would first write all of it to disk. The parsers use the same table, since not every server runs this.
 """
 
 import json
@@ -14,13 +14,13 @@ from controlplane.api import problems
 from controlplane.api.models_store import MAX_MODEL_BYTES, upload_allowed
 
 OPEN_BYTES: Final = 4 * 1024
-"""Where nobody has to be known: joining machines, people who sign in."""
+"""Paths that need no authentication: joining machines, users who sign in."""
 
 USUAL_BYTES: Final = 64 * 1024
-"""Of every request that is not named here."""
+"""The limit of every path that is not listed here."""
 
 SPEC_BYTES: Final = 1024 * 1024
-"""Of a job's document, which may hold the traces of its machines."""
+"""The limit of a job's document, which may hold the traces of its machines."""
 
 OPEN: Final = re.compile(r"/api/v1/agents/enrol|/login/.*|/admin/login/")
 SPEC: Final = re.compile(r"/api/v1/jobs(/check)?")
@@ -28,7 +28,7 @@ MODEL: Final = re.compile(r"/api/v1/jobs/(\d{1,18})/model")
 
 
 class BodyTooLarge(Exception):
-    """More was sent than is accepted."""
+    """The body is larger than accepted."""
 
 
 class BodyLimit:
@@ -38,7 +38,7 @@ class BodyLimit:
         self.application = application
 
     async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Pass the request on, if it is small enough or a worker stores its model."""
+        """Pass the request on, if it is small enough or if a worker stores its model."""
         limit = await _limit(scope)
         if _announced(scope) > limit:
             await _refuse(send, limit)
@@ -50,14 +50,14 @@ class BodyLimit:
 
 
 def most_bytes(path: str) -> int:
-    """The largest body that is taken at this address, of anything but a model."""
+    """The largest body that is accepted at this path, except for a model."""
     if OPEN.fullmatch(path):
         return OPEN_BYTES
     return SPEC_BYTES if SPEC.fullmatch(path) else USUAL_BYTES
 
 
 def too_large(limit: int) -> str:
-    """What somebody is told who sent more."""
+    """The response to a client that sent more."""
     return f"the body exceeds the limit of {limit} bytes"
 
 

@@ -1,6 +1,6 @@
-"""Trained parameters: who may store those of a job, how they are checked, and how they are read back.
+"""Trained parameters: who may store those of a job, how they are checked, and how they are read.
 
-They arrive as numpy's ``.npz``, and go to disk piece by piece; ``npz`` says whether they are one.
+They arrive as numpy's ``.npz`` and are written to disk in pieces; ``npz`` checks the format.
 """
 
 import os
@@ -24,7 +24,7 @@ SCHEME = "Process"
 
 
 def upload_allowed(job_id: int, authorization: str) -> bool:
-    """Whether ``Process <role>:<index>:<instance>:<hex key>`` is shown by a worker of the job."""
+    """Whether the header ``Process <role>:<index>:<instance>:<hex key>`` is that of a worker of the job."""
     scheme, _, credential = authorization.partition(" ")
     name, _, shown = credential.strip().rpartition(":")
     role, _, rest = name.partition(":")
@@ -40,7 +40,7 @@ def upload_allowed(job_id: int, authorization: str) -> bool:
 
 
 def store_model(job_id: int, stream: IO[bytes]) -> Path:
-    """Write the upload beside its place, check it, and put it there at once.
+    """Write the upload to a temporary file, check it, and move it to its place atomically.
 
     Raises:
         Problem: if it is too large, or not arrays of numbers.
@@ -70,7 +70,7 @@ def check_arrays(path: Path) -> None:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """The file, piece by piece."""
+    """The content of the file in pieces."""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             yield chunk

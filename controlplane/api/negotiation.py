@@ -1,4 +1,4 @@
-"""Media types: JSON and YAML come in, JSON goes out."""
+"""Media types: JSON and YAML are accepted, JSON is returned."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from rest_framework.request import Request
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """There is one representation, so what a client would rather have is not asked."""
+    """There is one representation, so the client's preference is ignored."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """The parser of the body's media type, None if there is none; an unnamed body is JSON."""
+        """The parser of the body's media type, None if there is none; a body without a media type is JSON."""
         given = (request.content_type or "application/json").partition(";")[0].strip().lower()
         aliases = {"application/x-yaml": "application/yaml", "text/yaml": "application/yaml"}
         return next((parser for parser in parsers if parser.media_type == aliases.get(given, given)), None)

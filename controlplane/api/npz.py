@@ -1,7 +1,7 @@
-"""Whether a file is numpy's ``.npz`` of arrays of numbers, at a cost that does not depend on what it claims to be.
+"""Whether a file is numpy's ``.npz`` of arrays of numbers, at a cost that does not depend on the sizes it declares.
 
-A zip's directory is read in whole by Python's ``zipfile``, and an array's header by numpy, however long they say they
-are: so both are bounded first. Nothing here unpickles, and nothing is decompressed but the begin of each array.
+Python's ``zipfile`` reads a zip's directory in whole, and numpy an array's header, whatever length they declare:
+so both are bounded first. Nothing here unpickles, and only the beginning of each array is decompressed.
 """
 
 import io
@@ -15,13 +15,13 @@ from typing import IO, Any, Final
 import numpy as np
 
 MAX_ENTRIES: Final = 10_000
-"""Arrays of one model."""
+"""Most arrays of one model."""
 
 MAX_DIRECTORY: Final = 128 * MAX_ENTRIES
-"""Bytes of the list of them."""
+"""Most bytes of the directory."""
 
 HEADER_BYTES: Final = 12 * 1024
-"""Of an array: more than the longest header that numpy accepts."""
+"""Bytes read of an array: more than the longest header that numpy accepts."""
 
 _END = struct.Struct("<4s4H2LH")
 _LOCATOR = struct.Struct("<4sLQL")
@@ -33,15 +33,15 @@ UNREADABLE: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, OSError, EOFError, SyntaxError),
     *(ValueError, TypeError, LookupError, OverflowError, NotImplementedError, RuntimeError, MemoryError),
 )
-"""What zipfile and numpy raise where a file is broken on purpose."""
+"""Exceptions of zipfile and numpy for a file that is malformed on purpose."""
 
 
 class NoModel(ValueError):
-    """The file is no model; the sentence says why."""
+    """The file is no model; the message says why."""
 
 
 def check_npz(path: Path) -> None:
-    """Look at the file without loading it.
+    """Check the file without loading it.
 
     Raises:
         NoModel: if it is anything but a zip of ``.npy`` arrays of numbers.
@@ -51,7 +51,7 @@ def check_npz(path: Path) -> None:
 
 
 def check_file(file: IO[bytes]) -> None:
-    """The same of an open file."""
+    """The same for an open file."""
     _check_directory(file)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -68,7 +68,7 @@ def check_file(file: IO[bytes]) -> None:
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """How long the directory is, and of how many entries, as the end of the file says; and whether that is too much."""
+    """Size and number of entries of the directory, as the end of the file declares; and whether that is too much."""
     size = file.seek(0, io.SEEK_END)
     if size < _END.size:
         raise NoModel("the body is not a numpy .npz file: not a zip archive")

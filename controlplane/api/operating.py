@@ -1,6 +1,6 @@
-"""What a request asks about one worker, server or flag of a running job.
+"""Requests about one worker, server or flag of a running job.
 
-What can be known from the rows is refused at once; the rest the engine answers, as a decision about the same entry.
+Errors that the rows show are refused at once; the engine decides the rest, as a decision about the same entry.
 """
 
 from http import HTTPStatus
@@ -26,7 +26,7 @@ LIVE = (JobState.RUNNING, JobState.PAUSED)
 
 
 def exclude_worker(*, job: Job, rank: int, user: User) -> requests.Request:
-    """Ask that a worker gets no more shares and ends, until it is included again.
+    """Request that a worker gets no more shares and ends, until it is included again.
 
     Raises:
         Problem: if the job does not run, has no such worker or no other one, or Redis does not answer.
@@ -36,7 +36,7 @@ def exclude_worker(*, job: Job, rank: int, user: User) -> requests.Request:
 
 
 def include_worker(*, job: Job, rank: int, user: User) -> requests.Request:
-    """Ask that a worker takes part again.
+    """Request that a worker is included again.
 
     Raises:
         Problem: as above.
@@ -46,7 +46,7 @@ def include_worker(*, job: Job, rank: int, user: User) -> requests.Request:
 
 
 def drain_worker(*, job: Job, rank: int, user: User) -> requests.Request:
-    """Ask that a worker finishes its iteration and leaves.
+    """Request that a worker finishes its iteration and leaves.
 
     Raises:
         Problem: as above.
@@ -57,7 +57,7 @@ def drain_worker(*, job: Job, rank: int, user: User) -> requests.Request:
 
 
 def add_server(*, job: Job, user: User) -> requests.Request:
-    """Ask for one more server.
+    """Request one more server.
 
     Raises:
         Problem: if the job does not run or has no servers at all, or Redis does not answer.
@@ -67,7 +67,7 @@ def add_server(*, job: Job, user: User) -> requests.Request:
 
 
 def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
-    """Ask that a server hands its blocks over and leaves.
+    """Request that a server hands its blocks over and leaves.
 
     Raises:
         Problem: as above, or if there is no such server.
@@ -80,13 +80,13 @@ def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
 
 
 def acknowledge_flag(*, flag: Flag, user: User) -> None:
-    """Note that somebody has seen it."""
+    """Record that a user has seen the flag."""
     flag_notes.flag_acknowledge(flag=flag, actor=user.get_username())
     _audit_flag(flag, user, "flag-acknowledge", {})
 
 
 def mute_flag(*, flag: Flag, minutes: int, user: User) -> None:
-    """Tell nobody of such findings about its subject for so long; 0: from now on again."""
+    """Send no notifications of such findings about its subject for this many minutes; 0: resume them now."""
     until = flag_notes.mute_end(timezone.now(), minutes) if minutes else None
     flag_notes.flag_mute(flag=flag, actor=user.get_username(), until=until)
     detail = {"until": until.isoformat(timespec="seconds")} if until else {}

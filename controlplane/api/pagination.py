@@ -16,7 +16,7 @@ class Pages(PageNumberPagination):
     page_size_query_param = "page_size"
 
     def get_page_size(self, request: Request) -> int:
-        """As the query says.
+        """The page size of the query.
 
         Raises:
             Problem: for anything but a number from 1 to the largest size.
@@ -31,7 +31,7 @@ class Pages(PageNumberPagination):
         return int(found)
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
-        """With the bounds."""
+        """The parameter's schema, with its bounds."""
         parameters: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
         bounds = {self.page_size_query_param: {"maximum": self.max_page_size}, self.page_query_param: {}}
         for each in parameters:

@@ -1,7 +1,7 @@
 """Request bodies: JSON and YAML, of limited size, as plain values.
 
-They are parsed by the threads of requests, never by the thread that carries the sockets; and since all threads share
-one interpreter, large ones are parsed one at a time, so that the others wait for one parser at most.
+They are parsed by request threads, never by the thread that serves the sockets; and since all threads share
+one interpreter, large ones are parsed one at a time, so that the others wait for at most one parser.
 """
 
 import json
@@ -18,7 +18,7 @@ from controlplane.api.problems import Problem
 from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
 
 LARGE_BYTES: Final = 16 * 1024
-"""From here on a document waits for its turn."""
+"""Larger documents are parsed one at a time."""
 
 Context = Mapping[str, Any] | None
 
@@ -41,7 +41,7 @@ class JsonParser(BaseParser):
 
 
 class YamlParser(BaseParser):
-    """YAML 1.1 as far as it says what JSON can say."""
+    """YAML 1.1, limited to what JSON can express."""
 
     media_type = "application/yaml"
 

@@ -1,4 +1,4 @@
-"""What a role may: a view names the role that reading and writing take; where it names none, writing is for admins."""
+"""Permissions of roles: a view names the roles for reading and writing; the default for writing is admin."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from controlplane.jobs.roles import Role, may, role_of
 
 
 class HasRole(BasePermission):
-    """Closed by default: reading takes ``read_role`` (viewer), writing ``write_role`` (admin)."""
+    """Closed by default: reading requires ``read_role`` (viewer), writing ``write_role`` (admin)."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether the user's role is enough; the refusal says which one is."""
+        """Whether the user's role is sufficient; the refusal names the required one."""
         reading = request.method in SAFE_METHODS
         needed = getattr(view, "read_role", Role.VIEWER) if reading else getattr(view, "write_role", Role.ADMIN)
         held = role_of(request.user)

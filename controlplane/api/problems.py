@@ -1,4 +1,4 @@
-"""Every error of the API in one shape: RFC 9457 problem+json, with ``errors`` where fields are at fault."""
+"""Every error of the API in one format: RFC 9457 problem+json, with ``errors`` where fields are at fault."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from paceline.cli.places import MANAGE
 CONTENT_TYPE = "application/problem+json"
 
 FIELDS_AT_FAULT = "urn:paceline:problem:fields"
-"""The type of problems whose ``errors`` name fields; others have none of their own, and the title of their status."""
+"""The type of problems whose ``errors`` name fields; others have no type, and the title of their status."""
 
 HOW_TO_BE_LET_IN = f"Send Authorization: Bearer TOKEN; {MANAGE} access NAME --token creates a token."
 
@@ -41,7 +41,7 @@ class FieldError:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As it stands in a problem."""
+        """The field as a problem contains it."""
         return {"field": self.field, "found": shown(self.found), "expected": self.expected}
 
 
@@ -64,9 +64,9 @@ def spec_problem(error: SpecError) -> Problem:
 
 
 def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dict[str, Any]:
-    """The body, with the id under which the log has the request.
+    """The body, with the id under which the request is in the log.
 
-    The first fault's members stand at the top as well, for clients that look no further.
+    The first fault's members are repeated at the top level, for clients that read only those.
     """
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -83,7 +83,7 @@ def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dic
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
-    """REST framework's exception handler: nothing leaves a view in another shape."""
+    """REST framework's exception handler: all views return errors in this format."""
     problem = _as_problem(error, context)
     if busy.is_busy(error):
         logger.warning("the database is busy: %s", error)
@@ -101,7 +101,7 @@ def plain_response(status: int, detail: str, headers: dict[str, str] | None = No
 
 
 class BusyDatabase(MiddlewareMixin):
-    """Answers in the place of a view that met a busy database; REST framework's views answer by themselves."""
+    """Responds for a view that met a busy database; REST framework's views do so themselves."""
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The answer; None for any other error."""
@@ -142,7 +142,7 @@ INTERNAL = "internal error; see the log of the web process"
 
 
 def _busy_answer(request: HttpRequest, error: BaseException) -> HttpResponse:
-    """A problem or a page, which asks the database for nothing, not even for who looks."""
+    """A problem document or an error page, without any database query, not even for the user."""
     logger.warning("the database is busy: %s", error, extra={"path": request.path})
     if wants_problem(request):
         return plain_response(503, busy.told(error), busy.headers())

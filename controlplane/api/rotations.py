@@ -1,4 +1,4 @@
-"""What a request asks about a machine's credential."""
+"""Requests about a machine's credential."""
 
 from http import HTTPStatus
 
@@ -14,10 +14,10 @@ from controlplane.runtime.redis import shared
 
 
 def rotate_credential(*, agent: Agent, user: User) -> None:
-    """Ask that the machine is given a new credential; it is pending until the machine has acknowledged it.
+    """Request a new credential for the machine; it is pending until the machine has acknowledged it.
 
     Raises:
-        Problem: if the machine is away or takes none, if one is coming already, or Redis does not answer.
+        Problem: if the machine is offline or accepts none, if one is pending already, or Redis does not answer.
     """
     try:
         asked_at = rotation_ask(agent.pk)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what every operation can answer, and the job spec as JSON schema from its structs."""
+"""The OpenAPI document: the responses of every operation, and the job spec as JSON schema from its structs."""
 
 from functools import cache
 from typing import Any
@@ -36,7 +36,7 @@ REASONS = {
 
 
 def declare_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """A post-processing hook: every operation says that it may refuse, and in which shape."""
+    """A post-processing hook: declares the error responses of every operation, and their format."""
     for path, operations in result["paths"].items():
         for method, operation in operations.items():
             responses = operation["responses"]
@@ -59,7 +59,7 @@ def _problem(code: int) -> dict[str, Any]:
 
 
 class ApiTokenScheme(OpenApiAuthenticationExtension):
-    """How the OpenAPI document names it."""
+    """Describes API tokens in the OpenAPI document."""
 
     target_class = "controlplane.api.authentication.ApiToken"
     name = "token"
@@ -70,7 +70,7 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
 
 
 class JobTokenScheme(OpenApiAuthenticationExtension):
-    """How the OpenAPI document names it."""
+    """Describes jobs' tokens in the OpenAPI document."""
 
     target_class = "controlplane.api.attached.JobTokenShown"
     name = "jobToken"
@@ -87,11 +87,11 @@ def problem_responses(*codes: int) -> dict[tuple[int, str], OpenApiResponse]:
 
 @cache
 def job_spec_schema() -> dict[str, Any]:
-    """The job spec as JSON schema, its parts in place and policy choices as they are written: flat, or a bare name."""
+    """The job spec as JSON schema, its parts inlined and policies as users write them: flat, or a bare name."""
     (top,), parts = msgspec.json.schema_components([JobSpec], ref_template="{name}")
     parts["Choice"] = _choice_schema()
     schema = dict(_inline(parts[top["$ref"]], parts))
-    schema["required"] = ["name"]  # of an attached job; a native one says what is missing
+    schema["required"] = ["name"]  # of an attached job; for a native one the error says what is missing
     return schema
 
 

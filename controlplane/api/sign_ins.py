@@ -1,4 +1,4 @@
-"""Few sign-ins at a time: each costs a second of a core, on purpose, and anybody can ask for one."""
+"""Limits concurrent sign-ins: each uses a second of a core, on purpose, and any client can request one."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from typing import Any, Final
 from controlplane.api import problems
 
 MOST: Final = 2
-"""At a time; the rest of the machine is for those who are in."""
+"""Most at a time; the rest of the machine is for users who are signed in."""
 
 RETRY_S: Final = 2
 
@@ -19,14 +19,14 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class SignIns:
-    """An ASGI application around another one. Bodies are read before they count: nobody holds a place by one."""
+    """An ASGI application around another one. Bodies are read before they count: a slow client occupies no slot."""
 
     def __init__(self, application: Any) -> None:
         self.application = application
         self._now = 0
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Pass the request on, unless it is a sign-in too many."""
+        """Pass the request on, unless too many sign-ins are in progress."""
         if scope["method"] != "POST" or scope["path"] not in PATHS:
             await self.application(scope, receive, send)
             return
@@ -44,7 +44,7 @@ class SignIns:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """The body, which is small; None where its sender is gone."""
+    """The body, which is small; None if the client has disconnected."""
     body = b""
     while (message := await receive())["type"] == "http.request":
         body += bytes(message.get("body", b""))

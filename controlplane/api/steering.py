@@ -1,4 +1,4 @@
-"""What a request asks of a running job: other policies, a pause, its end, another predictor.
+"""Requests to a running job: other policies, a pause, its end, another predictor.
 
 Each appends the wish to the job's log and leaves an audit entry; the engine decides when it takes effect.
 """
@@ -28,17 +28,17 @@ CHANGE = "job-change"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPolicy:
-    """The four choices of a job as they are now, and what tells this state from earlier ones."""
+    """The four current policies of a job, and a tag that distinguishes this state from earlier ones."""
 
     synchronization: Synchronization
     changes: int
-    """How many changes were asked for and accepted."""
+    """Number of changes that were accepted."""
     pending: dict[str, Any]
-    """Of the last one, by question: what waits for the generation that carries it."""
+    """The pending part of the last change, by kind: it waits for the generation that carries it."""
 
     @property
     def etag(self) -> str:
-        """Of ``If-Match``."""
+        """The value for ``If-Match``."""
         return f'"{self.changes}"'
 
 
@@ -55,10 +55,10 @@ def job_policy(job: Job) -> JobPolicy:
 
 
 def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User) -> None:
-    """Ask for other policies. The caller has locked the job's row: of two who saw the same only one gets through.
+    """Request other policies. The caller has locked the job's row: of two clients with the same tag only one succeeds.
 
     Raises:
-        Problem: if they cannot be had, the caller saw an older state, or the job starts no further iteration.
+        Problem: if they are not possible, the caller saw an older state, or the job starts no further iteration.
     """
     before = job_policy(job)
     _check_seen(job, before, if_match)
@@ -70,7 +70,7 @@ def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User)
 
 
 def pause_job(*, job: Job, user: User) -> None:
-    """Ask that every worker stands at its next boundary.
+    """Request a pause: every worker stops at its next iteration boundary.
 
     Raises:
         Problem: if the job does not run, or Redis does not answer.
@@ -81,7 +81,7 @@ def pause_job(*, job: Job, user: User) -> None:
 
 
 def resume_job(*, job: Job, user: User) -> None:
-    """Ask that a paused job goes on.
+    """Request that a paused job resumes.
 
     Raises:
         Problem: if the job is not paused, or Redis does not answer.
@@ -92,7 +92,7 @@ def resume_job(*, job: Job, user: User) -> None:
 
 
 def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
-    """Ask that shares are decided with another of the predictors that run side by side.
+    """Request that shares are decided with another of the predictors that run side by side.
 
     Raises:
         Problem: if the job has no such predictor, does not run, or Redis does not answer.
@@ -111,7 +111,7 @@ def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
 
 
 def _choices(job: Job, now: Synchronization, wanted: object) -> dict[str, Choice]:
-    """The choices that change, checked together with those that stay."""
+    """The policies that change, validated together with those that stay."""
     if not isinstance(wanted, Mapping) or not wanted or set(wanted) - set(CHOICES):
         raise spec_problem(SpecError("", wanted, f"a mapping with one or more of {', '.join(CHOICES)}"))
     try:
@@ -150,7 +150,7 @@ def check_state(job: Job, asked: str, allowed: tuple[JobState, ...]) -> None:
 
 
 def append(job: Job, event: Event, asked: str) -> str:
-    """Append a wish to the job's log; the entry's id.
+    """Append a request to the job's log; the entry's id.
 
     Raises:
         Problem: if the log is closed or is being recovered, or Redis does not answer.

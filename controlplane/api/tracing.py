@@ -1,6 +1,6 @@
-"""One id for each request: in every line that is logged for it, in its answer's header, and in a problem.
+"""One id for each request: in every log line of the request, in the response's header, and in a problem.
 
-So whoever is told of an error can name it, and whoever reads the log of the web process finds it.
+A user can quote it in an error report, and an operator can find it in the web process's log.
 """
 
 import re
@@ -13,22 +13,22 @@ from django.utils.deprecation import MiddlewareMixin
 
 HEADER: Final = "X-Trace-Id"
 GIVEN: Final = re.compile(r"[\w.-]{8,64}", re.ASCII)
-"""What a proxy before us may have named it."""
+"""Headers in which a proxy may have given an id."""
 
 _NAME: Final = "trace_id"
 
 
 class Tracing(MiddlewareMixin):
-    """Stands before all other middleware."""
+    """Must precede all other middleware."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Take the id that was given, or make one."""
+        """Use the given id, or make one."""
         given = request.headers.get(HEADER, "")
         trace = given if GIVEN.fullmatch(given) else secrets.token_hex(8)
         structlog.contextvars.bind_contextvars(**{_NAME: trace})
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """Say it, and forget it."""
+        """Set the response header, and reset the id."""
         if trace := current_trace():
             response[HEADER] = trace
         structlog.contextvars.unbind_contextvars(_NAME)
@@ -36,5 +36,5 @@ class Tracing(MiddlewareMixin):
 
 
 def current_trace() -> str:
-    """The id of the request that is answered; empty outside of one."""
+    """The id of the current request; empty outside of one."""
     return str(structlog.contextvars.get_contextvars().get(_NAME, ""))

@@ -1,7 +1,7 @@
-"""YAML from strangers: libyaml's loader alone, and only after its events have been counted.
+"""YAML from untrusted clients: parsed by libyaml only, and only after its events have been counted.
 
-PyYAML's own loader takes half a minute for a MiB. libyaml's takes as long for 100,000 opening brackets, and lets no
-other thread run meanwhile; so events come first, one by one, and the first that is too deep or too many ends it.
+PyYAML's own loader takes half a minute for a MiB. libyaml's takes as long for 100,000 opening brackets, and blocks
+all other threads meanwhile; so events are read first, one by one, and stop at the first that is too deep or too many.
 """
 
 from typing import Any, Final
@@ -9,33 +9,33 @@ from typing import Any, Final
 import yaml
 
 MAX_YAML: Final = 256 * 1024
-"""Characters of a document; a longer one is written in JSON, which is read a hundred times faster."""
+"""Characters of a document; longer ones must be JSON, which is read a hundred times faster."""
 
 MAX_DEPTH: Final = 24
-"""Levels of lists and mappings; a spec has fewer."""
+"""Levels of lists and mappings; specs have fewer."""
 
 MAX_NODES: Final = 20_000
 """Values and keys of a document."""
 
 MAX_NUMBER: Final = 100
-"""Characters of a number: those of base 60 take time in the square of their length."""
+"""Characters of a number: numbers of base 60 take time quadratic in their length."""
 
 Loader: Any = getattr(yaml, "CSafeLoader", None)
 
 
 class YamlRefused(ValueError):
-    """The text is not YAML, or more than is read; the sentence says which."""
+    """The text is not YAML, or exceeds a limit; the message says which."""
 
 
 class NoYaml(RuntimeError):
-    """No YAML is read here at all."""
+    """YAML cannot be read in this installation."""
 
 
 def load_yaml(text: str) -> Any:
     """The one document in ``text``; aliases, tags and anchors are not accepted.
 
     Raises:
-        YamlRefused: if it is not YAML, or uses what JSON has not, or is too large or deep.
+        YamlRefused: if it is not YAML, uses features that JSON does not have, or is too large or deep.
         NoYaml: where PyYAML was built without libyaml.
     """
     if Loader is None:
@@ -60,7 +60,7 @@ def _check_events(text: str) -> None:
             nodes += 1
             if nodes > MAX_NODES:
                 raise _refusal(event, f"more than {MAX_NODES} values; use JSON")
-            if event.anchor is not None:  # of an alias: what it stands for
+            if event.anchor is not None:  # of an alias: the node that it refers to
                 raise _refusal(event, "anchors and aliases are not supported; repeat the value")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
@@ -85,7 +85,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # chosen at run time
-    """Reads only what JSON has too."""
+    """Constructs only values that JSON also has."""
 
 
 def _number(construct: Any) -> Any:
@@ -102,7 +102,7 @@ _PlainLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":value", ":merge"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-"""2026-01-01 is text: a date has no JSON."""
+"""2026-01-01 is text: JSON has no dates."""
 
 for _kind in ("int", "float"):
     _PlainLoader.add_constructor(

@@ -1,1 +1,1 @@
-"""Agents, their slots, and the tokens by which machines join. Knows nothing of jobs but their numbers."""
+"""Agents, their slots, and the tokens by which machines join. Knows only the numbers of jobs."""

@@ -1,4 +1,4 @@
-"""The fleet in Django's admin: to look at, and to forget machines that are gone."""
+"""The fleet in Django's admin: read-only, except that machines that are gone can be deleted."""
 
 from django.contrib import admin
 

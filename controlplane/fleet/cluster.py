@@ -1,4 +1,4 @@
-"""A Kubernetes cluster whose pods may join as machines: where its API server is, and which service accounts may."""
+"""A Kubernetes cluster whose pods may join as machines: its API server's address, and the service accounts allowed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 from controlplane.protocol.text import is_plain
 
 AUDIENCE: Final = "paceline"
-"""What a pod's token must be made for: a token for the API server itself does not go through others' hands."""
+"""The audience of a pod's token: a token for the API server itself is never sent to another service."""
 
 ANY: Final = "*"
 NAME: Final = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
@@ -18,7 +18,7 @@ ENTRY: Final = re.compile(rf"(?P<namespace>{NAME})/(?P<account>{NAME}|\*)(:(?P<l
 
 
 class MalformedEntry(ValueError):
-    """An entry of the accounts that says nothing; the text is the entry."""
+    """An entry of the accounts is malformed; the text is the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Account:
 
     namespace: str
     account: str
-    """``*``: each of the namespace."""
+    """``*``: each account of the namespace."""
     labels: Mapping[str, str]
 
     def __str__(self) -> str:
@@ -36,15 +36,15 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What asking one cluster about tokens needs."""
+    """What is needed to review one cluster's tokens."""
 
     accounts: Sequence[Account]
     api: str
     ca: Path
     token: Path
-    """The control plane's own, which the kubelet renews: it is read at each review."""
+    """The control plane's own token, which the kubelet renews: it is read at each review."""
     remove_after: timedelta | None
-    """How long a machine that joined from a pod may be offline before it is removed; None: for ever."""
+    """How long a machine that joined from a pod may be offline before it is removed; None: forever."""
 
     def account(self, namespace: str, account: str) -> Account | None:
         """The first entry for this service account."""

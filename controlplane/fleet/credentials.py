@@ -1,8 +1,8 @@
 """Credentials of agents, and how a new one replaces the old one while the agent is connected.
 
-A rotation is requested, then the gateway with the agent's connection creates a new secret and sends it, and it ends
-once the agent has confirmed that it stored the secret, or has reconnected with it. Until then both are good, the old
-one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step is one conditional write.
+A rotation is requested; then the gateway with the agent's connection creates a new secret and sends it. The rotation
+ends once the agent has confirmed that it stored the secret, or has reconnected with it. Until then both are valid, the
+old one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step is one conditional write.
 """
 
 import secrets
@@ -22,7 +22,7 @@ ROTATION_LIMIT = timedelta(minutes=10)
 """How long after the request a new credential can be sent, and how long the old one stays valid after that."""
 
 RotationState = Literal["", "pending", "unheard", "ended"]
-"""Nothing under way; waiting for the machine; over before a secret was made; over, with the old credential's end."""
+"""No rotation; waiting for the machine; expired before a secret was made; expired, with the old credential's end."""
 
 MAX_FAILURE = 300
 
@@ -38,24 +38,24 @@ class Rotation:
     state: RotationState
     asked_at: datetime | None
     rotated_at: datetime | None
-    """When the agent was last known to hold the credential that was made for it."""
+    """When the agent was last known to hold its new credential."""
     failure: str
-    """Why the agent could not store the last one; empty: nothing failed."""
+    """Why the agent could not store the last one; empty: no failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """An agent that proved itself."""
+    """An authenticated agent."""
 
     agent: Agent
     outstanding: str | None
-    """The hash of a credential that was made for it, which it cannot have kept, since it came with the old one."""
+    """Hash of a credential that was made for it and that it cannot have stored, since it connected with the old one."""
     rotated: bool
-    """Whether it came with that for the first time: it had kept it, and the old one has ended by this."""
+    """Whether it used its new credential for the first time: it had stored it, and the old one ends by this."""
 
 
 def rejoining(name: str) -> str:
-    """The command that makes a token with which the machine of this name, known already, joins again."""
+    """The command that makes a token with which the machine of this name, already known, joins again."""
     return f"{MANAGE} enroll --name {shlex.quote(name)}"
 
 
@@ -70,12 +70,12 @@ def rotation(agent: Agent, now: datetime | None = None) -> Rotation:
 
 
 def is_outstanding(credential: str) -> bool:
-    """Whether it was made for an agent that has not been known to keep it: only then does admission write."""
+    """Whether it is not yet known that the agent stored it: only then does admission write."""
     return Agent.objects.filter(next_digest=digest(credential)).exists()
 
 
 def agent_admitted(credential: str, *, now: datetime | None = None) -> Admission | None:
-    """The agent that holds this credential; None for a stranger, and for one whose credential has ended."""
+    """The agent with this credential; None for an unknown or expired one."""
     now = now or timezone.now()
     hashed = digest(credential)
     rotated = is_outstanding(credential) and _kept(Agent.objects.filter(next_digest=hashed), hashed, now)
@@ -86,10 +86,10 @@ def agent_admitted(credential: str, *, now: datetime | None = None) -> Admission
 
 
 def rotation_ask(agent_id: int, *, now: datetime | None = None) -> datetime:
-    """Have the agent given a new credential as soon as its connection can carry one; when that was asked.
+    """Request a new credential for the agent, sent as soon as its connection can carry one; the time of the request.
 
     Raises:
-        RotationRefused: if the machine is away, cannot take one, or has one coming already.
+        RotationRefused: if the machine is offline, cannot receive one, or has one pending already.
     """
     now = now or timezone.now()
     agent = Agent.objects.get(pk=agent_id)
@@ -109,28 +109,28 @@ def rotation_withdraw(agent_id: int, asked_at: datetime) -> bool:
 
 
 def credential_issue(agent_id: int, outstanding: str | None, *, now: datetime | None = None) -> str | None:
-    """A new credential in clear, for this once, if the agent should get one; else None.
+    """A new credential in clear, only here, if the agent should get one; otherwise None.
 
-    ``outstanding`` is what its connection knows to have been made and not kept. Where another connection has made one
-    since, this makes none: the agent could not know which of the two is good.
+    ``outstanding`` is the credential that its connection knows to be made and not stored. If another connection has
+    made one since, this makes none: the agent could not know which of the two is valid.
     """
     now = now or timezone.now()
     pending = Agent.objects.filter(
         pk=agent_id, can_rotate=True, next_digest=outstanding, rotation_asked_at__gt=now - ROTATION_LIMIT
     )
-    if not pending.exists():  # as for nearly every connection, which then need not wait to write
+    if not pending.exists():  # true for nearly every connection, which then need not wait for a write
         return None
     secret = secrets.token_urlsafe(32)
     return secret if pending.update(next_digest=digest(secret)) else None
 
 
 def credential_kept(agent_id: int, hashed: str, *, now: datetime | None = None) -> bool:
-    """The agent says that it has kept the credential with this hash: the old one ends. False if that is no news."""
+    """The agent reports that it stored the credential with this hash: the old one ends. False if that was known."""
     return _kept(Agent.objects.filter(pk=agent_id, next_digest=hashed), hashed, now or timezone.now())
 
 
 def credential_not_kept(agent_id: int, hashed: str, failure: str) -> bool:
-    """The agent says that it could not keep it: the old one stays. False if that is no news."""
+    """The agent reports that it could not store it: the old one stays. False if that was known."""
     fields = {"next_digest": None, "rotation_asked_at": None, "rotation_failure": failure[:MAX_FAILURE]}
     return bool(Agent.objects.filter(pk=agent_id, next_digest=hashed).update(**fields))
 

@@ -5,11 +5,11 @@ from django.db import models
 
 
 class EnrolmentToken(models.Model):
-    """Lets machines join, as many as it has uses; only its hash is kept."""
+    """Lets machines join, as many as its uses; only its hash is stored."""
 
     digest = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=100, default="")
-    """The machine that it is for, known already or not; empty: any that is not known yet."""
+    """The machine that it is for, known already or not; empty: any unknown machine."""
     labels = models.JSONField(default=dict)
     """Labels for the machine."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
@@ -18,14 +18,14 @@ class EnrolmentToken(models.Model):
     uses = models.PositiveIntegerField(default=1)
     used = models.PositiveIntegerField(default=0)
     used_at = models.DateTimeField(null=True)
-    """When a machine joined on it last."""
+    """When a machine last joined with it."""
     revoked_at = models.DateTimeField(null=True)
     remove_after = models.DurationField(null=True)
-    """How long a machine that joined on it may be offline before it is removed; null: for ever."""
+    """How long a machine that joined with it may be offline before it is removed; null: forever."""
 
 
 class Agent(models.Model):
-    """A machine that joined. Whether it is here now is in Redis; ``seen_at`` is that, sampled."""
+    """A machine that joined. Redis knows whether it is online now; ``seen_at`` is sampled from it."""
 
     class State(models.TextChoices):
         """Whether its control socket is open."""
@@ -35,16 +35,16 @@ class Agent(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     token = models.ForeignKey(EnrolmentToken, null=True, on_delete=models.SET_NULL, related_name="agents")
-    """The one that it joined on, for as long as that is kept: it may join again on it, under this name."""
+    """The token that it joined with, while that is stored: it may join again with it, under this name."""
     pod = models.CharField(max_length=800, default="")
-    """The pod that it joined from, as namespace/service account/name: that one may join again under this name."""
+    """The pod that it joined from, as namespace/service account/name: that pod may join again under this name."""
     remove_after = models.DurationField(null=True)
-    """How long it may be offline before it is removed; null: for ever."""
+    """How long it may be offline before it is removed; null: forever."""
     credential_digest = models.CharField(max_length=64, unique=True)
     next_digest = models.CharField(max_length=64, unique=True, null=True)
-    """Of a credential that was made for it, and that it has not been known to keep."""
+    """Of a new credential that the agent is not yet known to have stored."""
     can_rotate = models.BooleanField(default=False)
-    """Whether it takes a new credential over its connection, as it says itself."""
+    """Whether it accepts a new credential over its connection, as it reports."""
     rotation_asked_at = models.DateTimeField(null=True)
     rotated_at = models.DateTimeField(null=True)
     rotation_failure = models.TextField(default="")
@@ -54,14 +54,14 @@ class Agent(models.Model):
     labels = models.JSONField(default=dict)
     """Set by its enrolment token only: jobs are placed by these."""
     unverified_labels = models.JSONField(default=dict)
-    """What else it says of itself: shown, and good for nothing more."""
+    """Labels that it reports itself: displayed only."""
     slots = models.JSONField(default=list)
     """One entry per worker slot: ``{"emulate": {"samples_per_second": 250} | null}``."""
     server_slots = models.PositiveIntegerField(default=0)
     cpu_count = models.PositiveIntegerField(default=1)
     memory_bytes = models.BigIntegerField(default=0)
     environment = models.JSONField(default=dict)
-    """``controlplane.protocol.messages.Environment``, as it last said; empty of an agent that says nothing of it."""
+    """``controlplane.protocol.messages.Environment``, as last reported; empty for an agent that does not report it."""
     joined_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(null=True)
 
@@ -93,7 +93,7 @@ class AgentSample(models.Model):
     cpu = models.FloatField()
     memory = models.FloatField()
     others = models.JSONField(default=dict)
-    """Measurements that have no column of their own, by name, as far as the machine has them."""
+    """Measurements without their own column, by name, if the machine has them."""
 
     class Meta:
         indexes = [models.Index(fields=["agent", "at"])]

@@ -18,19 +18,19 @@ from controlplane.protocol.spec import Emulation
 
 
 def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[Assignment] | None:
-    """These slots for the job's workers and servers; None where they are not all free any more, or there are none.
+    """Reserve these slots for the job's workers and servers; None if they are not all free any more, or there are none.
 
-    A job that holds ``enough`` already gets the same ones again, since the caller may have crashed after its request.
+    A job that already holds ``enough`` gets the same ones again, since the caller may have crashed after its request.
     """
     try:
         with transaction.atomic():
             held = _held_by(job_id)
             if len(held) >= enough:
                 return held
-            release_slots(job_id)  # what is left where an agent was deleted
+            release_slots(job_id)  # what remains where an agent was deleted
             return _reserve(job_id, takes)
     except IntegrityError:
-        return None  # somebody else was faster: the scheduler asks again
+        return None  # another process was faster: the scheduler retries
 
 
 def replace_slot(
@@ -39,8 +39,8 @@ def replace_slot(
     """A slot for a process that should start again: its own if that machine is online, else another; None if there is
     none.
 
-    A job that waits behind others does not wait for this: a running one comes first. ``offers`` are those of a moment
-    ago, for callers that ask for several.
+    Jobs in the queue do not delay this: a running one comes first. ``offers`` are those of a moment
+    ago, for callers that request several.
     """
     try:
         with transaction.atomic():
@@ -58,16 +58,16 @@ def replace_slot(
                     return _assigned([row])[0]
             return None
     except IntegrityError:
-        return None  # somebody else was faster: the scheduler asks again
+        return None  # another process was faster: the scheduler retries
 
 
 def release_slot(job_id: int, role: Role, index: int) -> int:
-    """Free the slot of one process of the job; how many that were."""
+    """Free the slot of one process of the job; how many were freed."""
     return Reservation.objects.filter(job_id=job_id, role=role, index=index).delete()[0]
 
 
 def release_slots(job_id: int) -> int:
-    """Free what the job holds; how many slots that were."""
+    """Free the slots that the job holds; how many there were."""
     return Reservation.objects.filter(job_id=job_id).delete()[0]
 
 
@@ -96,7 +96,7 @@ def _locked(agents: Collection[int]) -> dict[int, Agent]:
 
 
 def _free_slots(agents: Mapping[int, Agent], machine: int, role: Role, wanted: int) -> list[int]:
-    """The first free slots of the machine, by number; fewer where there are fewer, none where it is gone."""
+    """The first free slots of the machine, by number; fewer if there are fewer, none if it is gone."""
     agent = agents.get(machine)
     if agent is None or not wanted:
         return []

@@ -17,13 +17,13 @@ from controlplane.protocol.orders import Role
 
 
 class JsonLength(Func):
-    """How many entries a JSON list has, counted where it is stored."""
+    """How many entries a JSON list has, counted in the database."""
 
     function = "JSON_ARRAY_LENGTH"
     output_field = IntegerField()
 
     def as_postgresql(self, compiler: Any, connection: Any, **more: Any) -> Any:
-        """PostgreSQL's name of it."""
+        """PostgreSQL's name of the function."""
         return self.as_sql(compiler, connection, function="JSONB_ARRAY_LENGTH", **more)
 
 
@@ -45,7 +45,7 @@ class SlotsNow:
     holds: tuple[Hold, ...]
 
     def held_by(self, jobs: Collection[int]) -> Counter[int]:
-        """How many slots these jobs hold, on machines that are here or not; those that hold none are left out."""
+        """How many slots these jobs hold, on machines that are online or not; jobs that hold none are omitted."""
         sums: Counter[int] = Counter()
         for hold in self.holds:
             if hold.job in jobs:
@@ -55,7 +55,7 @@ class SlotsNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What the machines that carry given labels offer, and what of it is free."""
+    """The slots of machines with given labels, and how many of them are free."""
 
     online: int
     matching: int
@@ -66,17 +66,17 @@ class Capacity:
 
 
 def digest(secret: str) -> str:
-    """What is stored of a token or credential. They are random and long, so a plain hash is enough."""
+    """The stored form of a token or credential. They are random and long, so a plain hash is enough."""
     return secret_digest(secret)
 
 
 def agents() -> QuerySet[Agent]:
-    """Every agent that has joined, in order of joining, with what was sampled of it last."""
+    """Every agent that has joined, in order of joining, with its last sample."""
     return with_newest(Agent.objects.order_by("id").prefetch_related("reservations"))
 
 
 def agent_by_credential(credential: str) -> Agent | None:
-    """The agent whose credential this is; one that it has not been known to keep does not count."""
+    """The agent with this credential; one that it is not yet known to have stored does not count."""
     return Agent.objects.filter(credential_digest=digest(credential)).first()
 
 
@@ -93,7 +93,7 @@ def slots_now() -> SlotsNow:
 
     def free(agent: int, role: Role, offered: int) -> int:
         number, top = taken[agent, role]
-        if top >= offered:  # it came back with fewer slots: what is held beyond them takes none of these
+        if top >= offered:  # it returned with fewer slots: those held beyond them occupy none of these
             number = Reservation.objects.filter(agent=agent, role=role, slot__lt=offered).count()
         return offered - number
 
@@ -113,7 +113,7 @@ def slots_now() -> SlotsNow:
 
 
 def slots_at_hand(jobs: Collection[int]) -> set[tuple[int, str, int]]:
-    """Job, role and index of the processes of these jobs whose slots are on machines that are here."""
+    """Job, role and index of the processes of these jobs whose slots are on online machines."""
     here = Reservation.objects.filter(job_id__in=jobs, agent__state=Agent.State.ONLINE)
     return set(here.values_list("job_id", "role", "index"))
 
@@ -127,7 +127,7 @@ def _holds(counts: Iterable[tuple[int, str, int, int, int]]) -> Iterator[Hold]:
 
 
 def capacity(labels: Mapping[str, str], now: SlotsNow | None = None) -> Capacity:
-    """What the machines that carry ``labels`` offer, and what of it is free."""
+    """The slots of machines with ``labels``, and how many of them are free."""
     online = (now or slots_now()).offers
     matching = [offer for offer in online if offer.carries(labels)]
     return Capacity(

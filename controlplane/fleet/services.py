@@ -26,10 +26,10 @@ TOKEN_LIFETIME = timedelta(hours=1)
 """How long an enrolment token can be used, by default."""
 
 MOST_USES = 10_000
-"""Machines that may join on one token."""
+"""Machines that may join with one token."""
 
 MOST_TOLD = 200
-"""Characters of one thing that a machine says of its environment."""
+"""Characters of one value of a machine's environment."""
 
 
 class EnrolmentRefused(Exception):
@@ -37,7 +37,7 @@ class EnrolmentRefused(Exception):
 
 
 class NameTaken(EnrolmentRefused):
-    """An agent of that name is known, and this token does not replace it; the token is not used up."""
+    """An agent of that name is known, and this token does not replace it; no use of the token is consumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ def token_create(
     lifetime: timedelta = TOKEN_LIFETIME,
     now: datetime | None = None,
 ) -> tuple[str, EnrolmentToken]:
-    """A new enrolment token, in clear text only here, and its row. With a ``name`` only that machine joins on it.
+    """A new enrolment token, in clear text only here, and its row. With a ``name`` only that machine joins with it.
 
-    ``uses`` machines may join on it, each under its own name. One that stays offline for ``remove_after`` is
+    ``uses`` machines may join with it, each under its own name. One that stays offline for ``remove_after`` is
     removed; None: never.
     """
     token = secrets.token_urlsafe(32)
@@ -79,14 +79,14 @@ def token_create(
 
 @transaction.atomic
 def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrolment:
-    """Let the machine ``name`` join on ``token``, which costs one of its uses.
+    """Let the machine ``name`` join with ``token``, which costs one of its uses.
 
-    On a token that names it, a machine that is known and offline gets a new credential, and its old one ends. On a
-    reusable token, so does a machine that joined on it before; that costs no use.
+    With a token that names it, a machine that is known and offline gets a new credential, and its old one ends. With a
+    reusable token, so does a machine that joined with it before; that costs no use.
 
     Raises:
         EnrolmentRefused: if the token is unknown, used up, revoked or expired, or names another machine.
-        NameTaken: if an agent of that name is online, or joined before and not on this token.
+        NameTaken: if an agent of that name is online, or joined before and not with this token.
     """
     now = now or timezone.now()
     valid = EnrolmentToken.objects.filter(digest=digest(token), revoked_at=None, expires_at__gt=now)
@@ -108,7 +108,7 @@ def pod_redeem(*, pod: Pod, name: str, remove_after: timedelta | None = None) ->
 
     Raises:
         EnrolmentRefused: if that is not the pod's own name.
-        NameTaken: if an agent of that name is online, or joined otherwise.
+        NameTaken: if an agent of that name is online, or joined in another way.
     """
     if name != pod.name and not name.startswith(f"{pod.name}-"):
         raise EnrolmentRefused(
@@ -123,21 +123,21 @@ def pod_redeem(*, pod: Pod, name: str, remove_after: timedelta | None = None) ->
 
 
 def token_revoke(token_id: int, *, now: datetime | None = None) -> bool:
-    """End the token; machines that joined on it stay. False if it has ended already."""
+    """End the token; machines that joined with it stay. False if it has ended already."""
     return bool(EnrolmentToken.objects.filter(pk=token_id, revoked_at=None).update(revoked_at=now or timezone.now()))
 
 
 def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
     """Remove machines that have been offline for as long as their token allows; their names.
 
-    One that holds a slot of a job stays until the job has let it go.
+    A machine that holds a slot of a job stays until the job has released it.
     """
     since = ExpressionWrapper(Value(now or timezone.now()) - F("remove_after"), output_field=DateTimeField())
     absent = Agent.objects.filter(state=Agent.State.OFFLINE, remove_after__isnull=False, reservations=None)
     absent = absent.annotate(last_here=Coalesce("seen_at", "joined_at")).filter(last_here__lte=since)
     removed = []
     for agent in absent:
-        # A machine that comes back, or is given a slot, at this moment stays.
+        # A machine that returns, or is given a slot, at this moment stays.
         if Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE, reservations=None).delete()[0]:
             removed.append(agent.name)
     return removed
@@ -179,7 +179,7 @@ def _why_refused(token: str) -> str:
 
 
 def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = None) -> bool:
-    """Record that the agent is here, and what it offers. False if there is no such agent."""
+    """Record that the agent is online, and its slots. False if there is no such agent."""
     bound = Agent.objects.filter(pk=agent_id).values_list("labels", flat=True).first() or {}
     return bool(
         Agent.objects.filter(pk=agent_id).update(
@@ -199,7 +199,7 @@ def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = 
 
 
 def _found(environment: Environment) -> dict[str, str]:
-    """What the agent found out, as short as people read it."""
+    """The reported environment, with its values cut to a readable length."""
     told: dict[str, str] = msgspec.to_builtins(environment)
     return {name: text[:MOST_TOLD] for name, text in told.items() if text}
 
@@ -211,5 +211,5 @@ def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:
 
 
 def agents_heard(agent_ids: Collection[int]) -> int:
-    """Record that these are here; how many of them had been taken for gone."""
+    """Record that these are online; how many of them had been offline in the database."""
     return Agent.objects.filter(pk__in=agent_ids, state=Agent.State.OFFLINE).update(state=Agent.State.ONLINE)

@@ -1,6 +1,6 @@
-"""Asks a cluster's API server whose a service-account token is (``authentication.k8s.io/v1`` TokenReview).
+"""Asks a cluster's API server for the owner of a service-account token (``authentication.k8s.io/v1`` TokenReview).
 
-What a token says of itself is read only to refuse it early, with a cure; whose it is, the API server alone says.
+The token's own claims are read only to refuse it early, with a cure; only the API server's answer identifies its owner.
 """
 
 import base64
@@ -21,11 +21,11 @@ from controlplane.fleet.selectors import digest
 from paceline.cli.places import MANAGE
 
 CACHED_S: Final = 10.0
-"""How long an answer counts without asking again: for a pod that tries again, and no longer for one that is gone."""
+"""How long an answer is cached: long enough for a pod that tries again, and no longer for one that is gone."""
 
 MOST_CACHED: Final = 1_000
 AT_ONCE: Final = 8
-"""Reviews under way; anybody can ask for one."""
+"""Concurrent reviews; any client can request one."""
 
 TIMEOUT_S: Final = 5.0
 PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -34,16 +34,16 @@ POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 
 
 class TokenRefused(Exception):
-    """The token admits nobody; the text says why and what to do."""
+    """The token is not accepted; the text says why and what to do."""
 
 
 class CannotReview(Exception):
-    """The API server could not be asked; the text says why and what to do."""
+    """The API server could not be reached; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """Who holds a token, as the API server says, and what its account is given here."""
+    """The owner of a token, as the API server reports, and the labels of its account here."""
 
     account: Account
     service_account: str
@@ -51,20 +51,20 @@ class Pod:
 
     @property
     def identity(self) -> str:
-        """What a machine that joined from it is known by."""
+        """The identity of a machine that joined from it."""
         return f"{self.account.namespace}/{self.service_account}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was found out about a token, and until when that counts."""
+    """The result of a token's review, and until when it is cached."""
 
     found: Pod | TokenRefused
     until_s: float
 
 
 def is_service_account_token(token: str) -> bool:
-    """Whether it has the form of one; enrolment tokens have no dots."""
+    """Whether it has the form of a service-account token; enrolment tokens have no dots."""
     return token.count(".") == 2
 
 
@@ -79,11 +79,11 @@ class Reviewer:
         self._places = BoundedSemaphore(AT_ONCE)
 
     def review(self, token: str) -> Pod:
-        """The pod that holds ``token``.
+        """The pod that owns ``token``.
 
         Raises:
-            TokenRefused: if it admits nobody.
-            CannotReview: if the API server could not be asked.
+            TokenRefused: if it is not accepted.
+            CannotReview: if the API server could not be reached.
         """
         key, now_s = digest(token), self._clock()
         with self._lock:
@@ -152,7 +152,7 @@ def _account(username: str, cluster: Cluster) -> tuple[Account, str]:
 
 
 def _pod(status: dict[str, Any], cluster: Cluster) -> Pod:
-    """The holder that an API server names."""
+    """The owner that an API server names."""
     if status.get("authenticated") is not True:
         why = str(status.get("error") or "it says nothing more")[:300]
         raise TokenRefused(

@@ -57,7 +57,7 @@ class Appender:
         """Wait until every queued event is appended or has failed."""
         while self._call is not None:
             await asyncio.wait([self._call])
-            await asyncio.sleep(0)  # its callback may send what came meanwhile
+            await asyncio.sleep(0)  # its callback may send what arrived meanwhile
 
     def _send_next(self) -> None:
         self._sent, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]

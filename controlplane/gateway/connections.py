@@ -73,7 +73,7 @@ class JobConnections:
         self._durable |= numbers_decoder.decode(data)
 
     def send_durable(self) -> None:
-        """Tell each sender up to which message it need not resend."""
+        """Send each sender the number up to which it need not resend messages."""
         risen, self._durable = self._durable, {}
         if risen:
             for (_, _, instance), socket in self._sockets.items():

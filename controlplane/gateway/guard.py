@@ -145,7 +145,7 @@ def _rate(connection: Uploading, now: float) -> float:
 
 
 def _raised_descriptors() -> int:
-    """The descriptor limit, after raising the soft limit as far as allowed."""
+    """The descriptor limit, after raising the soft limit to what is allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = hard if hard != resource.RLIM_INFINITY else max(soft, 1_048_576)
     try:

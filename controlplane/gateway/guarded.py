@@ -48,7 +48,7 @@ class Http(HttpToolsProtocol):
         self._since = self.loop.time()
         """When the current phase started."""
         self._received = 0
-        """In it."""
+        """Bytes received in it."""
         self._stalled_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -111,7 +111,7 @@ class Http(HttpToolsProtocol):
             case "head":
                 return waited > limits.head_s
             case "body":
-                if self.flow.read_paused:  # we keep it waiting
+                if self.flow.read_paused:  # our side delays it
                     self._since, self._received = now, 0
                     return False
                 return waited > limits.body_s + self._received / limits.bytes_per_s

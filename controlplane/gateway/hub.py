@@ -55,7 +55,7 @@ class Hub:
         self._job_connections: dict[int, JobConnections] = {}
         self._loose: set[Socket] = set()
         self._name = liveness.where()
-        """Not the host's alone: where it has two web processes, each has sockets that go with it."""
+        """Not the host's name alone: a host with two web processes has two of these, each with its own sockets."""
         self._pulse = Pulse("gateway")
         self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []

@@ -123,7 +123,7 @@ class Socket:
             await take(message)
             if self._rate_limiter.is_due():
                 await self._pause()
-        await asyncio.Event().wait()  # the writer ends the connection, once it has sent what was put before
+        await asyncio.Event().wait()  # the writer closes the connection, after sending what was queued before
 
     async def _pause(self) -> None:
         """Throttle a client that sends too fast; only its own connection waits."""
@@ -140,7 +140,7 @@ class Socket:
                 slot = next(iter(self._pending))
                 data, sent = self._pending.pop(slot), self._sent.pop(slot, None)
                 self._sending_since = time.monotonic()
-                with suppress(OSError):  # it is gone: the reader will see that
+                with suppress(OSError):  # the client is gone: the reader will notice
                     await self._send(_message(data))
                 self._sending_since = None
                 if sent is not None:

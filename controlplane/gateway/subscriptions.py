@@ -121,4 +121,4 @@ class Subscriptions:
         for waiting in confirmed.values():
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the connection to Redis was lost"))
-                waiting.exception()  # nobody may be waiting
+                waiting.exception()  # there may be no waiter

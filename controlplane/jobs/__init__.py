@@ -1,1 +1,1 @@
-"""Jobs, their workers and servers, decisions and flags. Rows here are projections of the log, but for submission."""
+"""Jobs, their workers and servers, decisions and flags. Rows here are projections of the log, except submissions."""

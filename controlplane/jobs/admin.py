@@ -1,4 +1,4 @@
-"""Jobs in Django's admin, to look at: the engine owns their state."""
+"""Jobs in Django's admin, read-only: the engine owns their state."""
 
 from django.contrib import admin
 
@@ -26,7 +26,7 @@ class ProcessAdmin(ReadOnlyAdmin):
 
 @admin.register(Decision)
 class DecisionAdmin(ReadOnlyAdmin):
-    """What the engine decided."""
+    """The engine's decisions."""
 
     list_display = ("job", "sequence", "at", "kind", "reason")
     list_filter = ("kind",)

@@ -1,4 +1,4 @@
-"""Explains why a job does not start: names the jobs that it waits for, and what would help."""
+"""Explains why a job does not start: names the jobs that it waits for, and possible cures."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Relation = Literal["holds", "ahead"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a sentence: words, which may be the name of a job, or a time."""
+    """A part of a sentence: text, which may be the name of a job, or a time."""
 
     text: str
     job: int | None = None
@@ -31,16 +31,16 @@ class Blocker:
     job: int
     name: str
     relation: Relation
-    """It holds slots of machines that would do, or is before it in the queue."""
+    """It holds slots of suitable machines, or is ahead in the queue."""
     workers: int
     servers: int
     """Slots that it holds there, or needs."""
     since: datetime | None = None
-    """Of one ahead: when it was submitted."""
+    """For a job ahead: when it was submitted."""
     priority: int | None = None
     starts: bool = False
     kept: bool = False
-    """Of one ahead: it has its slots, or free slots are kept for it."""
+    """For a job ahead: it has its slots, or free slots are kept for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,25 +51,25 @@ class Waiting:
     standing: Outcome
     capacity: Capacity
     machines: tuple[Offer, ...]
-    """Those that are here, whatever their labels."""
+    """Slots of online machines, whatever their labels."""
     keeps: bool
     holders: tuple[Blocker, ...]
     ahead: tuple[Blocker, ...]
-    """In the order of the queue."""
+    """Jobs ahead, in the order of the queue."""
 
     @property
     def sentence(self) -> str:
-        """For the operator, as plain text."""
+        """The explanation as plain text."""
         return "".join(f"at {piece.at:%H:%M} UTC" if piece.at else piece.text for piece in self.pieces)
 
     @property
     def pieces(self) -> list[Piece]:
-        """The same with the jobs that it names."""
+        """The same in pieces, with the jobs that it names."""
         return [*_pieces(self)]
 
     @property
     def blockers(self) -> list[Blocker]:
-        """Those that hold slots, then those that are before it."""
+        """Jobs that hold slots, then jobs ahead."""
         return [*self.holders, *self.ahead]
 
 
@@ -99,7 +99,7 @@ def _held(holders: tuple[Blocker, ...]) -> Iterator[Piece]:
 
 
 def _before(waiting: Waiting) -> Iterator[Piece]:
-    """The first of those ahead by name; first of all one for which slots are kept."""
+    """The first of the jobs ahead by name; a job for which slots are kept comes first."""
     ahead = waiting.ahead
     if not ahead:
         return
@@ -119,11 +119,11 @@ def _before(waiting: Waiting) -> Iterator[Piece]:
 
 
 def _missing(waiting: Waiting) -> str:
-    """What there would have to be, and how that is done."""
+    """What is missing, and the cure."""
     ask, there = waiting.ask, waiting.capacity
     if not there.online:
         return "and no machine is online: have one join with python -m workers join"
-    # Labels are the token's: what a machine says of itself beside them counts for nothing.
+    # Only the token's labels count: those that a machine reports about itself are ignored.
     token = f"a token from: {MANAGE} enroll {' '.join(f'--label {label}' for label in _pairs(ask.labels))}"
     if not there.matching:
         none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
@@ -143,7 +143,7 @@ def _missing(waiting: Waiting) -> str:
 
 
 def _lacking(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:
-    """The labels that no machine has, and what machines have instead; or that they have them, but none has all."""
+    """The labels that no machine has, and the labels that machines have instead; or that no machine has all of them."""
     lacking = {key: value for key, value in labels.items() if not any(each.carries({key: value}) for each in machines)}
     if not lacking:
         return f"{' and '.join(_pairs(labels))} together"
@@ -153,7 +153,7 @@ def _lacking(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:
 
 
 def _named(blocker: Blocker) -> Piece:
-    if not blocker.name:  # it is deleted, or was never a row here
+    if not blocker.name:  # it is deleted, or never had a row here
         return Piece(text=f"job {blocker.job}")
     return Piece(text=f"job {blocker.job} ({blocker.name})", job=blocker.job)
 

@@ -1,6 +1,6 @@
-"""What a parsed document may hold before it is read as a spec: what JSON, msgpack and both databases can keep.
+"""What a parsed document may contain before it is read as a spec: what JSON, msgpack and both databases can store.
 
-YAML and JSON parsers let through more than that: dates, infinities, integers of any length, NUL characters.
+YAML and JSON parsers accept more than that: dates, infinities, integers of any length, NUL characters.
 """
 
 import math

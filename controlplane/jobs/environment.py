@@ -1,4 +1,4 @@
-"""What a job runs on, as it is kept with it: the control plane's software, and what each machine said of itself."""
+"""The environment that is stored with a job: the control plane's software, and the environment of each machine."""
 
 import platform
 from collections.abc import Collection
@@ -17,7 +17,7 @@ PACKAGES: Final = ("Django", "celery", "redis", "channels", "numpy", "msgspec")
 
 @cache
 def control_plane() -> dict[str, str]:
-    """What this process of the control plane runs, by name; ``engine`` is the version by which it decides."""
+    """Versions of this process's software, by name; ``engine`` is the version of its decision rules."""
     return {
         "paceline": RELEASE,
         "engine": str(ENGINE_VERSION),
@@ -29,7 +29,7 @@ def control_plane() -> dict[str, str]:
 
 
 def machines_run(agents: Collection[int]) -> dict[int, dict[str, str]]:
-    """Of those agents that are known: the machine's name, the agent's release, and its environment as it last said."""
+    """For known agents: the machine's name, the agent's release, and the environment that it last reported."""
     if not agents:
         return {}
     known = Agent.objects.filter(pk__in=agents).values_list("pk", "name", "version", "environment")

@@ -18,7 +18,7 @@ class Note:
 
 
 def flag_acknowledge(*, flag: Flag, actor: str) -> None:
-    """Somebody has seen it; a mute that holds stays."""
+    """Acknowledge the flag; a current mute stays."""
     FlagNote.objects.update_or_create(job=flag.job, key=flag.key, defaults=_about(flag, actor))
 
 
@@ -32,7 +32,7 @@ def flag_mute(*, flag: Flag, actor: str, until: datetime | None) -> None:
 
 
 def notes_on(flags: Iterable[Flag], now: datetime) -> dict[int, Note]:
-    """By the flag's primary key: the mute that holds for it, else who acknowledged it."""
+    """By the flag's primary key: the current mute, otherwise the acknowledgement."""
     rows = list(flags)
     found = FlagNote.objects.filter(job__in={flag.job_id for flag in rows}).order_by("at")
     by_key: dict[tuple[int, str], FlagNote] = {}
@@ -52,7 +52,7 @@ def notes_on(flags: Iterable[Flag], now: datetime) -> dict[int, Note]:
 
 
 def unnoted(flags: Iterable[Flag], now: datetime) -> list[Flag]:
-    """Those that still ask for somebody's attention: without a note, and with an impact."""
+    """Flags that still need attention: without a note, and with an impact."""
     rows = [flag for flag in flags if not is_quiet(flag.evidence)]
     noted = notes_on(rows, now)
     return [flag for flag in rows if flag.pk not in noted]

@@ -38,7 +38,7 @@ def redeem(token: str) -> User | None:
 
 
 def from_loopback(address: str) -> bool:
-    """Whether it is this machine's: links are only for this machine."""
+    """Whether the request comes from this machine: links are only for this machine."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

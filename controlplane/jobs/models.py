@@ -1,4 +1,4 @@
-"""Tables of jobs. From submission on the engine owns a job's state; these rows are written by ingest alone."""
+"""Tables of jobs. After submission the engine owns a job's state; only ingest writes these rows."""
 
 import secrets
 
@@ -27,7 +27,7 @@ class Job(models.Model):
     launch = models.CharField(max_length=8, default="native")
     """``launch`` of the spec: who starts its workers."""
     priority = models.SmallIntegerField(default=0)
-    """That of the spec, until an operator changes it while the job waits."""
+    """The spec's priority, until an operator changes it while the job waits."""
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     state = models.CharField(
@@ -37,7 +37,7 @@ class Job(models.Model):
     awaited = models.TextField(default="", blank=True)
     reason = models.TextField(default="", blank=True)
     started_at = models.DateTimeField(null=True)
-    """When it began to run: the first iteration may start."""
+    """When it started to run: the first iteration may start."""
     finished_at = models.DateTimeField(null=True)
 
     incarnation = models.PositiveIntegerField(default=0)
@@ -46,7 +46,7 @@ class Job(models.Model):
     """Iterations that every counting worker has reported."""
     samples = models.BigIntegerField(default=0)
     training_samples = models.PositiveBigIntegerField(null=True)
-    """Of the training split, as its workers say: one epoch; null before the first of them is here."""
+    """Samples of the training split, as its workers report: one epoch; null before the first worker has connected."""
     busy_s = models.FloatField(default=0.0)
     waiting_s = models.FloatField(default=0.0)
     coordination_s = models.FloatField(default=0.0)
@@ -55,11 +55,11 @@ class Job(models.Model):
     accuracy = models.FloatField(null=True)
     """Of the last evaluation."""
     simulation = models.ForeignKey("telemetry.Simulation", null=True, on_delete=models.CASCADE, related_name="runs")
-    """Where it never ran on machines: whose run it is. Its times are virtual, such that it ended when it was stored."""
+    """For a simulated run: its simulation. Its times are virtual, such that it ended when it was stored."""
     policy = models.CharField(max_length=200, default="", blank=True)
-    """Of a simulated run: as the simulation names it."""
+    """For a simulated run: its policies' name in the simulation."""
     environment = models.JSONField(default=dict)
-    """What the control plane ran when the job began to run, by name; empty before, and of a simulated run."""
+    """The control plane's software when the job started to run, by name; empty before, and for a simulated run."""
     model_path = models.CharField(max_length=500, default="", blank=True)
     model_bytes = models.BigIntegerField(default=0)
 
@@ -73,7 +73,7 @@ class Job(models.Model):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will happen to it any more."""
+        """Whether it has ended, and nothing will change any more."""
         return self.state in JOB_OVER
 
     @property
@@ -93,14 +93,14 @@ class Job(models.Model):
 
 
 class JobToken(models.Model):
-    """What the ranks of an attached job prove themselves with. The secret itself is kept nowhere."""
+    """Token of an attached job's ranks. The secret itself is not stored."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tokens")
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=150)
     ends_at = models.DateTimeField(null=True)
-    """When it was revoked, or ends since another took its place; null: with the job."""
+    """When it was revoked, or expires since another replaced it; null: it ends with the job."""
 
 
 class Process(models.Model):
@@ -122,24 +122,24 @@ class Process(models.Model):
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     share = models.PositiveIntegerField(default=0)
-    """Of a worker: the share it was last given."""
+    """For a worker: its last share."""
     iteration = models.IntegerField(default=-1)
     """The last iteration that it reported."""
     blocks = models.PositiveIntegerField(default=0)
     held_bytes = models.BigIntegerField(default=0)
-    """Of a server: the blocks that it holds, and the parameters in them."""
+    """For a server: the blocks that it holds, and the parameters in them."""
     push_s = models.FloatField(null=True)
     pull_s = models.FloatField(null=True)
-    """Of a server: what a worker's exchange with it took lately; null before one was measured."""
+    """For a server: the latest duration of a worker's exchange with it; null before one was measured."""
     block_times = models.JSONField(default=list)
-    """Of a server: the same of each block by itself, as ``block``, ``bytes``, ``push_s``, ``pull_s``."""
+    """For a server: the same for each block, as ``block``, ``bytes``, ``push_s``, ``pull_s``."""
     counts_from = models.IntegerField(null=True)
-    """Of a worker's latest instance: the first iteration that it is a member in, once it is."""
+    """For a worker's latest instance: the first iteration that it is a member in, once it is."""
     restart = models.JSONField(null=True)
-    """Of a life that ended: which restart follows (``number`` of ``allowed``), ``at`` when, or that it waits for a
-    slot (``wants_slot``). Null where none does."""
+    """For an ended instance: which restart follows (``number`` of ``allowed``), ``at`` when, or that it waits for a
+    slot (``wants_slot``). Null if none follows."""
     wants_slot = models.BooleanField(default=False)
-    """The scheduler should find a slot for its next instance."""
+    """Whether the scheduler should find a slot for its next instance."""
 
     class Meta:
         constraints = [
@@ -148,12 +148,12 @@ class Process(models.Model):
 
 
 class Decision(models.Model):
-    """A command that the engine gave, but for the orders that merely carry one."""
+    """A command of the engine, except orders that merely carry one."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="decisions", db_index=False)
     incarnation = models.PositiveIntegerField()
     sequence = models.BigIntegerField()
-    """Rises by one over the job's commands; a new incarnation goes on behind all numbers that were ever given."""
+    """Rises by one over the job's commands; a new incarnation continues after all numbers that were ever used."""
     at = models.DateTimeField()
     kind = models.CharField(max_length=30)
     """The command's tag: set-shares, set-roster, set-placement, move-job, raise-flag, ..."""
@@ -175,7 +175,7 @@ class Flag(models.Model):
     subject = models.CharField(max_length=6, default="worker")
     """worker, server, or job."""
     rank = models.PositiveIntegerField()
-    """The server's index, where it is about one."""
+    """The server's index, if it is about one."""
     kind = models.CharField(max_length=20)
     persistence = models.CharField(max_length=10)
     sentence = models.TextField()
@@ -189,14 +189,14 @@ class Flag(models.Model):
 
     @property
     def title(self) -> str:
-        """How people call what it is about: ``w3``, ``s0``, ``job``."""
+        """The name of its subject: ``w3``, ``s0``, ``job``."""
         return "job" if self.subject == "job" else f"{self.subject[:1]}{self.rank}"
 
 
 class FlagNote(models.Model):
     """A user's note on a flag: acknowledged, or muted until then.
 
-    The finding itself stays as the engine has it; a mute also holds for a later flag of that kind on the same subject.
+    The engine owns the finding itself; a mute also applies to a later flag of that kind on the same subject.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="flag_notes", db_index=False)
@@ -214,7 +214,7 @@ class FlagNote(models.Model):
 
 
 class AuditEntry(models.Model):
-    """What a person or a program asked of the control plane."""
+    """A request of a user or a program to the control plane."""
 
     at = models.DateTimeField(auto_now_add=True)
     actor = models.CharField(max_length=150)
@@ -223,4 +223,4 @@ class AuditEntry(models.Model):
     detail = models.JSONField(default=dict)
     job = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="requests")
     entry = models.CharField(max_length=40, default="", blank=True)
-    """Of what was asked of a job's engine: the entry of its log, which its decisions name as their cause."""
+    """For a request to a job's engine: the entry of its log, which its decisions name as their cause."""

@@ -1,6 +1,6 @@
-"""What the engine's commands and the reports' sums make of a job's rows. Called by ingest alone, in its transaction.
+"""Applies the engine's commands and the reports' sums to a job's rows. Only ingest calls it, in its transaction.
 
-But for ``pause_lost_job`` and ``end_lost_job``: where the log is gone, ingest has nothing to read.
+Exceptions are ``pause_lost_job`` and ``end_lost_job``: if the log is gone, ingest has nothing to read.
 """
 
 from collections import defaultdict
@@ -58,25 +58,25 @@ class Progress:
     """What a batch of reports adds to a job."""
 
     reports: int = 0
-    """How many are new."""
+    """How many reports are new."""
     samples: int = 0
     training_samples: int | None = None
-    """Of the training split, where a worker has said hello."""
+    """Samples of the training split, if a worker has sent a hello."""
     busy_s: float = 0.0
     waiting_s: float = 0.0
     coordination_s: float = 0.0
     iterations: dict[tuple[int, str], int] = field(default_factory=dict)
     """The last reported iteration of each worker, by rank and instance."""
     exchanges: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
-    """Push and pull seconds of workers' exchanges with each server, by its index; probes are none."""
+    """Push and pull seconds of workers' exchanges with each server, by its index; without probes."""
     blocks: dict[int, dict[int, list[BlockExchanged]]] = field(default_factory=dict)
-    """The same of each block by itself, by server and block, as far as workers reported blocks."""
+    """The same for each block, by server and block, if workers reported blocks."""
     evaluated: tuple[float | None, float | None] | None = None
     """Loss and accuracy of the last evaluation."""
 
 
 def apply_answers(job_id: int, answers: Sequence[Answer]) -> bool:
-    """Write decisions, and move job, processes, flags and slots as they say; whether slots were given back."""
+    """Write decisions, and update job, processes, flags and slots accordingly; whether slots were released."""
     commands = [command for answer in answers for command in answer.commands]
     insert_rows(Decision, DECISION_FIELDS, list(_decision_rows(job_id, answers)))
     _move_processes(job_id, [command for command in commands if isinstance(command, MoveProcess)])
@@ -90,7 +90,7 @@ def apply_answers(job_id: int, answers: Sequence[Answer]) -> bool:
 
 
 def apply_progress(job_id: int, progress: Progress) -> None:
-    """Add what reports and evaluations brought."""
+    """Add the values of reports and evaluations."""
     changes: dict[str, Any] = {}
     if progress.iterations:
         changes = {
@@ -110,7 +110,7 @@ def apply_progress(job_id: int, progress: Progress) -> None:
 
 
 def pause_lost_job(job_id: int, reason: str, now: datetime) -> None:
-    """Show that a job cannot be continued, and why; its progress stays."""
+    """Record that a job cannot be continued, and why; its progress stays."""
     live = Job.objects.filter(pk=job_id).exclude(state__in=JOB_OVER)
     live.exclude(state=JobState.PAUSED).update(state=JobState.PAUSED, state_since=now)
     live.update(reason=reason, awaited=LOST_AWAITS)
@@ -118,7 +118,7 @@ def pause_lost_job(job_id: int, reason: str, now: datetime) -> None:
 
 @transaction.atomic
 def end_lost_job(job_id: int, state: JobState, reason: str, now: datetime) -> None:
-    """End a job that has no engine any more, with its processes, flags and slots."""
+    """End a job that no longer has an engine, with its processes, flags and slots."""
     live = Job.objects.filter(pk=job_id).exclude(state__in=JOB_OVER)
     if not live.update(state=state, state_since=now, finished_at=now, reason=reason, awaited=""):
         return
@@ -130,13 +130,13 @@ def end_lost_job(job_id: int, state: JobState, reason: str, now: datetime) -> No
 
 
 def time_of(stream_id: str) -> datetime:
-    """When the log's clock gave out this stream id."""
+    """The time of this stream id by the log's clock."""
     return _time_at(stream_id.partition("-")[0])
 
 
 @lru_cache(maxsize=1024)
 def _time_at(milliseconds: str) -> datetime:
-    """Kept, since a batch holds many entries of the same few milliseconds."""
+    """Cached, since a batch holds many entries of the same few milliseconds."""
     return datetime.fromtimestamp(int(milliseconds) / 1000, tz=UTC)
 
 
@@ -231,7 +231,7 @@ def _restart(move: MoveProcess) -> dict[str, Any] | None:
 
 
 def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
-    """Where a new instance starts, the one before is no longer current, and its planned restart has happened."""
+    """When a new instance starts, the previous one is no longer current, and its planned restart has happened."""
     for row in moved:
         is_new = row.state == ProcessState.ORDERED or (row.state == ProcessState.READY and row.agent_id is None)
         if is_new:  # a launcher's ranks get no agent orders
@@ -249,7 +249,7 @@ def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
 
 
 def _give_shares(job_id: int, decisions: Sequence[SetShares]) -> None:
-    """Only the last decision shows."""
+    """Only the last decision is visible."""
     if decisions:
         update_rows(
             f'UPDATE {Process._meta.db_table} SET share = %s WHERE job_id = %s AND role = %s AND "index" = %s'
@@ -259,20 +259,20 @@ def _give_shares(job_id: int, decisions: Sequence[SetShares]) -> None:
 
 
 def _follow_ranks(job_id: int, decisions: Sequence[SetShares]) -> None:
-    """An attached job is as large as its ranks say: what looks at its spec sees that."""
+    """The size of an attached job is reported by its ranks: store it in the spec, where readers expect it."""
     if not decisions or not (shares := decisions[-1].shares):
         return
     job = Job.objects.filter(pk=job_id, launch="attached").only("spec").first()
     size = {"workers": len(shares), "batch_size": sum(shares.values()) // len(shares)}
     if job is None or size.items() <= job.spec.items():
         return
-    with suppress(SpecError):  # its limits were meant for another size: it stays as it was submitted
+    with suppress(SpecError):  # its limits were meant for another size: the spec stays as it was submitted
         job.spec = spec_document(parse_spec(job.spec | size))
         job.save(update_fields=["spec"])
 
 
 def _move_iterations(job_id: int, iterations: dict[tuple[int, str], int]) -> None:
-    """A report that came twice may be older than what the row has."""
+    """A report that arrives a second time may be older than the row's."""
     update_rows(
         f"UPDATE {Process._meta.db_table} SET iteration = %s"
         ' WHERE job_id = %s AND role = %s AND "index" = %s AND instance = %s AND iteration < %s',
@@ -284,7 +284,7 @@ def _move_iterations(job_id: int, iterations: dict[tuple[int, str], int]) -> Non
 
 
 def _release(job_id: int, commands: Sequence[AnyCommand]) -> bool:
-    """Give back the slots that the job needs no longer; whether there were any."""
+    """Release the slots that the job no longer needs; whether there were any."""
     for command in commands:
         if isinstance(command, ReleaseSlot):
             release_slot(job_id, command.role, command.index)
@@ -294,7 +294,7 @@ def _release(job_id: int, commands: Sequence[AnyCommand]) -> bool:
 
 
 def _place(job_id: int, decisions: Sequence[SetPlacement]) -> None:
-    """Only the last decision shows; a server that holds nothing under it is shown to hold nothing."""
+    """Only the last decision is visible; a server without blocks under it is shown without blocks."""
     if not decisions:
         return
     held: dict[int, list[int]] = defaultdict(list)
@@ -308,7 +308,7 @@ def _place(job_id: int, decisions: Sequence[SetPlacement]) -> None:
 
 
 def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) -> None:
-    """The median over the workers' latest exchanges: one that was disturbed does not show as the server's fault."""
+    """The median over the workers' latest exchanges: a single disturbed one is not shown as the server's."""
     update_rows(
         f"UPDATE {Process._meta.db_table} SET push_s = %s, pull_s = %s"
         ' WHERE job_id = %s AND role = %s AND "index" = %s AND ended_at IS NULL',
@@ -336,7 +336,7 @@ def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]
 
 
 def _reached(job_id: int) -> int | None:
-    """The last iteration that every counting worker has reported; the lost do not count."""
+    """The last iteration that every counting worker has reported; lost workers do not count."""
     workers = Process.objects.filter(job_id=job_id, role="worker", counts_from__isnull=False)
     workers = workers.exclude(state=ProcessState.LOST)
     reached: int | None = workers.aggregate(reached=Min("iteration"))["reached"]

@@ -1,4 +1,4 @@
-"""The queue of jobs: what each that waits asks for, and what becomes of it with the machines that are here."""
+"""The queue of jobs: the slots that each waiting job requests, and how the machines can provide them."""
 
 from datetime import datetime
 
@@ -16,7 +16,7 @@ class _Fewest(msgspec.Struct, frozen=True):
 
 
 class _Wants(msgspec.Struct, frozen=True):
-    """The part of a spec that the queue is about: a spec may hold traces of thousands of machines beside it."""
+    """The part of a spec that the queue needs: a spec may also hold traces of thousands of machines."""
 
     workers: int
     servers: int = 1
@@ -30,12 +30,12 @@ def queued_jobs() -> QuerySet[Job]:
 
 
 def ask_of(job: Job) -> Ask:
-    """What the job needs before it can start."""
+    """The slots that the job needs before it can start."""
     return _ask(job.pk, msgspec.convert(job.spec, _Wants), job.priority, job.created_at)
 
 
 def ask_for(spec: JobSpec, since: datetime) -> Ask:
-    """The same of a job that is not submitted yet: it comes behind all others of its priority."""
+    """The same for a job that is not submitted yet: it comes after all others of its priority."""
     wants = msgspec.convert(msgspec.to_builtins(spec), _Wants)
     return _ask(LAST, wants, spec.priority, since)
 

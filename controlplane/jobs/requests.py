@@ -1,7 +1,7 @@
-"""Reads what people asked of a job's engine, and what came of it.
+"""Reads users' requests to a job's engine, and their outcome.
 
 A request is an audit entry that names the log's entry; the engine's decisions name the same entry as their cause. So
-nothing is kept twice: a request is pending until a decision answers it, and done when its effect is there.
+nothing is stored twice: a request is pending until a decision answers it, and done when it has taken effect.
 """
 
 from collections.abc import Callable
@@ -14,33 +14,33 @@ from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.models import AuditEntry, Decision, Job, Process
 
 SHOWN: Final = 20
-"""Requests that are looked at, the latest of them."""
+"""Most requests that are read: the latest ones."""
 
 DECLINED_SHOWN_FOR: Final = timedelta(minutes=2)
 DECLINE: Final = "decline-request"
 
 
 class Stage(StrEnum):
-    """How far a request is."""
+    """The progress of a request."""
 
     PENDING = "pending"
     """The engine has not answered it yet."""
     UNDER_WAY = "under way"
-    """It was accepted, and takes effect at a boundary that has not come."""
+    """It was accepted, and takes effect at a boundary that has not been reached."""
     DONE = "done"
     DECLINED = "declined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One thing that somebody asked for."""
+    """One request."""
 
     id: int
     at: datetime
     actor: str
     action: str
     about: str
-    """``w3`` or ``s1``; empty where it is about the whole job."""
+    """``w3`` or ``s1``; empty if it is about the whole job."""
     detail: dict[str, Any]
     stage: Stage
     reason: str
@@ -48,12 +48,12 @@ class Request:
 
 
 def job_requests(job: Job) -> list[Request]:
-    """What was lately asked of the job's engine, the latest first."""
+    """The latest requests to the job's engine, the latest first."""
     return _requests(job, list(AuditEntry.objects.filter(job=job).exclude(entry="").order_by("-id")[:SHOWN]))
 
 
 def request_of(job: Job, asked: AuditEntry) -> Request:
-    """What was asked of the job's engine by this entry of the audit."""
+    """The request to the job's engine with this audit entry."""
     return _requests(job, [asked])[0]
 
 
@@ -66,7 +66,7 @@ def _requests(job: Job, asked: list[AuditEntry]) -> list[Request]:
 
 
 def open_requests(job: Job, now: datetime) -> list[Request]:
-    """Those that have no effect yet, and for a while those that were declined."""
+    """Requests without effect so far, and for a while those that were declined."""
     if job.is_over:
         return []
     found = job_requests(job)
@@ -79,7 +79,7 @@ def open_requests(job: Job, now: datetime) -> list[Request]:
 
 
 def declined(job: Job, asked: AuditEntry) -> bool:
-    """Whether the engine has said no to it."""
+    """Whether the engine has declined it."""
     return bool(asked.entry) and Decision.objects.filter(job=job, kind=DECLINE, cause=asked.entry).exists()
 
 
@@ -106,7 +106,7 @@ def _stage(job: Job, row: AuditEntry, answer: Decision | None) -> Stage:
 
 
 def _change_holds(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """The generation that carries it has begun, or a later change took its place."""
+    """The generation that carries it has started, or a later change has replaced it."""
     if answer.kind == "change-policies":
         return True
     later = Decision.objects.filter(job=job, kind="change-policies", at__gte=answer.at)
@@ -115,19 +115,19 @@ def _change_holds(job: Job, row: AuditEntry, answer: Decision) -> bool:
 
 
 def _is_gone(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """Its process has ended, or somebody asked otherwise since."""
+    """Its process has ended, or a later request replaced it."""
     life = _latest(job, row)
     return life is None or life.state in PROCESS_OVER or _is_overtaken(job, row)
 
 
 def _is_back(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """Its worker counts, or somebody asked otherwise since."""
+    """Its worker counts, or a later request replaced it."""
     life = _latest(job, row)
     return (life is not None and life.counts_from is not None) or _is_overtaken(job, row)
 
 
 def _server_is_here(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """The server that was asked for has said hello, or no slot was found for it."""
+    """The requested server has sent a hello, or no slot was found for it."""
     index = answer.payload.get("index")
     lives = Process.objects.filter(job=job, role="server", index=index)
     if lives.exclude(state=ProcessState.ORDERED).exists():
@@ -137,7 +137,7 @@ def _server_is_here(job: Job, row: AuditEntry, answer: Decision) -> bool:
 
 
 def _is_overtaken(job: Job, row: AuditEntry) -> bool:
-    """Whether something else was asked of the engine about the same process since."""
+    """Whether there was another request about the same process since."""
     newer = AuditEntry.objects.filter(job=job, detail__process=row.detail.get("process"), id__gt=row.pk)
     return newer.exclude(entry="").exists()
 
@@ -158,4 +158,4 @@ _REACHED: Final[dict[str, Callable[[Job, AuditEntry, Decision], bool]]] = {
     "server-add": _server_is_here,
     "server-drain": _is_gone,
 }
-"""Requests whose effect comes later than their answer."""
+"""Requests that take effect later than their answer."""

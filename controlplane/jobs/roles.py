@@ -9,7 +9,7 @@ class Role(StrEnum):
     """A group's name."""
 
     VIEWER = "viewer"
-    """Looks at everything."""
+    """Views everything."""
     OPERATOR = "operator"
     """Submits and stops jobs."""
     ADMIN = "admin"
@@ -22,7 +22,7 @@ ORDER = tuple(Role)
 def role_of(user: User | AnonymousUser) -> Role | None:
     """The highest role of the user; superusers are admins, users without a group have none.
 
-    Where an API token carries less than its user has, ``role_limit`` of the user of that request says so.
+    If an API token has a lower role than its user, ``role_limit`` of the request's user has it.
     """
     if not user.is_authenticated or not user.is_active:
         return None

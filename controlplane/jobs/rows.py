@@ -24,9 +24,9 @@ def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence
 def insert_new_rows(
     model: type[models.Model], fields: Sequence[str], rows: Sequence[Row], *, key: Sequence[str]
 ) -> set[tuple[Any, ...]]:
-    """Insert those that are not there yet, where a duplicate is legitimate; the ``key`` of each that is new.
+    """Insert rows that do not exist yet, where a duplicate is legitimate; the ``key`` of each new row.
 
-    Duplicates are rare, and it costs half as much again to find out which they are: only where there are any.
+    Duplicates are rare, and finding them costs half as much again: it is done only if there are any.
     """
     adapted = _adapted(model, fields, rows)
     places = [fields.index(name) for name in key]
@@ -49,7 +49,7 @@ def update_rows(statement: str, rows: Sequence[Row]) -> None:
 
 @contextmanager
 def _fast_cursor() -> Iterator[Any]:
-    """One of the driver's own: Django's looks at every row, and for PostgreSQL writes it into a statement in Python."""
+    """The driver's own cursor: Django's inspects every row, and for PostgreSQL writes it into a statement in Python."""
     connection.ensure_connection()
     if connection.vendor == "postgresql":
         from psycopg import Cursor
@@ -62,7 +62,7 @@ def _fast_cursor() -> Iterator[Any]:
 
 
 def _told(statement: str) -> str:
-    """The statement, whose values stand as ``%s``, as the driver wants it."""
+    """The statement, whose values are ``%s``, in the driver's format."""
     return statement if connection.vendor == "postgresql" else statement.replace("%s", "?")
 
 
@@ -102,7 +102,7 @@ def _adapted(model: type[models.Model], fields: Sequence[str], rows: Sequence[Ro
 
 
 def _time_for_sqlite(value: datetime | None) -> str | None:
-    """As Django has it there, where its time zone is UTC, which it is here; a fifth of the work."""
+    """Adapted as Django does where its time zone is UTC, as it is here; a fifth of the work."""
     if value is None:
         return None
     if value.tzinfo is not UTC:

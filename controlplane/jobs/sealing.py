@@ -1,4 +1,4 @@
-"""Job keys are encrypted in the database, under a key that derives from ``SECRET_KEY``: a copy of it opens no job.
+"""Job keys are encrypted in the database, under a key derived from ``SECRET_KEY``: a copy of the database reveals none.
 
 The first of ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
 """
@@ -16,19 +16,19 @@ INFO: Final = b"paceline.job-key"
 
 
 class SealBroken(Exception):
-    """A stored key cannot be decrypted; the text says how it can."""
+    """A stored key cannot be decrypted; the text gives the cure."""
 
 
 def seal(key: bytes) -> bytes:
-    """What is stored of a key."""
+    """The encrypted form of a key."""
     return _box().encrypt(key)
 
 
 def unseal(stored: bytes | memoryview) -> bytes:
-    """The key again.
+    """Decrypt the key.
 
     Raises:
-        SealBroken: if it was stored under a ``SECRET_KEY`` that is not here.
+        SealBroken: if it was stored under a ``SECRET_KEY`` that is not configured.
     """
     try:
         return _box().decrypt(bytes(stored))
@@ -40,7 +40,7 @@ def unseal(stored: bytes | memoryview) -> bytes:
 
 
 def resealed(stored: bytes | memoryview) -> bytes:
-    """The same key, stored under the present ``SECRET_KEY``."""
+    """The same key, encrypted under the current ``SECRET_KEY``."""
     return seal(unseal(stored))
 
 

@@ -1,4 +1,4 @@
-"""Reads of jobs: lists, one job, and what it consists of."""
+"""Reads of jobs: lists, one job, and its parts."""
 
 from collections.abc import Iterable
 
@@ -13,22 +13,22 @@ from controlplane.protocol.spec import Choice, Synchronization, parse_spec
 
 
 def jobs() -> QuerySet[Job]:
-    """Every job, the newest first; runs of simulations, too."""
+    """Every job, the newest first; including simulated runs."""
     return Job.objects.select_related("submitted_by").order_by("-id")
 
 
 def submitted_jobs() -> QuerySet[Job]:
-    """Those that were submitted to run on machines: simulated runs are not among them."""
+    """Jobs that were submitted to run on machines: without simulated runs."""
     return jobs().filter(simulation=None)
 
 
 def job_synchronization(job: Job) -> Synchronization:
-    """The four choices that hold now: those of the spec, as far as no change has taken effect."""
+    """The four current policies: the spec's, replaced by those changes that have taken effect."""
     return jobs_synchronization([job])[job.pk]
 
 
 def jobs_synchronization(jobs: Iterable[Job]) -> dict[int, Synchronization]:
-    """The same of many jobs, by id, with one query."""
+    """The same for many jobs, by id, with one query."""
     chosen = {job.pk: parse_spec(job.spec).synchronization for job in jobs}
     changes = Decision.objects.filter(job_id__in=chosen, kind="change-policies").order_by("incarnation", "sequence")
     for job_id, payload in changes.values_list("job_id", "payload"):
@@ -54,7 +54,7 @@ def processes(role: Role) -> QuerySet[Process]:
 
 
 def job_decisions(job_id: int) -> QuerySet[Decision]:
-    """What the engine decided, the latest first."""
+    """The engine's decisions, the latest first."""
     return Decision.objects.filter(job_id=job_id).order_by("-incarnation", "-sequence")
 
 
@@ -64,5 +64,5 @@ def job_flags(job_id: int) -> QuerySet[Flag]:
 
 
 def job_placement(job_id: int) -> Decision | None:
-    """The placement decision that holds now."""
+    """The current placement decision."""
     return job_decisions(job_id).filter(kind="set-placement").first()

@@ -1,4 +1,4 @@
-"""Writes of jobs that are not ingest's: a new row, the path of a saved model, and the audit trail."""
+"""Writes of jobs other than ingest's: a new row, the path of a saved model, and the audit trail."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from controlplane.protocol.spec import spec_document
 
 
 class IdempotencyConflict(Exception):
-    """An idempotency key came a second time, with another job."""
+    """An idempotency key was used again, with another job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -24,7 +24,7 @@ class IdempotencyConflict(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """The job that a submission led to; not ``created`` if the same had come before."""
+    """The job that a submission led to; not ``created`` if the same request had been received before."""
 
     job: Job
     created: bool
@@ -35,7 +35,7 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
 
     Raises:
         SpecError: naming the field, what was found and what is allowed.
-        IdempotencyConflict: if the key came before with another spec.
+        IdempotencyConflict: if the key was used before with another spec.
     """
     spec = validated_spec(document)
     fields = {"name": spec.name, "spec": spec_document(spec), "submitted_by": user, "idempotency_key": idempotency_key}
@@ -53,14 +53,14 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
 
 
 def _asked(spec: Any) -> dict[str, Any]:
-    """What was asked for: how large an attached job is, its ranks may have said since."""
+    """The document without an attached job's size, which its ranks may have changed since."""
     size = {"workers", "batch_size"} if spec.get("launch") == "attached" else set()
     return {name: value for name, value in spec.items() if name not in size}
 
 
 @transaction.atomic
 def job_prioritise(*, job_id: int, priority: int, actor: str) -> bool:
-    """Give a job that waits another place in the queue; False where it waits no longer."""
+    """Give a waiting job another priority in the queue; False if it no longer waits."""
     waiting = Job.objects.select_for_update().filter(pk=job_id, state=JobState.SUBMITTED)
     job = waiting.first()
     if job is None:
@@ -72,7 +72,7 @@ def job_prioritise(*, job_id: int, priority: int, actor: str) -> bool:
 
 
 def job_model_saved(*, job_id: int, path: Path) -> None:
-    """Remember where the job's final parameters are."""
+    """Store the path of the job's final parameters."""
     Job.objects.filter(pk=job_id).update(model_path=str(path), model_bytes=path.stat().st_size)
 
 
@@ -85,6 +85,6 @@ def audit(
     job: Job | None = None,
     entry: str = "",
 ) -> AuditEntry:
-    """Store a user's request; ``entry`` is that of the job's log, where its engine should answer."""
+    """Store a user's request; ``entry`` is that of the job's log, if its engine should answer."""
     fields = {"actor": actor[:150], "action": action, "subject": subject[:100], "detail": dict(detail or {})}
     return AuditEntry.objects.create(**fields, job=job, entry=entry)

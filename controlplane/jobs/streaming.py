@@ -14,7 +14,7 @@ Part = TypeVar("Part", str, bytes)
 
 
 def streamed(request: HttpRequest, parts: Iterator[Part]) -> Iterator[Part] | AsyncIterator[Part]:
-    """The parts, as the server behind the request takes them.
+    """The parts, as the request's server expects them.
 
     Under ASGI Django would read all of a plain iterator into memory before it sent any of it.
     """
@@ -22,7 +22,7 @@ def streamed(request: HttpRequest, parts: Iterator[Part]) -> Iterator[Part] | As
 
 
 def streamed_lines(request: HttpRequest, lines: Iterator[str]) -> Iterator[str] | AsyncIterator[str]:
-    """The same of lines, of which many make one part."""
+    """The same for lines, many of which make one part."""
     return streamed(request, iter(lambda: "".join(islice(lines, LINES_AT_ONCE)), ""))
 
 

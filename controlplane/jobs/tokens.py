@@ -1,7 +1,7 @@
-"""Tokens of jobs: credentials of an attached job's ranks, and of whatever launched a job's ranks or agents.
+"""Tokens of jobs: credentials of an attached job's ranks, and of the launcher of a job's ranks or agents.
 
-A token is good for one job, for any number of ranks and their restarts, until it is revoked, another takes its place,
-or the job is over. Only its hash is kept; it is random and long, so that the hash needs no salt.
+A token is valid for one job, for any number of ranks and their restarts, until it is revoked, another replaces it,
+or the job is over. Only its hash is stored; it is random and long, so that the hash needs no salt.
 """
 
 import secrets
@@ -29,27 +29,27 @@ ANOTHER: Final = "POST /api/v1/jobs/{job}/token makes another one, and so does p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a token is worth for a job."""
+    """The validity of a token for a job."""
 
     good: bool
     job_over: bool = False
     sentence: str = ""
-    """Why it opens nothing; empty where it does."""
+    """Why it is refused; empty if it is valid."""
 
 
 def is_job_token(secret: str) -> bool:
-    """Whether it has the form of one."""
+    """Whether it has the form of a job's token."""
     return secret.startswith(PREFIX)
 
 
 def live_tokens(job: Job, now: datetime | None = None) -> QuerySet[JobToken]:
-    """Those that are good now, the newest first."""
+    """Valid tokens, the newest first."""
     return JobToken.objects.filter(_not_ended(now or timezone.now()), job=job).order_by("-id")
 
 
 @transaction.atomic
 def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
-    """A new token, in clear for this once; those before it end after ``grace_s``."""
+    """A new token, in clear only here; earlier ones expire after ``grace_s``."""
     now = timezone.now()
     replaced = _end(job, now + timedelta(seconds=grace_s), now)
     secret = PREFIX + secrets.token_urlsafe(32)
@@ -61,7 +61,7 @@ def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
 
 @transaction.atomic
 def tokens_revoke(*, job: Job, actor: str) -> int:
-    """End all of the job's tokens at once; how many were good until now."""
+    """Revoke all of the job's tokens at once; how many were valid until now."""
     now = timezone.now()
     ended = _end(job, now, now)
     audit(actor=actor, action="job-token-revoke", subject=str(job), detail={"tokens": ended}, job=job)
@@ -69,7 +69,7 @@ def tokens_revoke(*, job: Job, actor: str) -> int:
 
 
 def rank_verdict_on(secret: str, job_id: int) -> Verdict:
-    """What ``secret`` is worth for a rank of the job of that number."""
+    """The validity of ``secret`` for a rank of the job of that number."""
     verdict = verdict_on(secret, job_id)
     if verdict.good and not Job.objects.filter(pk=job_id, launch="attached").exists():
         return _bad(
@@ -80,7 +80,7 @@ def rank_verdict_on(secret: str, job_id: int) -> Verdict:
 
 
 def verdict_on(secret: str, job_id: int, now: datetime | None = None) -> Verdict:
-    """What ``secret`` is worth for the job of that number."""
+    """The validity of ``secret`` for the job of that number."""
     if not is_job_token(secret):
         found = "a token of a person" if secret else "no token"
         return _bad(f"found {found}, expected the job's own, which begins with {PREFIX}: set PACELINE_TOKEN")
@@ -95,7 +95,7 @@ def verdict_on(secret: str, job_id: int, now: datetime | None = None) -> Verdict
 
 
 def still_good(digests: Collection[str], now: datetime | None = None) -> set[str]:
-    """Those of the hashes whose tokens have not ended."""
+    """Those of the hashes whose tokens are still valid."""
     found = JobToken.objects.filter(_not_ended(now or timezone.now()), digest__in=digests)
     return set(found.values_list("digest", flat=True))
 

@@ -11,11 +11,11 @@ def validated_spec(document: object) -> JobSpec:
     """The spec of a document.
 
     Raises:
-        SpecError: naming the first field that cannot be accepted, what was found and what is allowed.
+        SpecError: naming the first field that cannot be accepted, its value and what is allowed.
     """
     check_plain(document)
     spec = parse_spec(document)
-    if not spec.attached:  # what a script trains is its own affair
+    if not spec.attached:  # the script defines what it trains
         check_training(spec)
     registry.check(spec.synchronization)
     if (found := misfit(spec, registry.resolve("barrier", spec.synchronization.barrier))) is not None:

@@ -18,7 +18,7 @@ class Queue:
 
     now: datetime
     extra: Ask | None = None
-    """Of a job that is not submitted yet."""
+    """The entry of a job that is not submitted yet."""
     _slots: SlotsNow = field(init=False)
     _verdicts: dict[int, Verdict] = field(init=False)
     _served: dict[int, Ask] = field(init=False)
@@ -59,7 +59,7 @@ class Queue:
         )
 
     def _holders(self, verdict: Verdict, there: Capacity) -> Iterator[Blocker]:
-        """Those that hold slots of a kind of which too few are free; the one that holds most comes first."""
+        """Jobs that hold slots of a kind of which too few are free; the one that holds most comes first."""
         lacks_workers, lacks_servers = there.free_workers < verdict.ask.least, there.free_servers < verdict.ask.servers
         sums: dict[int, tuple[int, int]] = {}
         for hold in self._slots.holds:

@@ -1,1 +1,1 @@
-"""History: every event raw, reports and evaluations as rows, and the cursors of ingest."""
+"""History: every event as it was logged, reports and evaluations as rows, and the cursors of ingest."""

@@ -1,4 +1,4 @@
-"""History in Django's admin: how far the copying has come. Reports are for figures, not for lists of rows."""
+"""History in Django's admin: ingest's progress. Reports are for figures, not for lists of rows."""
 
 from django.contrib import admin
 

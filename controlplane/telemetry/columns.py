@@ -1,7 +1,7 @@
-"""Reports as columns: blocks of 1,000 iterations of one worker, and what they roll up to. Pure.
+"""Reports as columns: blocks of 1,000 iterations of one worker, and their rollups. Pure.
 
-An iteration that was done again counts as it was done last: in the highest generation and, within one, in the row that
-came last. Laying rows over a block in that order is idempotent, so that a block may be laid over again with rows that
+An iteration that was repeated counts as it was done last: in the highest generation and, within one, in the last row.
+Overlaying rows on a block in that order is idempotent, so that a block may be overlaid again with rows that
 it has already.
 """
 
@@ -21,12 +21,12 @@ WIDTHS: Final = (10, 100, 1_000)
 """Iterations of one window of a rollup."""
 
 ITEM_BYTES: Final = 8
-"""Of every value, so that any iteration is found in stored bytes without reading the values before it."""
+"""Width of every value, so that any iteration is found in stored bytes without reading the values before it."""
 
 COUNTS: Final = tuple(each.name for each in OF_WORKERS if each.is_integer and not each.is_optional)
 INTEGERS: Final = ("generation", "at_ms", *COUNTS)
 MEASURES: Final = tuple(each.name for each in OF_WORKERS if each.name not in COUNTS)
-"""As floats, so that an unknown one is not a number."""
+"""As floats, so that an unknown value is NaN."""
 
 COLUMNS: Final = (*INTEGERS, *MEASURES)
 
@@ -38,10 +38,10 @@ ROLLED: Final = ("at_ms", *COUNTS, *MEASURES, *SCORED)
 
 STATISTICS: Final = ("count", "sum", "min", "max")
 UNKNOWN: Final = (0.0, 0.0, np.nan, np.nan)
-"""Statistics of what was not measured."""
+"""Statistics of a column without measurements."""
 
 ROLLUP_FORMAT: Final = b"rollup\x00\x01"
-"""A stored rollup begins so and names its columns, so that it reads right after others were added."""
+"""A stored rollup starts with this and names its columns, so that it stays readable after others were added."""
 
 ABSENT: Final = -1
 """Generation of an iteration that was not reported."""
@@ -52,20 +52,20 @@ Block = dict[str, Column]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Reports in the order in which they were written: equally long columns."""
+    """Reports in the order in which they were written: columns of equal length."""
 
     rank: Column
     iteration: Column
     columns: Block
-    """At least ``generation``."""
+    """Columns by name; at least ``generation``."""
 
     def where(self, chosen: Column) -> "Rows":
-        """Some of them."""
+        """Selected rows."""
         columns = {name: values[chosen] for name, values in self.columns.items()}
         return Rows(rank=self.rank[chosen], iteration=self.iteration[chosen], columns=columns)
 
     def by_block(self) -> Iterable[tuple[tuple[int, int], "Rows"]]:
-        """Those of each (rank, number of the block)."""
+        """The rows of each (rank, number of the block)."""
         if not len(self.rank):
             return
         number = self.iteration // STRETCH
@@ -78,7 +78,7 @@ class Rows:
 
 
 def empty_block(columns: Iterable[str]) -> Block:
-    """Nothing reported yet."""
+    """A block without reports."""
     return {name: decoded(name, b"") for name in columns}
 
 
@@ -92,7 +92,7 @@ def lay_over(block: Block, rows: Rows) -> None:
 
 
 def encoded(block: Mapping[str, Column]) -> dict[str, bytes]:
-    """Each column as it is stored: little-endian, up to the last iteration that was reported; nothing of unknowns."""
+    """Each column as stored: little-endian, up to the last reported iteration; without columns of unknown values."""
     reported = np.flatnonzero(block["generation"] != ABSENT)
     length = int(reported[-1]) + 1 if len(reported) else 0
     return {
@@ -102,12 +102,12 @@ def encoded(block: Mapping[str, Column]) -> dict[str, bytes]:
 
 
 def is_known(name: str, values: Column) -> bool:
-    """Whether any value of a column is."""
+    """Whether any value of the column is known."""
     return name in INTEGERS or not bool(np.isnan(values).all())
 
 
 def summed(columns: Sequence[Column]) -> Column:
-    """Parts added up: one that is not known is part of another, or nothing; not a number where none is known."""
+    """Sum of parts: an unknown part is contained in another, or zero; NaN where none is known."""
     if len(columns) == 1:
         return columns[0]
     parts = np.stack(columns).astype(np.float64)
@@ -116,7 +116,7 @@ def summed(columns: Sequence[Column]) -> Column:
 
 
 def decoded(name: str, data: bytes, *, length: int = STRETCH) -> Column:
-    """A column from its bytes, filled up to ``length`` values."""
+    """A column from its bytes, padded to ``length`` values."""
     values = np.full(length, ABSENT if name in INTEGERS else np.nan, dtype=_stored(name))
     found = np.frombuffer(data, dtype=_stored(name))
     values[: len(found)] = found
@@ -135,12 +135,12 @@ def rolled(block: Mapping[str, Column], width: int, names: Sequence[str] = ROLLE
 
 
 def sources(names: Iterable[str]) -> set[str]:
-    """The columns of a block that ``rolled`` takes for these."""
+    """The columns of a block from which ``rolled`` computes these."""
     return {"generation"}.union(*({"samples", "loss"} if name in SCORED else {name} for name in names))
 
 
 def encoded_rollup(statistics: NDArray[np.float64], names: Sequence[str] = ROLLED) -> bytes:
-    """As it is stored: names of what is known, then windows first, and only up to the last one that has anything."""
+    """The stored form: names of the known columns, then windows, and only up to the last non-empty one."""
     filled = np.flatnonzero(statistics[names.index("at_ms"), 0])
     length = int(filled[-1]) + 1 if len(filled) else 0
     kept = [place for place, name in enumerate(names) if name == "at_ms" or statistics[place, 0].any()]
@@ -149,14 +149,14 @@ def encoded_rollup(statistics: NDArray[np.float64], names: Sequence[str] = ROLLE
 
 
 def rollup_header(names: Sequence[str]) -> bytes:
-    """What a stored rollup begins with: format, size of the names, and the names, in whole items."""
+    """The header of a stored rollup: format, size of the names, and the names, in whole items."""
     said = ",".join(names).encode()
     said += b" " * (-len(said) % ITEM_BYTES)
     return ROLLUP_FORMAT + len(said).to_bytes(ITEM_BYTES, "little") + said
 
 
 def decoded_rollup(data: bytes) -> NDArray[np.float64]:
-    """ROLLED by STATISTICS by windows, from bytes of any release: what was not rolled up then is not known.
+    """ROLLED by STATISTICS by windows, from bytes of any release: columns that were not rolled up then are unknown.
 
     Raises:
         ValueError: if the bytes are of a later format, or cut off.
@@ -178,7 +178,7 @@ def decoded_rollup(data: bytes) -> NDArray[np.float64]:
 
 
 def rollup_names(data: bytes) -> tuple[str, ...]:
-    """The columns of a stored rollup: those of which anything was known."""
+    """The columns of a stored rollup: those with any known value."""
     return _named(data)[0] if data else ()
 
 
@@ -197,7 +197,7 @@ def _named(data: bytes) -> tuple[tuple[str, ...], bytes]:
 
 
 def _measured(block: Mapping[str, Column], name: str) -> Column:
-    """A column of a rollup for every iteration; not a number where it is not known."""
+    """A column of a rollup for every iteration; NaN where it is not known."""
     if name not in SCORED:
         return block[name].astype(np.float64)
     known = np.where(np.isfinite(block["loss"]), block["samples"], np.nan)

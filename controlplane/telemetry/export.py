@@ -1,4 +1,4 @@
-"""All that was measured of a job, one line for each worker and iteration, however many these are."""
+"""All measurements of a job, one line for each worker and iteration, in bounded memory."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -9,14 +9,14 @@ from controlplane.telemetry.columns import COUNTS, MEASURES, STRETCH
 from controlplane.telemetry.history import Span, newest_iteration, read_measured
 
 HEADING: Final = ("iteration", "worker", "generation", "at_ms", *COUNTS, *MEASURES)
-"""Times in seconds; ``at_ms`` is when the report came, in milliseconds since 1970."""
+"""Times in seconds; ``at_ms`` is when the report arrived, in milliseconds since 1970."""
 
 
 def measurements(job_id: int, ranks: Sequence[int] = ()) -> Iterator[tuple[Any, ...]]:
-    """A line for each, as ``HEADING`` names its values, by iteration and worker; None if a worker did not report it.
+    """A line per report, as ``HEADING`` names its values, by iteration and worker; None for a worker without a report.
 
-    An iteration that was done again counts once, as it was done last. Of a job whose detail was pruned: means over
-    every 10 iterations, each at the first of them. No more than a stretch of iterations is held at a time.
+    An iteration that was repeated counts once, as it was done last. For a job whose detail was pruned: means over
+    every 10 iterations, each at the first of them. Only a stretch of iterations is held in memory at a time.
     """
     newest = newest_iteration(job_id)
     for first in range(0, -1 if newest is None else newest + 1, STRETCH):
@@ -35,7 +35,7 @@ def _stretch(job_id: int, span: Span) -> list[tuple[Any, ...]]:
 
 
 def _plain(values: Any) -> list[Any]:
-    """Python's own numbers, and None for what is not one."""
+    """Python's own numbers, and None for NaN."""
     if values.dtype.kind != "f":
         return list(values.tolist())
     return [value if value == value else None for value in values.tolist()]

@@ -1,7 +1,7 @@
 """Folds a job's reports into chunks and rollups, a piece at a time: short transactions, repeatable at any point.
 
-``Folded`` is updated last and only if no other process updated it. Until then readers lay the same rows over the chunks
-that have them already, which changes nothing.
+``Folded`` is updated last and only if no other process updated it. Until then readers overlay the same rows on the
+chunks that have them already, which changes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
 from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
 
 ROWS: Final = 8_192
-"""Reports that are folded in one go: memory stays bounded however far behind a job is."""
+"""Reports that are folded in one step: memory stays bounded however far behind a job is."""
 
 BLOCKS: Final = 16
 """Blocks per transaction, which keeps it under 50 ms."""
 
 
 class StaleFold(RuntimeError):
-    """Somebody else folds this job: nothing was written."""
+    """Another process folds this job: nothing was written."""
 
 
 def unfolded(job_id: int) -> int:
@@ -31,10 +31,10 @@ def unfolded(job_id: int) -> int:
 
 
 def fold(job_id: int) -> Iterator[int]:
-    """Fold what there is, yielding between short transactions how many reports are surely folded by now.
+    """Fold what there is, yielding between short transactions how many reports are certainly folded so far.
 
     Raises:
-        StaleFold: if somebody else moved the mark meanwhile.
+        StaleFold: if another process moved the mark meanwhile.
     """
     mark, done = folded_until(job_id), 0
     while True:
@@ -55,7 +55,7 @@ def fold(job_id: int) -> Iterator[int]:
 
 
 def _hold(job_id: int, mark: int) -> None:
-    """Have the mark stay where it is until the end of the transaction."""
+    """Lock the mark until the end of the transaction."""
     Folded.objects.get_or_create(job_id=job_id)
     found = Folded.objects.select_for_update().get(job_id=job_id).report_id
     if found != mark:
@@ -63,7 +63,7 @@ def _hold(job_id: int, mark: int) -> None:
 
 
 def lay_over_stored(job_id: int, parts: Mapping[Place, Rows]) -> None:
-    """Fold reports into the chunks and rollups of their places; doing it again changes nothing."""
+    """Fold reports into the chunks and rollups of their places; repeating it changes nothing."""
     blocks = stored_blocks(job_id, parts)
     before = {(place, name) for place, block in blocks.items() for name in block if is_known(name, block[name])}
     for place, rows in parts.items():

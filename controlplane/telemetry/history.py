@@ -1,7 +1,7 @@
 """Reads of reports: from chunks and rollups, overlaid with rows that are not folded into them yet. Never all rows.
 
-The mark is read before rows and chunks: chunks may by then have rows of the tail already, and laying those over once
-more changes nothing.
+The mark is read before rows and chunks: chunks may by then have rows of the tail already, and overlaying those
+again changes nothing.
 """
 
 from collections import defaultdict
@@ -40,25 +40,25 @@ from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_b
 
 FOREVER: Final = 2**62
 PARTS: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional and each.name in ITERATION)
-"""Of iterations, that older releases did not measure by themselves."""
+"""Parts of iterations that older releases did not measure separately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Which reports: of which workers (none: of all), from which iteration on, and before which."""
+    """Which reports to read: of which workers (none: of all), from which iteration on, and before which."""
 
     ranks: Sequence[int] = ()
     first: int = 0
     last: int = FOREVER
 
     def chosen(self, rows: "QuerySet[Any]") -> "QuerySet[Any]":
-        """Those whose rank it wants."""
+        """Rows with a selected rank."""
         return rows.filter(rank__in=self.ranks) if self.ranks else rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Statistics of one worker over windows of equally many iterations, those without any report left out."""
+    """Statistics of one worker over windows of equally many iterations, without empty windows."""
 
     first: NDArray[np.int64]
     """First iteration of each window."""
@@ -72,12 +72,12 @@ class Windows:
         return values
 
     def mean(self, *names: str) -> Column:
-        """Mean over the reports of the sum of these columns (``summed``); not a number where a window has none."""
+        """Mean over the reports of the sum of these columns (``summed``); NaN where a window has none."""
         return summed([quotient(self.of(name, "sum"), self.of(name, "count")) for name in names])
 
 
 def quotient(whole: Column, base: Column) -> Column:
-    """The quotient; not a number where ``base`` is 0."""
+    """The quotient; NaN where ``base`` is 0."""
     values: Column = np.divide(whole, base, out=np.full(len(base), np.nan), where=base > 0)
     return values
 
@@ -94,7 +94,7 @@ def read_columns(job_id: int, columns: Collection[str], span: Span | None = None
 def read_measured(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
     """By rank: these columns and ``iteration`` of every iteration that was reported, in order.
 
-    Not a number where something was not measured. Of a job whose detail was pruned: means over every 10 iterations,
+    NaN where a value was not measured. For a job whose detail was pruned: means over every 10 iterations,
     each at the first of them.
     """
     span, wanted = span or Span(), tuple(dict.fromkeys(["generation", *columns]))

@@ -1,4 +1,4 @@
-"""What can be plotted of a worker's reports: every measurement, and what is computed of several."""
+"""What can be plotted of a worker's reports: every measurement, and values computed from several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Metric:
         return self.columns + self.per
 
     def values(self, columns: Sequence[Column]) -> Column:
-        """The metric, from ``all_columns`` in their order; not a number where it has no value."""
+        """The metric, from ``all_columns`` in their order; NaN where it has no value."""
         whole = summed(columns[: len(self.columns)])
         if not self.per:
             return np.asarray(whole, dtype=np.float64)
@@ -41,7 +41,7 @@ BUSY = (*PROCESSING, "push_s", "pull_s")
 LOST = ("waiting_s", "coordination_s")
 """Waiting for other workers, and for the control plane."""
 ITERATION = (*BUSY, *LOST)
-"""Parts of an iteration, in their order. Of one that was not measured by itself a sum has nothing (``summed``)."""
+"""Parts of an iteration, in their order. A part that was not measured separately adds nothing to a sum (``summed``)."""
 
 METRICS: dict[str, Metric] = {
     **{each.name: Metric(unit=each.unit, title=each.title, columns=(each.name,)) for each in OF_WORKERS},
@@ -56,4 +56,4 @@ EVALUATION_METRICS: dict[str, Metric] = {
     "accuracy": Metric(unit="", title="accuracy on the held-out split", columns=("accuracy",)),
     "evaluation_loss": Metric(unit="", title="loss on the held-out split", columns=("loss",)),
 }
-"""Of the job as a whole: one evaluator scores the held-out split."""
+"""Metrics of the job as a whole: one evaluator scores the held-out split."""

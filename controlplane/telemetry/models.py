@@ -1,4 +1,4 @@
-"""Tables of history. Written by ingest alone, in the transaction that moves its cursor; but for simulations."""
+"""Tables of history. Only ingest writes them, in the transaction that moves its cursor; except for simulations."""
 
 from django.conf import settings
 from django.db import models
@@ -19,7 +19,7 @@ class Cursor(models.Model):
 
 
 class Spoken(models.Model):
-    """The highest message number of one process instance up to which nothing is missing here."""
+    """The highest message number of one process instance up to which all messages are stored."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="spoken", db_index=False)
     instance = models.CharField(max_length=100)
@@ -30,7 +30,7 @@ class Spoken(models.Model):
 
 
 class EngineSnapshot(models.Model):
-    """The engine of a job as it was lately: where a recovery begins whose Redis has nothing of the job any more.
+    """The engine of a job as of lately: the start of a recovery if Redis no longer has anything of the job.
 
     Everything up to it is in the database: it is written in the transaction that moves the cursors past it.
     """
@@ -43,7 +43,7 @@ class EngineSnapshot(models.Model):
     incarnation = models.PositiveIntegerField()
     """in this incarnation."""
     version = models.CharField(max_length=20)
-    """Of the engine: one of another version would have decided otherwise."""
+    """Version of the engine: another one would have decided otherwise."""
     data = models.BinaryField()
 
 
@@ -91,7 +91,7 @@ class Report(models.Model):
     loss = models.FloatField(null=True)
     """Null where the worker reported a value that is not finite."""
     data_s = models.FloatField(null=True)
-    """Null where it was not measured by itself."""
+    """Null where it was not measured separately."""
     compute_s = models.FloatField()
     push_s = models.FloatField()
     pull_s = models.FloatField()
@@ -101,7 +101,7 @@ class Report(models.Model):
     memory = models.FloatField()
     overran = models.BooleanField()
     others = models.JSONField(default=dict)
-    """Measurements that have no column of their own, by name, as far as the worker has them."""
+    """Measurements without their own column, by name, if the worker has them."""
 
     class Meta:
         constraints = [
@@ -111,7 +111,7 @@ class Report(models.Model):
 
 
 class Folded(models.Model):
-    """Up to which report a job's chunks and rollups surely have everything; they may have some that came later."""
+    """Up to which report a job's chunks and rollups are certainly complete; they may contain later ones."""
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="folded", primary_key=True)
     report_id = models.BigIntegerField(default=0)
@@ -124,7 +124,7 @@ class Chunk(models.Model):
     column = models.CharField(max_length=40)
     rank = models.PositiveIntegerField()
     number = models.PositiveIntegerField()
-    """Of the stretch: its first iteration by 1,000."""
+    """The stretch: its first iteration divided by 1,000."""
     data = models.BinaryField()
 
     class Meta:
@@ -151,25 +151,25 @@ class Tally(models.Model):
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="tallies", db_index=False)
     name = models.CharField(max_length=20)
     rank = models.IntegerField()
-    """-1: of the job as a whole."""
+    """-1: for the job as a whole."""
     upto_ms = models.PositiveIntegerField()
     """The bucket's upper bound."""
     count = models.BigIntegerField()
     seconds = models.FloatField()
-    """The sum of them."""
+    """The sum of the durations."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "name", "rank", "upto_ms"], name="one_row_per_bucket")]
 
 
 class WorkerSums(models.Model):
-    """Sums over all reports of one worker of a job, whichever process it was, and what it said last (``tallies``)."""
+    """Sums over all reports of one worker of a job, over all its instances, and its last values (``tallies``)."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="worker_sums", db_index=False)
     rank = models.PositiveIntegerField()
     instance = models.CharField(max_length=100)
     at_ms = models.BigIntegerField()
-    """When its last report came."""
+    """When its last report arrived."""
     reports = models.BigIntegerField()
     samples = models.BigIntegerField()
     data_s = models.FloatField()
@@ -179,7 +179,7 @@ class WorkerSums(models.Model):
     waiting_s = models.FloatField()
     coordination_s = models.FloatField()
     newest = models.JSONField()
-    """Measurements of the last report that are no sums, by name."""
+    """Measurements of the last report that are not summed, by name."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "rank"], name="one_row_of_sums_per_worker")]
@@ -193,7 +193,7 @@ class LogLine(models.Model):
     index = models.PositiveIntegerField()
     instance = models.CharField(max_length=100)
     at = models.DateTimeField()
-    """When it came in, to about a second."""
+    """When it arrived, to about a second."""
     level = models.CharField(max_length=7)
     text = models.TextField()
 
@@ -213,7 +213,7 @@ class Evaluation(models.Model):
     iteration = models.PositiveIntegerField()
     at = models.DateTimeField()
     elapsed_s = models.FloatField()
-    """Since the job began to run."""
+    """Seconds since the job began to run."""
     loss = models.FloatField(null=True)
     accuracy = models.FloatField(null=True)
     samples = models.PositiveIntegerField()
@@ -223,7 +223,7 @@ class Evaluation(models.Model):
 
 
 class Simulation(models.Model):
-    """One scenario that somebody had simulated under several policies."""
+    """One scenario, simulated under several policies at a user's request."""
 
     class State(models.TextChoices):
         """Its state."""
@@ -239,14 +239,14 @@ class Simulation(models.Model):
     """By name, in order."""
     seed = models.PositiveBigIntegerField(default=0)
     variation = models.JSONField(default=dict)
-    """What is other than the scenario says; empty: nothing."""
+    """Differences from the scenario; empty: none."""
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
     reason = models.TextField(default="", blank=True)
     attempt = models.PositiveIntegerField(default=0)
-    """How many tasks have started to run it; reports of an earlier one are ignored."""
+    """How many tasks have started to run it; reports of an earlier task are ignored."""
     seen_at = models.DateTimeField(default=timezone.now)
-    """The last heartbeat of the task that runs it, or when it was given to one."""
+    """The last heartbeat of the task that runs it, or when it was assigned to one."""
     done = models.PositiveIntegerField(default=0)
     """How many policies have an outcome."""
     outcomes = models.JSONField(default=list)

@@ -1,4 +1,4 @@
-"""How far each process's messages are in the database without a gap; kept in the transaction that writes them."""
+"""Up to which message number each process's messages are stored without a gap; updated in the same transaction."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ from controlplane.telemetry.models import Spoken
 def advanced(known: Mapping[str, int], events: Iterable[Event]) -> dict[str, int]:
     """Those instances whose number rises by these events, in order of the log.
 
-    A message behind a gap does not count: the engine refuses it too, and its sender says all from the gap on again.
+    A message after a gap does not count: the engine refuses it too, and its sender resends all from the gap on.
     """
     risen: dict[str, int] = {}
     for event in events:
@@ -24,7 +24,7 @@ def advanced(known: Mapping[str, int], events: Iterable[Event]) -> dict[str, int
 
 
 def record_numbers(job_id: int, risen: Mapping[str, int]) -> None:
-    """Keep them. Called by ingest, in the transaction that writes the messages."""
+    """Store the numbers. Called by ingest, in the transaction that writes the messages."""
     table = connection.ops.quote_name(Spoken._meta.db_table)
     update_rows(
         f"INSERT INTO {table} (job_id, instance, number) VALUES (%s, %s, %s)"
@@ -34,5 +34,5 @@ def record_numbers(job_id: int, risen: Mapping[str, int]) -> None:
 
 
 def recorded_numbers(job_id: int) -> dict[str, int]:
-    """Of every instance of the job that ever spoke."""
+    """The numbers of every instance of the job that ever sent a message."""
     return dict(Spoken.objects.filter(job_id=job_id).values_list("instance", "number"))

@@ -1,4 +1,4 @@
-"""What a job's log makes of its history: every event raw, and reports and evaluations as rows.
+"""Writes history from a job's log: every event as it was logged, and reports and evaluations as rows.
 
 Called by ingest, in the transaction that moves its cursor, and for the log of a simulated run (``simulated``). An event
 arrives here once; a report may be in the log twice, since its sender resends it after a reconnect, and makes one row.
@@ -39,7 +39,7 @@ Said = tuple[Entry, WorkerHeard, Any]
 
 
 def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Progress:
-    """Write the events and what follows from them; what they add to the job."""
+    """Write the events and the rows derived from them; what they add to the job."""
     record_raw(job_id, incarnation, logged)
     progress = Progress()
     for _, _, hello in _said(logged, messages.WorkerHello):
@@ -81,7 +81,7 @@ def report_row(job_id: int, stream_id: str, event: WorkerHeard, report: messages
 
 
 def kind_of(event: Event) -> str:
-    """What a person filters events by: what was said, or else what happened."""
+    """The kind by which users filter events: that of the message, otherwise that of the event."""
     told = event.message if isinstance(event, WorkerHeard | ServerHeard) else event
     return str(told.__struct_config__.tag)
 
@@ -141,5 +141,5 @@ def record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) ->
 
 
 def finite(value: float) -> float | None:
-    """As the database has it: null where it is not known, or no finite number."""
+    """As the database stores it: null where it is not known, or no finite number."""
     return value if math.isfinite(value) else None

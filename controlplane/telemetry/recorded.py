@@ -1,4 +1,4 @@
-"""Recorded jobs as something to be simulated: whether one can be, and what is known of it before its log is read."""
+"""Recorded jobs as input of simulations: whether one can be simulated, and what is known before its log is read."""
 
 from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
@@ -41,7 +41,7 @@ def recorded_job(job_id: int) -> Job:
 
 
 def job_outline(job_id: int) -> Scenario:
-    """The job as a scenario whose machines are not learned yet: cheap, for choosing what to simulate.
+    """The job as a scenario without its machines, which are learned from its log: cheap, for choosing what to simulate.
 
     Raises:
         ScenarioError: of the field ``scenario``, if there is no such job.
@@ -53,7 +53,7 @@ def job_outline(job_id: int) -> Scenario:
 
 
 def recorded_outline(job_id: int) -> Scenario:
-    """The same of a job that can be simulated: one that is over, and of which enough was recorded.
+    """The same for a job that can be simulated: one that is over, and of which enough was recorded.
 
     Raises:
         ScenarioError: of the field ``scenario``, with what is missing.

@@ -1,4 +1,4 @@
-"""Reads of history: series of measurements, thinned for the eye without losing their extremes."""
+"""Reads of history: series of measurements, thinned for display without losing their extremes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from controlplane.telemetry.models import Evaluation, LogLine, RawEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One metric of one worker (``rank``), or of the job as a whole, against iterations; values that exist only."""
+    """One metric of one worker (``rank``), or of the job as a whole, against iterations; without missing values."""
 
     metric: str
     unit: str
     rank: int | None
     raw_points: int
-    """How many there are before thinning."""
+    """Number of values before thinning."""
     iterations: list[int]
     values: list[float]
 
@@ -38,7 +38,7 @@ def series(
 ) -> list[Series]:
     """The metrics from iteration ``since`` on, of ``ranks`` or of all workers, at most ``points`` points each.
 
-    An iteration that was redone in a later generation counts once, as it was done last.
+    An iteration that was repeated in a later generation counts once, as it was done last.
     """
     names = list(metrics)
     columns = {column for name in names if name in METRICS for column in METRICS[name].all_columns}
@@ -53,7 +53,7 @@ def series(
 
 
 def thin(x: NDArray[np.int64], y: NDArray[np.float64], points: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """At most ``points`` of a line that look like all of it: extremes per bucket first, then largest triangles."""
+    """At most ``points`` of a line, with the same shape: extremes per bucket first, then largest triangles."""
     if len(x) <= points:
         return x, y
     kept = MinMaxLTTBDownsampler().downsample(x, y, n_out=points)  # type: ignore[no-untyped-call]
@@ -61,18 +61,18 @@ def thin(x: NDArray[np.int64], y: NDArray[np.float64], points: int) -> tuple[NDA
 
 
 def job_events(job_id: int) -> QuerySet[RawEvent]:
-    """The job's log as far as it is in the database, the latest first."""
+    """The stored part of the job's log, the latest first."""
     return RawEvent.objects.filter(job_id=job_id).order_by("-id")
 
 
 LEVELS: Final = ("debug", "output", "info", "warning", "error")
-"""Of log lines, the least important first."""
+"""Levels of log lines, the least important first."""
 
 
 def job_lines(
     job_id: int, *, level: str = LEVELS[0], process: tuple[str, int] | None = None, text: str = ""
 ) -> QuerySet[LogLine]:
-    """What the job's processes wrote, of that level or a more important one, the latest first."""
+    """Output of the job's processes, of that level or a more important one, the latest first."""
     lines = LogLine.objects.filter(job_id=job_id).order_by("-id")
     if level != LEVELS[0]:
         lines = lines.filter(level__in=LEVELS[LEVELS.index(level) :])

@@ -1,6 +1,6 @@
 """A simulated run as a job's: its log makes the same rows, so the same figures, tables and pages show it.
 
-The row of the job names its simulation. It has no raw events, since it can be simulated again, and no reports as
+The job's row names its simulation. It has no raw events, since it can be simulated again, and no reports as
 rows: they are folded at once. Virtual times are moved so that the run ends when it is stored.
 """
 
@@ -34,7 +34,7 @@ UNFINISHED: Final = "the time that the scenario gives it was over before the job
 
 
 class Series:
-    """Keeps of a run's log what becomes rows."""
+    """Collects the parts of a run's log that become rows."""
 
     def __init__(self, *, has_losses: bool) -> None:
         """Without ``has_losses`` nothing was trained, and losses in reports are ignored."""
@@ -42,14 +42,14 @@ class Series:
         self._reports = array("d")
         """COLUMNS, report after report."""
         self._exchanges: dict[tuple[int, int], tuple[float, float]] = {}
-        """The last of each worker with each server: push and pull seconds."""
+        """The last exchange of each worker with each server: push and pull seconds."""
         self._commands: list[AnyCommand] = []
         self._scores: list[Said] = []
         self._progress = Progress()
         self._last_ms = 0
 
     def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
-        """One entry and what the engine answered."""
+        """One entry and the engine's answer."""
         self._last_ms = _ms(entry.id)
         event = entry.event
         if isinstance(event, WorkerHeard):
@@ -98,9 +98,9 @@ class Series:
 
 
 def run_store(simulation: Simulation, policy: str, spec: JobSpec, series: Series, now: datetime) -> Job:
-    """A job that is over, with everything that ``series`` kept, for one policy of a simulation.
+    """A finished job, with everything that ``series`` collected, for one policy of a simulation.
 
-    Nothing of it stays if this fails.
+    No row of it stays if this fails.
     """
     job = Job.objects.create(
         name=f"{simulation.scenario} {policy}"[:100],
@@ -120,7 +120,7 @@ def run_store(simulation: Simulation, policy: str, spec: JobSpec, series: Series
 
 
 def _stored(command: AnyCommand, later_ms: int) -> AnyCommand:
-    """As a row would have it: later, on no machine of ours, and without what only the engine needs."""
+    """As stored: at a later time, on no machine of the fleet, and without what only the engine needs."""
     command = replace(command, cause=_moved(command.cause, later_ms))
     if isinstance(command, MoveProcess):
         return replace(command, agent=0, restart=None)

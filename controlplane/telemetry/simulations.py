@@ -1,7 +1,7 @@
 """Simulations requested over REST: their rows, from the request to the outcomes and series.
 
 A row is written by the request and by the one task that runs it; each step is a conditional update, so a task that runs
-twice, or runs on after a cancel, changes nothing. A task sends heartbeats: the row of one that has been silent for
+twice, or continues after a cancel, changes nothing. A task sends heartbeats: the row of one that has been silent for
 ``SILENCE`` is queued for another, which continues after the policies that have an outcome.
 """
 
@@ -37,12 +37,12 @@ LOOK_S: Final = 0.5
 SILENCE: Final = timedelta(seconds=60)
 """A task is dead after this long without a heartbeat: far longer than any step between two."""
 MOST_ATTEMPTS: Final = 3
-"""A simulation that so many tasks have died of is not tried again."""
+"""A simulation is not retried after this many tasks have died of it."""
 
 USUAL: Final = Variation()
 
 Learn = Callable[[int], Run]
-"""From a recorded job to what its log says of its machines; raises ``SimulationError``."""
+"""Learns the machines from a recorded job's log; raises ``SimulationError``."""
 
 
 class Cancelled(Exception):
@@ -50,7 +50,7 @@ class Cancelled(Exception):
 
 
 class Stopping(Exception):
-    """The process that runs it is about to end."""
+    """The process that runs it is about to stop."""
 
 
 def simulation_submit(
@@ -79,7 +79,7 @@ def simulation_submit(
 
 
 def simulation_cancel(*, pk: int, user: User) -> bool:
-    """Have it end; False where it is over already. The run that is under way breaks off within a second."""
+    """Cancel it; False if it is over already. The current run stops within a second."""
     with transaction.atomic():
         live = Simulation.objects.filter(pk=pk, state__in=[S.QUEUED, S.RUNNING])
         done = live.update(state=S.CANCELLED, reason=f"cancelled by {user.get_username()}", finished_at=timezone.now())
@@ -89,14 +89,14 @@ def simulation_cancel(*, pk: int, user: User) -> bool:
 
 
 def learn_nothing(job: int) -> Run:
-    """For who only simulates scenarios."""
+    """For callers that simulate scenarios only."""
     raise SimulationError(f"job {job}: nothing here reads what it has recorded")
 
 
 def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
-    """All its policies, one after another; outcome and series of each are stored when they are there.
+    """Simulate all its policies, one after another; outcome and series of each are stored as soon as they are complete.
 
-    When ``is_stopping`` says so, the run that is under way breaks off, and the simulation waits for another task.
+    When ``is_stopping`` returns True, the current run stops, and the simulation waits for another task.
     """
     row = _claim(pk)
     if row is None:
@@ -119,16 +119,16 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False, lea
 
 
 def simulations_run(is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
-    """All that wait, those first that were asked for first, until none waits or ``is_stopping`` says so."""
+    """Run all waiting simulations, the earliest request first, until none waits or ``is_stopping`` returns True."""
     waiting = Simulation.objects.filter(state=S.QUEUED).order_by("id").values_list("pk", flat=True)
     while not is_stopping() and (pk := waiting.first()) is not None:
         simulation_run(pk, is_stopping, learn)
 
 
 def simulations_rescue(now: datetime) -> bool:
-    """Have those wait again whose task has died; whether any waits.
+    """Requeue those whose task has died; whether any waits.
 
-    One that its tasks have died of again and again is ended instead.
+    One whose tasks have died repeatedly is ended instead.
     """
     dead = Simulation.objects.filter(state=S.RUNNING, seen_at__lt=now - SILENCE)
     reason = f"each of the {MOST_ATTEMPTS} processes that ran it died: see their logs, and how much memory they had"
@@ -143,17 +143,17 @@ def simulation_runs(row: Simulation) -> QuerySet[Job]:
 
 
 def simulation_scenario(row: Simulation) -> Scenario:
-    """What is asked for: its scenario, with what was asked to be other. Machines of a recorded job are not learned yet.
+    """What is requested: its scenario, with the requested differences. Machines of a recorded job are not learned yet.
 
     Raises:
-        SimulationError: if this release has no such scenario any more, or it does not support the variation any more.
+        SimulationError: if this release no longer has such a scenario, or no longer supports the variation.
     """
     job = job_of(row.scenario)
     return varied(find(row.scenario) if job is None else job_outline(job), variation_of(row.variation))
 
 
 def simulation_played(row: Simulation, learn: Learn) -> tuple[Scenario, Run | None]:
-    """What is played, machines of a recorded job learned, and what can be compared with it: nothing on other machines.
+    """The scenario, with a recorded job's machines learned, and the recorded run to compare with, if comparable.
 
     Raises:
         SimulationError: as ``simulation_scenario``, or if nothing can be learned of the job.
@@ -166,7 +166,7 @@ def simulation_played(row: Simulation, learn: Learn) -> tuple[Scenario, Run | No
 
 
 def simulation_figures(row: Simulation) -> list[dict[str, object]]:
-    """What the paper found, and what came out, for each figure of the scenario's; none if that is no more."""
+    """The paper's result and the outcome, for each figure of the scenario; none if the scenario no longer exists."""
     try:
         scenario = simulation_scenario(row)
     except SimulationError:
@@ -198,18 +198,18 @@ def _claim(pk: int) -> Simulation | None:
 
 
 def _mine(row: Simulation) -> QuerySet[Simulation]:
-    """The row, as long as it is for this task to write."""
+    """The row, as long as this task may write it."""
     return Simulation.objects.filter(pk=row.pk, state=S.RUNNING, attempt=row.attempt)
 
 
 def _run(
     row: Simulation, scenario: Scenario, policy: str, recorded: Run | None, is_stopping: Callable[[], bool]
 ) -> None:
-    """One policy: its outcome in the row, and a job that is over with its series.
+    """One policy: its outcome in the row, and a finished job with its series.
 
     Raises:
-        Cancelled: if somebody cancelled it meanwhile; nothing of this run stays.
-        Stopping: if the process is about to end; likewise.
+        Cancelled: if a user cancelled it meanwhile; no row of this run stays.
+        Stopping: if the process is about to stop; likewise.
     """
     series = Series(has_losses=scenario.numerics is not None)
     cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_watch(row, is_stopping))
@@ -222,7 +222,7 @@ def _run(
 
 
 def _watch(row: Simulation, is_stopping: Callable[[], bool]) -> Callable[[], None]:
-    """Says now and then in the row that the run goes on, and sees there whether it is to."""
+    """Sends heartbeats to the row, and checks there whether the run was cancelled."""
     due = time.monotonic()
 
     def look() -> None:

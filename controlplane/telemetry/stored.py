@@ -1,4 +1,4 @@
-"""What is stored of reports: rows, the mark up to which they are folded, and the blocks that chunks hold."""
+"""Stored reports: rows, the mark up to which they are folded, and the blocks in chunks."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -13,11 +13,11 @@ from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
 
 _FIELDS = {field.name for field in Report._meta.get_fields()}
 OWN_COLUMNS = tuple(each.name for each in OF_WORKERS if each.name in _FIELDS)
-"""Measurements that reports keep in columns of the their own database; ``others`` has the rest."""
+"""Measurements that reports keep in their own columns; ``others`` has the rest."""
 OTHERS = tuple(each.name for each in OF_WORKERS if each.name not in _FIELDS)
 
 LOOKED_AT = 64
-"""Of the newest reports and rollups, to find out which measurements a job has."""
+"""How many of the newest reports and rollups are read, to find out which measurements a job has."""
 
 Place = tuple[int, int]
 """Rank, and number of the stretch."""
@@ -47,7 +47,7 @@ def rows_of(reports: "QuerySet[Report]", columns: Collection[str], *, most: int 
 
 
 def known_measurements(job_id: int) -> set[str]:
-    """Which of the workers' measurements a job has values of; none while nothing was reported."""
+    """Which of the workers' measurements a job has values of; none before the first report."""
     names = [each.name for each in OF_WORKERS]
     known = {name for name in names if Chunk.objects.filter(job_id=job_id, column=name).exists()}
     tail = Report.objects.filter(job_id=job_id, id__gt=folded_until(job_id)).order_by("-id")
@@ -71,7 +71,7 @@ def stored_blocks(job_id: int, places: Collection[Place]) -> dict[Place, Block]:
 
 def _column(name: str, values: Sequence[Any]) -> Column:
     if name == "at_ms":
-        # As text and all at once: a datetime for each would take most of the time.
+        # As text and all at once: converting each to a datetime would take most of the time.
         texts = [text.partition("+")[0] for text in values]
         return np.array(texts, "datetime64[us]").astype(np.int64) // 1000
-    return np.array(values, np.int64 if name in INTEGERS else np.float64)  # None becomes not a number
+    return np.array(values, np.int64 if name in INTEGERS else np.float64)  # None becomes NaN

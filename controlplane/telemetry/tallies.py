@@ -1,7 +1,7 @@
 """Counters of running jobs for metrics: added to as reports and decisions are written, so that reading them is cheap.
 
-Ingest writes them in the transaction that moves its cursor: they count each report once, and never go back, whichever
-process is asked and whatever was restarted.
+Ingest writes them in the transaction that moves its cursor: they count each report once, and never decrease, in any
+process and after any restart.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ ITERATION_S: Final = "iteration"
 DECISION_S: Final = "decision"
 
 OF_JOB: Final = -1
-"""The rank of what is counted of a job as a whole."""
+"""The rank under which counts of a job as a whole are stored."""
 
 WITHOUT_BOUND: Final = 2**31 - 1
 
@@ -85,7 +85,7 @@ def _add_durations(job_id: int, name: str, durations: Iterable[tuple[int, float]
 def _sums(told: Sequence[Heard]) -> list[float]:
     reports = [each.report for each in told]
     columns = zip(*(values_of(report, ITERATION) for report in reports), strict=True)
-    known = [sum(value for value in column if value == value) for column in columns]  # NaN: not measured by itself
+    known = [sum(value for value in column if value == value) for column in columns]  # NaN: not measured separately
     return [len(reports), sum(report.samples for report in reports), *known]
 
 

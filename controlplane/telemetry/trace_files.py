@@ -1,4 +1,4 @@
-"""Files of the public cluster-usage traces, as they are published; the simulator knows their contents."""
+"""Files of the public cluster-usage traces, as they are published; the simulator interprets their contents."""
 
 import gzip
 import zlib
@@ -9,7 +9,7 @@ from controlplane.simulator.google_trace import Usage, read_task_usage
 
 
 def read_trace(path: Path) -> list[Usage]:
-    """The rows of a file of the table ``task_usage``, with gzip or unpacked.
+    """The rows of a file of the table ``task_usage``, gzipped or plain.
 
     Raises:
         TraceError: if it cannot be read, or for its first broken row.

@@ -1,4 +1,4 @@
 """The demo: one job under two policies on machines of uneven speed, driven over REST as a user would.
 
-It measures what it shows and judges it itself; nothing here reaches into the control plane's database or engine.
+It measures what it shows and evaluates it itself; it uses neither the control plane's database nor its engine.
 """

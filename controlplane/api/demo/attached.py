@@ -1,6 +1,6 @@
-"""``make demo ARGS=--attached``: an ordinary DDP script under torchrun, as it is and paced, on emulated ranks.
+"""``make demo ARGS=--attached``: an ordinary DDP script under torchrun, unchanged and paced, on emulated ranks.
 
-Nothing here is told by the control plane: times and accuracies are what both scripts print.
+The control plane contributes no figure here: times and accuracies are what both scripts print.
 """
 
 import difflib
@@ -23,7 +23,7 @@ from controlplane.runtime.embedded.processes import start_service
 from controlplane.runtime.embedded.supervisor import Supervisor
 
 RATIO = 0.45
-"""The paced script's iterations over the plain one's may take at most this; the emulated ranks allow 0.36."""
+"""The paced script's iteration time may be at most this part of the plain one's; the emulated ranks allow 0.36."""
 ACCURACY = 0.93
 POINTS = 2.0
 LINES = 8
@@ -54,7 +54,7 @@ class ScriptRun:
     epochs: list[Epoch] = field(default_factory=list)
 
     def read(self, printed: str) -> list[Epoch]:
-        """Take in what was printed; the epochs that are new."""
+        """Parse what was printed; return the new epochs."""
         found = [
             Epoch(number=int(number), loss=float(loss), accuracy=float(accuracy), iteration_s=float(seconds))
             for number, loss, accuracy, seconds in EPOCH.findall(printed)
@@ -65,19 +65,19 @@ class ScriptRun:
 
     @property
     def iteration_s(self) -> float:
-        """Of the second half of its epochs: shares have settled by then."""
+        """Mean over the second half of its epochs: shares have settled by then."""
         late = [epoch.iteration_s for epoch in self.epochs[len(self.epochs) // 2 :]]
         return sum(late) / len(late) if late else math.nan
 
     @property
     def accuracy(self) -> float:
-        """After its last epoch."""
+        """The value after its last epoch."""
         return self.epochs[-1].accuracy if self.epochs else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scripts:
-    """How both are run."""
+    """How both scripts are run."""
 
     url: str
     token: str
@@ -90,13 +90,13 @@ class Scripts:
         """Run the plain one, then the paced one.
 
         Raises:
-            CannotStart: if one of them does not end well.
-            Interrupted: if the end is asked for.
+            CannotStart: if one of them fails.
+            Interrupted: if the user interrupts it.
         """
         folder = examples()
         changed = lines_changed(folder / PLAIN, folder / PACED)
         self.say(f"{PLAIN} and {PACED} in {folder}: {changed} lines differ.")
-        # Loaders' processes leave folders behind; a short name, since sockets are made in them.
+        # Loader processes leave folders behind; the name is short, since sockets are made in them.
         with TemporaryDirectory(prefix="pl-", ignore_cleanup_errors=True) as temporary:
             own = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary}
             plain = self._run("plain", torchrun(folder / PLAIN, self.epochs), own, supervisor)
@@ -139,14 +139,14 @@ class Scripts:
 
 
 def torchrun(script: Path, epochs: int) -> list[str]:
-    """The script on emulated ranks of this machine."""
+    """The command that runs the script on emulated ranks of this machine."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(len(SPEEDS))]
     emulate = [str(examples() / "emulate.py"), ",".join(f"{speed:g}" for speed in SPEEDS)]
     return [sys.executable, *launch, *emulate, str(script), "--epochs", str(epochs)]
 
 
 def told(command: Sequence[str]) -> str:
-    """A command as people would type it."""
+    """A command as a user would type it."""
     words = " ".join(command).replace(f"{sys.executable} -m torch.distributed.run", "torchrun")
     return words.replace(f"{sys.executable} -m ", "").replace(f"{CHECKOUT}/", "")
 
@@ -164,14 +164,14 @@ def examples() -> Path:
 
 
 def lines_changed(plain: Path, paced: Path) -> int:
-    """Lines that were added, or stand in the place of others; blank ones do not count."""
+    """Number of lines that were added or replaced; blank ones do not count."""
     before, after = ([line for line in path.read_text().splitlines() if line.strip()] for path in (plain, paced))
     moves = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     return sum(max(b - a, d - c) for tag, a, b, c, d in moves if tag != "equal")
 
 
 def judge_scripts(plain: ScriptRun, paced: ScriptRun, changed: int) -> list[Bar]:
-    """Every bar, in the order in which they are shown."""
+    """Every check, in the order in which they are shown."""
     ratio = paced.iteration_s / plain.iteration_s
     worst = min(plain.accuracy, paced.accuracy)
     apart = 100 * abs(plain.accuracy - paced.accuracy)

@@ -1,4 +1,4 @@
-"""Shows the runs while they go on: bars on a terminal, lines elsewhere."""
+"""Shows the progress of the runs: bars on a terminal, lines elsewhere."""
 
 import time
 from contextlib import ExitStack
@@ -13,18 +13,18 @@ from controlplane.api.demo.verdict import Bar, Summary
 from paceline.client.types import Job
 
 LINE_EVERY_S = 5.0
-"""How often a run says where it is, where there is no terminal."""
+"""How often a run reports its progress, where there is no terminal."""
 
 
 class Display:
-    """One bar per run; ``announce`` says what stands for itself."""
+    """One bar per run; ``announce`` prints a line of text."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live = console.is_terminal
         self._progress = Progress(
             TextColumn("[bold]{task.description:6}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # what the numbers leave of the line
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the width that the numbers leave
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
             console=console,
@@ -44,18 +44,18 @@ class Display:
         self._stack.close()
 
     def announce(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line of text."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def begin(self, label: str, total: int) -> None:
-        """A run of ``total`` iterations begins."""
+        """Start the display of a run of ``total`` iterations."""
         self._label, self._total = label, total
         self._said, self._said_at = -1, time.monotonic()
         if self._live:
             self._task = self._progress.add_task(label, total=total, numbers="")
 
     def show(self, iteration: int, numbers: str, *, last: bool = False) -> None:
-        """Where the run is."""
+        """Show the progress of the run."""
         if self._task is not None:
             self._progress.update(self._task, completed=iteration, numbers=numbers)
             if last:
@@ -66,7 +66,7 @@ class Display:
 
 
 def numbers(job: Job, record: Record) -> str:
-    """What there is to say about a run, in one line."""
+    """The state of a run, in one line."""
     if not record.iterations:
         return job.waiting.sentence if job.waiting else job.awaited or job.state
     parts = [f"loss {record.recent('loss'):.3f}"]
@@ -104,7 +104,7 @@ def closing_table(summaries: list[Summary], target: float, factor: float) -> Tab
 
 
 def chosen_table(summaries: list[Summary], target: float) -> Table:
-    """Both runs side by side, by the clock."""
+    """Both runs side by side, by time."""
     table = Table(title=f"{summaries[1].label} beside plain BSP", title_justify="left")
     table.add_column("")
     for heading in (f"to {target:.0%} accuracy", "in all", "updates", "samples", "lost time", "final accuracy"):
@@ -124,5 +124,5 @@ def chosen_table(summaries: list[Summary], target: float) -> Table:
 
 
 def verdict_line(bar: Bar) -> str:
-    """One bar, with a mark that is a word as well."""
+    """One check; its mark is also a word."""
     return f"{'[green]holds[/] ' if bar.holds else '[bold red]FAILS[/] '} {bar.sentence}"

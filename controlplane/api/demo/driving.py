@@ -1,4 +1,4 @@
-"""Drives the two runs over REST and records what they say of themselves."""
+"""Drives the two runs over REST and records their measurements."""
 
 from controlplane.api.demo.display import Display, numbers
 from controlplane.api.demo.record import METRICS, Record
@@ -12,10 +12,10 @@ from paceline.client.records import MOST_POINTS
 
 LOOK_S = 0.4
 OVERLAP = 3
-"""Iterations asked for again at each look: workers report them at different times."""
+"""Iterations requested again at each poll: workers report them at different times."""
 
 SETTLE_S = 20.0
-"""How long history may take to catch up with a job that is over."""
+"""How long history may take to catch up with a finished job."""
 
 
 def drive(
@@ -25,7 +25,7 @@ def drive(
 
     Raises:
         CannotStart: if it does not succeed, or a service ends.
-        Interrupted: if the end is asked for.
+        Interrupted: if the user interrupts it.
     """
     job = client.submit(scenario.spec(run, iterations=iterations))
     record = Record()
@@ -52,7 +52,7 @@ def _measure(client: Client, job: int, record: Record, *, since: int) -> None:
 
 
 def _is_complete(client: Client, job: int, record: Record, run: Run, iterations: int, workers: int) -> bool:
-    """Whether every report and the last evaluation have come through; where it is not known how many, nothing new."""
+    """Whether all reports and the last evaluation have arrived; where their number is unknown, whether none came."""
     before = record.updates()
     _measure(client, job, record, since=0)
     if has_every_report(run):
@@ -61,5 +61,5 @@ def _is_complete(client: Client, job: int, record: Record, run: Run, iterations:
 
 
 def agent_is_online(client: Client, name: str) -> bool:
-    """Whether the machine of that name is here."""
+    """Whether the machine of that name is online."""
     return any(agent.name == name and agent.state == "online" for agent in client.agents())

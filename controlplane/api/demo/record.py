@@ -1,4 +1,4 @@
-"""What was measured of one run, as REST told it, and the figures that follow from it. Pure."""
+"""The measurements of one run, as REST returned them, and the figures computed from them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from controlplane.telemetry.metrics import LOST
 from paceline.client.columns import Series
 
 SETTLED_FROM = 30
-"""Iterations before this one are LB-BSP finding its shares."""
+"""In iterations before this one LB-BSP is still finding its shares."""
 
 LAST = 20
 METRICS = ("iteration_s", "waiting_s", "coordination_s", "samples", "loss", "accuracy")
@@ -20,14 +20,14 @@ ByIteration = dict[int, dict[int, float]]
 
 @dataclass(slots=True)
 class Record:
-    """One run's measurements by metric, iteration and rank; grows while the run goes on."""
+    """One run's measurements by metric, iteration and rank; extended while the run continues."""
 
     series: dict[str, ByIteration] = field(default_factory=lambda: {metric: defaultdict(dict) for metric in METRICS})
     accuracy: dict[int, float] = field(default_factory=dict)
-    """By the number of updates after which it was measured."""
+    """Evaluations by the number of updates before them."""
 
     def absorb(self, rows: Iterable[Series]) -> None:
-        """Add series of the job; what is known already is written again."""
+        """Add series of the job; known values are overwritten."""
         for row in rows:
             for iteration, value in zip(row.iterations, row.values, strict=True):
                 if row.metric == "accuracy":
@@ -37,11 +37,11 @@ class Record:
 
     @property
     def iterations(self) -> list[int]:
-        """Those of which anything was reported, in order."""
+        """Iterations with at least one report, in order."""
         return sorted(self.series["iteration_s"])
 
     def mean_iteration_s(self, since: int = SETTLED_FROM) -> float:
-        """Over workers and iterations from ``since`` on."""
+        """Mean over workers and iterations from ``since`` on."""
         return _mean(self.series["iteration_s"], (k for k in self.iterations if k >= since))
 
     def lost_share(self, since: int = 0) -> float:
@@ -59,7 +59,7 @@ class Record:
         return sum(fmean(self.series["iteration_s"][k].values()) for k in self.iterations if k < reached)
 
     def clock_s(self, before: int | None = None) -> float:
-        """Training time on the clock of the first worker, who also scores: of its iterations before ``before``."""
+        """Training time on the clock of the first worker, which also evaluates: of its iterations before ``before``."""
         row = self.series["iteration_s"]
         return sum(row[k][0] for k in row if 0 in row[k] and (before is None or k < before))
 
@@ -77,7 +77,7 @@ class Record:
         return sum(len(row) for row in self.series["samples"].values())
 
     def final_accuracy(self) -> float:
-        """Of the last evaluation; 0 if there was none."""
+        """Accuracy of the last evaluation; 0 if there was none."""
         return self.accuracy[max(self.accuracy)] if self.accuracy else 0.0
 
     def settled_shares(self) -> dict[int, float]:
@@ -88,12 +88,12 @@ class Record:
         return {rank: fmean(shares[k][rank] for k in last if rank in shares[k]) for rank in ranks}
 
     def recent(self, metric: str) -> float | None:
-        """The mean over the last few iterations, for a display."""
+        """Mean over the last few iterations, for display."""
         last = self.iterations[-10:]
         return _mean(self.series[metric], last) if last else None
 
     def recent_lost_share(self) -> float | None:
-        """As ``lost_share``, over the last few iterations."""
+        """``lost_share`` over the last few iterations."""
         last = self.iterations[-10:]
         return self.lost_share(last[0]) if last else None
 

@@ -1,4 +1,4 @@
-"""What the demo can show: machines, a job, and the two ways of running it that are compared."""
+"""The demo's scenarios: machines, a job, and the two configurations that are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ PLAIN: Mapping[str, Mapping[str, Any]] = {
     "placement": {"name": "round-robin"},
     "data": {"name": "shared"},
 }
-"""The choices of the baseline."""
+"""The policies of the baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +25,10 @@ class Run:
 
     label: str
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Those that differ from the baseline's, by question."""
+    """The policies that differ from the baseline's, by kind."""
 
     def name_of(self, question: str) -> str:
-        """The policy that answers it."""
+        """The policy of that kind."""
         return str((self.choices.get(question) or PLAIN[question])["name"])
 
 
@@ -37,7 +37,7 @@ CHALLENGER = Run(label="LB-BSP", choices={"batching": BALANCED})
 
 
 def chosen_run(names: Mapping[str, str]) -> Run:
-    """What was asked for on the command line, each policy with its defaults, but the demo's predictor."""
+    """The policies given on the command line, each with its defaults, but with the demo's predictor."""
     choices = {question: {"name": name} for question, name in names.items() if name != PLAIN[question]["name"]}
     if names.get("batching") == BALANCED["name"]:
         choices["batching"] = dict(BALANCED)
@@ -54,16 +54,16 @@ class Scenario:
     lr: float
     iterations: int
     target: float
-    """The accuracy to which both runs are timed."""
+    """The accuracy up to which both runs are timed."""
     least: float = 0.90
-    """The accuracy that both must have at the end."""
+    """The accuracy that both must reach at the end."""
     batch_size: int = 64
     servers: int = 2
     evaluate_every: int = 10
     speeds: tuple[float, ...] = SPEEDS
 
     def spec(self, run: Run, *, iterations: int) -> dict[str, Any]:
-        """The job as it is submitted."""
+        """The job's spec as it is submitted."""
         return {
             "name": f"{self.name} {run.label}",
             "workload": {"name": self.workload, "dataset": "digits"},

@@ -1,4 +1,4 @@
-"""Whether the demo showed what it promises: each bar with what was found. Pure."""
+"""Whether the demo showed what it promises: each check with its result. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from controlplane.policies import registry
 from controlplane.protocol.spec import Choice
 
 RATIO = 0.45
-"""LB-BSP's mean iteration time over BSP's may be at most this; the emulated machines allow 0.36."""
+"""LB-BSP's mean iteration time may be at most this part of BSP's; the emulated machines allow 0.36."""
 
 ACCURACY_POINTS = 0.5
 SHARE_SAMPLES = 2.0
@@ -19,7 +19,7 @@ SHARE_SAMPLES = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One promise: what was expected, what was found, and whether it holds."""
+    """One check: what was expected, what was found, and whether it passed."""
 
     name: str
     expected: str
@@ -28,7 +28,7 @@ class Bar:
 
     @property
     def sentence(self) -> str:
-        """For a person."""
+        """The check as text."""
         return f"{self.name}: {self.found}, expected {self.expected}"
 
 
@@ -60,12 +60,12 @@ def summarise(label: str, record: Record, scenario: Scenario) -> Summary:
 
 
 def speed_up(baseline: Record, challenger: Record) -> float:
-    """How many times as fast iterations are once the shares have settled."""
+    """The speed-up of iterations once the shares have settled."""
     return baseline.mean_iteration_s() / challenger.mean_iteration_s()
 
 
 def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]:
-    """Every bar, in the order in which they are shown."""
+    """Every check, in the order in which they are shown."""
     return [
         _time_bar(baseline, challenger),
         _accuracy_bar(baseline, challenger),
@@ -75,22 +75,22 @@ def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]
 
 
 def has_common_iterations(run: Run) -> bool:
-    """Whether all workers of the run do the same iterations: not where each goes on by itself."""
+    """Whether all workers of the run do the same iterations: not where each continues independently."""
     return not isinstance(_policy(run, "barrier"), AsyncBarrier)
 
 
 def has_every_report(run: Run) -> bool:
-    """Whether it is known how many reports come: of each iteration one from every worker."""
+    """Whether the number of reports is known: one from every worker for each iteration."""
     return has_everybody(_policy(run, "barrier"))
 
 
 def _policy(run: Run, question: str) -> object:
-    """The policy that answers it in this run."""
+    """The policy of that kind in this run."""
     return registry.resolve(question, Choice(name=run.name_of(question)))
 
 
 def what_compares(run: Run) -> str:
-    """How the run can be compared with plain BSP, and how not, for a person."""
+    """How the run can be compared with plain BSP, and how not, as text."""
     barrier = run.name_of("barrier")
     if not run.choices:
         return "Both runs are plain BSP: there is nothing to compare; differences are random."
@@ -112,7 +112,7 @@ def what_compares(run: Run) -> str:
 
 
 def summarise_by_clock(label: str, record: Record, scenario: Scenario) -> Summary:
-    """The figures of a run whose workers may do different iterations: time is that of the worker who scores."""
+    """The figures of a run whose workers may do different iterations: time is that of the worker that evaluates."""
     updates = record.updates()
     return Summary(
         label=label,
@@ -127,7 +127,7 @@ def summarise_by_clock(label: str, record: Record, scenario: Scenario) -> Summar
 
 
 def judge_chosen(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]:
-    """The bar that holds under any policies: both runs learn."""
+    """The check that applies to any policies: both runs learn."""
     return [_end_bar(scenario, baseline, challenger)]
 
 

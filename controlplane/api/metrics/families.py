@@ -1,4 +1,4 @@
-"""Families of one scrape: samples are added in any order, and each family comes out once."""
+"""Metric families of one scrape: samples are added in any order, and each family is emitted once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal
@@ -24,12 +24,12 @@ class Families:
         return iter(self._found.values())
 
     def gauge(self, name: str, text: str, value: float | None, labels: Labels | None = None) -> None:
-        """Add a value as it is now; nothing where it is not known."""
+        """Add a gauge; nothing where the value is not known."""
         if value is not None:
             self._add(GaugeMetricFamily, name, text, labels or {}, value)
 
     def counter(self, name: str, text: str, value: float, labels: Labels | None = None) -> None:
-        """Add a sum that only rises; its name gets ``_total``."""
+        """Add a counter; its name gets the suffix ``_total``."""
         self._add(CounterMetricFamily, name, text, labels or {}, value)
 
     def histogram(
@@ -62,7 +62,7 @@ class Families:
 
 
 def measured_name(subject: Literal["worker", "machine"], measurement: Measurement) -> str:
-    """A declared measurement as Prometheus names it: with its unit behind it."""
+    """The Prometheus name of a declared measurement: with its unit as a suffix."""
     unit = UNITS.get(measurement.unit, "_ratio" if measurement.most == 1.0 else "")
     return f"paceline_{subject}_{measurement.name}{unit}"
 

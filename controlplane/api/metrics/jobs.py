@@ -1,6 +1,6 @@
-"""Metrics of jobs that have started and are not over, and of their workers and servers.
+"""Metrics of jobs that have started and are not finished, and of their workers and servers.
 
-All of it is read from counters and rows that ingest keeps anyway: a fixed number of queries, whatever the jobs' length.
+All of it is read from counters and rows that ingest keeps anyway: a fixed number of queries for jobs of any length.
 """
 
 from collections import Counter, defaultdict
@@ -22,10 +22,10 @@ from controlplane.telemetry.models import Tally, WorkerSums
 from controlplane.telemetry.tallies import BOUNDS_MS, DECISION_S, ITERATION_S, NEWEST, OF_JOB
 
 MOST_JOBS: Final = 50
-"""The newest come first."""
+"""Most jobs of one scrape; the newest take precedence."""
 
 MOST_PROCESSES: Final = 1_000
-"""Workers and servers, over all jobs; the newest jobs' come first."""
+"""Most workers and servers over all jobs; the newest jobs' take precedence."""
 
 STARTED: Final = (JobState.STARTING, JobState.RUNNING, JobState.PAUSED, JobState.FINISHING)
 
@@ -44,7 +44,7 @@ class Found:
     jobs: Sequence[Job]
     choices: Mapping[int, Synchronization]
     processes: Mapping[int, Sequence[Process]]
-    """Of each job: the newest instance of each worker and server."""
+    """For each job: the newest instance of each worker and server."""
     restarts: Mapping[tuple[int, str, int], int]
     sums: Mapping[tuple[int, int], WorkerSums]
     buckets: Mapping[tuple[int, str, int], Buckets]
@@ -53,7 +53,7 @@ class Found:
 
 
 def read_jobs() -> Found:
-    """Jobs with a row for each metric, as far as the bounds allow."""
+    """Jobs with a row for each metric, within the bounds."""
     started = Job.objects.filter(state__in=STARTED, simulation=None).order_by("-pk")
     jobs = list(started[:MOST_JOBS])
     numbers = [job.pk for job in jobs]

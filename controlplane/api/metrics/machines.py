@@ -1,4 +1,4 @@
-"""Metrics of machines: what Redis has of their heartbeats, and what they offer."""
+"""Metrics of machines: their heartbeats in Redis, and their slots."""
 
 from collections import Counter
 from typing import Final
@@ -10,11 +10,11 @@ from controlplane.runtime import presence
 from controlplane.runtime.presence import Sign
 
 MOST_MACHINES: Final = 500
-"""Those that are online come first, then by name."""
+"""Most machines of one scrape: first those that are online, then by name."""
 
 
 def describe_machines(families: Families, signs: dict[int, Sign], now_ms: float) -> int:
-    """Add every metric of machines; how many were left out."""
+    """Add every metric of machines; return how many machines were left out."""
     order = (Agent.State.ONLINE, Agent.State.OFFLINE)
     known = Agent.objects.values_list("pk", "name", "state", "slots", "server_slots")
     machines = sorted(known, key=lambda row: (order.index(Agent.State(row[2])), row[1]))

@@ -42,7 +42,7 @@ def describe_rows(families: Families) -> None:
 
 
 def describe_redis(families: Families, client: Client, now_ms: float, jobs: Iterable[int]) -> None:
-    """Add how far the database is behind Redis with these jobs, how full that is, and what waits in its queues."""
+    """Add how far the database is behind Redis with these jobs, how full Redis is, and the length of its queues."""
     memory, found = redis_memory(client), history(client)
     families.gauge("paceline_redis_used_bytes", "Memory that Redis uses.", memory.used)
     families.gauge("paceline_redis_limit_bytes", "Memory that Redis may use; 0: unknown.", memory.limit)

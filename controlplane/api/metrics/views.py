@@ -1,4 +1,4 @@
-"""``/metrics``, for whoever shows an API token or is signed in: names of jobs and machines are not for everybody."""
+"""``/metrics``, for API tokens and signed-in users only: names of jobs and machines are not public."""
 
 from collections.abc import Iterator
 
@@ -31,14 +31,14 @@ class MetricsView(APIView):
 
 
 class ControlPlaneCollector(Collector):
-    """Reads the numbers when they are asked for: any web process gives the same ones."""
+    """Reads the numbers at each scrape: any web process gives the same ones."""
 
     def describe(self) -> list[Metric]:
-        """Nothing: the database is not asked before somebody scrapes."""
+        """No metrics: the database is queried only by a scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Everything but the process itself; what is in Redis is left out while that does not answer."""
+        """Everything except the process's own metrics; values in Redis are omitted while it does not answer."""
         families = Families()
         describe_rows(families)
         found = read_jobs()

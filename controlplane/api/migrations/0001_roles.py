@@ -1,4 +1,4 @@
-"""Creates the three groups that stand for roles."""
+"""Creates the three groups that represent roles."""
 
 from django.db import migrations
 

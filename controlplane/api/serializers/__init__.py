@@ -1,1 +1,1 @@
-"""Rows as the API shows them, and the small documents that it takes, by subject as ``api.views`` are."""
+"""Rows as the API shows them, and the small documents that it accepts, by subject as in ``api.views``."""

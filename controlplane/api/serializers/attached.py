@@ -1,4 +1,4 @@
-"""Attached jobs, as the API shows them, and what it takes of them."""
+"""Attached jobs, as the API shows and accepts them."""
 
 from typing import Any
 

@@ -8,17 +8,17 @@ from rest_framework import serializers
 from controlplane.protocol.text import IN_WORDS, PLAIN, is_plain
 
 MOST_LABELS: Final = 64
-"""Of one machine, as the protocol bounds them too."""
+"""Most labels of one machine, as in the protocol."""
 
 
 def check_plain_name(text: str) -> None:
-    """Refuse control characters, which act on the terminals and logs that show the name."""
+    """Refuse control characters, which affect the terminals and logs that show the name."""
     if not is_plain(text):
         raise serializers.ValidationError(IN_WORDS[PLAIN])
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:
-    """Refuse labels that no job could ask for."""
+    """Refuse labels that no job could request."""
     if len(labels) > MOST_LABELS:
         raise serializers.ValidationError(f"at most {MOST_LABELS} labels")
     if not all(0 < len(key) <= 100 and is_plain(key) for key in labels):
@@ -26,7 +26,7 @@ def check_labels(labels: Mapping[str, Any]) -> None:
 
 
 class NameField(serializers.CharField):
-    """The name of something, as ``protocol.base.Name`` has it."""
+    """A name, as in ``protocol.base.Name``."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"max_length": 100, "trim_whitespace": False, **options})
@@ -34,7 +34,7 @@ class NameField(serializers.CharField):
 
 
 class LabelsField(serializers.DictField):
-    """Labels of machines, as ``protocol.base.Labels`` has them."""
+    """Labels of machines, as in ``protocol.base.Labels``."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(child=NameField(max_length=200, allow_blank=True), **options)

@@ -83,7 +83,7 @@ class AgentRow(serializers.ModelSerializer[Agent]):
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_rotation(self, agent: Agent) -> dict[str, Any]:
-        """Where the rotation of its credential stands; no secret is here, nor any hash of one."""
+        """The state of its credential's rotation; it contains no secret, and no hash of one."""
         return asdict(rotation(agent))
 
 

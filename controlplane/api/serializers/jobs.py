@@ -1,4 +1,4 @@
-"""Jobs, their processes and their policies, as the API shows them, and what it takes of them."""
+"""Jobs, their processes and their policies, as the API shows and accepts them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +53,7 @@ class WaitingDocument(serializers.Serializer[Waiting]):
 
 
 class JobRows(serializers.ListSerializer[Job]):
-    """Jobs of a list, whose policies and places in the queue are read at once."""
+    """Jobs of a list, whose policies and queue states are read at once."""
 
     def to_representation(self, data: Any) -> list[Any]:
         """The rows, of which one page at most is listed at a time."""
@@ -83,7 +83,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     chosen: Mapping[int, Synchronization] | None = None
     waits: Mapping[int, Waiting] | None = None
-    """By id, the policies of all jobs that are listed, and why some do not start."""
+    """By id, the policies of all listed jobs, and why some do not start."""
 
     class Meta:
         model = Job
@@ -99,7 +99,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_policies(self, job: Job) -> dict[str, str]:
-        """The four choices by name, that hold now."""
+        """The four current policies by name."""
         chosen = (self.chosen or jobs_synchronization([job]))[job.pk]
         return {question: getattr(chosen, question).name for question in CHOICES}
 

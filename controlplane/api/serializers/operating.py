@@ -1,4 +1,4 @@
-"""Findings, and what people ask of a running job."""
+"""Findings, and users' requests to a running job."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whoever asks, their API tokens and sessions."""
+"""The current user, its API tokens and sessions."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Views: thin. Services and selectors do the work; what goes wrong becomes a problem document."""
+"""Views: thin. Services and selectors do the work; errors become problem documents."""

@@ -20,7 +20,7 @@ from controlplane.jobs.roles import Role
 
 
 class JobTokenView(APIView):
-    """What the ranks of an attached job prove themselves with, and whatever launched a job's ranks or agents."""
+    """Credentials of an attached job's ranks, and of the launcher of a job's ranks or agents."""
 
     write_role = Role.OPERATOR
 

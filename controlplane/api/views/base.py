@@ -9,14 +9,14 @@ from controlplane.api.parsers import JsonParser
 
 
 def user_of(request: Request) -> User:
-    """Who asks; the permission let nobody else through."""
+    """The user of the request; the permission admitted no one else."""
     assert isinstance(request.user, User)
     return request.user
 
 
 class OpenView(APIView):
-    """For requests that carry their own proof, or need none."""
+    """For requests with their own proof of identity, or that need none."""
 
-    parser_classes = (JsonParser,)  # whoever is not known gets no slower one
+    parser_classes = (JsonParser,)  # unauthenticated requests may not use a slower parser
     authentication_classes = ()
     permission_classes = (AllowAny,)

@@ -99,7 +99,7 @@ class EnrolmentTokensView(ListAPIView[EnrolmentToken]):
         """Make a token with which one machine, or as many as ``uses`` says, can join; for admins."""
         asked = EnrolmentTokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
-        assert isinstance(request.user, User)  # the permission let nobody else through
+        assert isinstance(request.user, User)  # the permission admitted only users
         invitation = invite(user=request.user, **asked.validated_data)
         return Response(EnrolmentTokenReply(invitation).data, status=201)
 

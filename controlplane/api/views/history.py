@@ -1,4 +1,4 @@
-"""What a job left behind: series, decisions, flags, events, placement."""
+"""A job's history: series, decisions, flags, events, placement."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ class FlagsView(OfOneJob):
 
 
 class EventFilter(django_filters.FilterSet):
-    """``?kind=worker-heard``, or the one with ``?stream_id=``, which is what a decision names as its cause."""
+    """``?kind=worker-heard``, or the one with ``?stream_id=``, which a decision names as its cause."""
 
     kind = django_filters.CharFilter(max_length=30)
     stream_id = django_filters.CharFilter(max_length=40)

@@ -1,4 +1,4 @@
-"""The top of the API, and what is nowhere in it."""
+"""The root of the API, and unknown paths in it."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ COLLECTIONS = (
 
 
 class IndexView(OpenView):
-    """The top."""
+    """The root."""
 
     @extend_schema(responses={200: {"type": "object", "additionalProperties": {"type": "string"}}})
     def get(self, request: Request) -> Response:
@@ -28,8 +28,8 @@ class IndexView(OpenView):
 
 @extend_schema(exclude=True)
 class NowhereView(OpenView):
-    """Paths under /api/ that lead nowhere get a problem document like any other error."""
+    """Unknown paths under /api/ get a problem document like any other error."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse, whatever the method."""
+        """Refuse any method."""
         raise Problem(404, f"there is nothing at {shown(request.path)}; /api/v1/ lists what there is")

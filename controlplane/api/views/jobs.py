@@ -113,7 +113,7 @@ class JobView(RetrieveAPIView[Job]):
 
 
 class JobStopView(APIView):
-    """The end of a job, before its time."""
+    """Stopping a job."""
 
     write_role = Role.OPERATOR
     authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)

@@ -1,4 +1,4 @@
-"""What the processes of a job wrote: filtered in pages, or whole as a file."""
+"""Output of a job's processes: filtered in pages, or whole as a file."""
 
 from typing import Any
 

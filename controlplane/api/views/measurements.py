@@ -1,4 +1,4 @@
-"""All that was measured of a job, as a file."""
+"""All measurements of a job, as a file."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from controlplane.telemetry.export import HEADING, measurements
 
 
 class MeasurementsView(APIView):
-    """What charts are drawn from, before it is thinned for the eye."""
+    """The data of charts, before thinning."""
 
     @extend_schema(parameters=[MeasurementsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request, pk: int) -> StreamingHttpResponse:
@@ -36,5 +36,5 @@ def _lines(job_id: int, ranks: Sequence[int]) -> Iterator[str]:
 
 
 def _line(values: Sequence[Any]) -> str:
-    """Numbers and names alone: nothing that would have to be quoted."""
+    """Numbers and names only: nothing that would need quotes."""
     return ",".join("" if value is None else str(value) for value in values) + "\r\n"

@@ -1,4 +1,4 @@
-"""The trained parameters of a job: a worker stores them, people download them."""
+"""The trained parameters of a job: a worker stores them, users download them."""
 
 from pathlib import Path
 
@@ -23,10 +23,10 @@ NPZ = "application/octet-stream"
 
 
 class ProcessOrRole(HasRole):
-    """Workers of the job write, with their process key; people with a role read."""
+    """Workers of the job write, with their process key; users with a role read."""
 
     def has_permission(self, request: Request, view: "ModelView") -> bool:
-        """Whether this request may."""
+        """Whether this request is permitted."""
         if request.method != "PUT":
             return super().has_permission(request, view)
         if not upload_allowed(view.kwargs["pk"], request.headers.get("Authorization", "")):

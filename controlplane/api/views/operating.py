@@ -1,4 +1,4 @@
-"""What operators ask about one worker, server or flag of a job, and what came of it."""
+"""Operators' requests about one worker, server or flag of a job, and their outcome."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ ASKED: dict[Any, Any] = {202: RequestRow, **problem_responses(409, 503)}
 
 
 class JobRequestsView(APIView):
-    """What people asked of a job's engine."""
+    """Users' requests to a job's engine."""
 
     @extend_schema(responses=RequestRow(many=True))
     def get(self, request: Request, pk: int) -> Response:
@@ -30,7 +30,7 @@ class JobRequestsView(APIView):
 
 
 class WorkerView(APIView):
-    """Something that is asked about one worker."""
+    """A request about one worker."""
 
     write_role = Role.OPERATOR
     ask: ClassVar[Callable[..., Any]]
@@ -43,19 +43,19 @@ class WorkerView(APIView):
 
 
 class WorkerExcludeView(WorkerView):
-    """No more shares, and the end of its process, until it is included."""
+    """Exclusion of a worker: no more shares, and the end of its process, until it is included."""
 
     ask = staticmethod(operating.exclude_worker)
 
 
 class WorkerIncludeView(WorkerView):
-    """It takes part again."""
+    """Inclusion of a worker."""
 
     ask = staticmethod(operating.include_worker)
 
 
 class WorkerDrainView(WorkerView):
-    """It finishes its iteration and leaves."""
+    """Departure of a worker after its current iteration."""
 
     ask = staticmethod(operating.drain_worker)
 
@@ -86,7 +86,7 @@ class ServerDrainView(APIView):
 
 
 class FlagAcknowledgeView(APIView):
-    """Somebody has seen a flag."""
+    """Acknowledgement of a flag."""
 
     write_role = Role.OPERATOR
 
@@ -99,7 +99,7 @@ class FlagAcknowledgeView(APIView):
 
 
 class FlagMuteView(APIView):
-    """Nobody is told of such findings for a while."""
+    """Mute of a flag: no notifications of such findings for a while."""
 
     write_role = Role.OPERATOR
 

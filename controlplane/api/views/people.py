@@ -1,4 +1,4 @@
-"""Whoever asks: who they are, their API tokens and sessions; for admins also those of everybody."""
+"""The current user: name and role, API tokens and sessions; for admins also those of all users."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from controlplane.people.tokens import TokenRefused, live_tokens, token_create, 
 
 
 class MeView(APIView):
-    """Who asks."""
+    """The current user."""
 
     permission_classes = (IsAuthenticated,)
 
@@ -41,7 +41,7 @@ class TokensView(ListAPIView[AuthToken]):
     queryset = AuthToken.objects.none()
 
     def get_queryset(self) -> Any:
-        """Those of whoever asks, the newest first."""
+        """Those of the current user, the newest first."""
         return live_tokens(_owner(self.request))
 
     @extend_schema(parameters=[OwnersQuery])
@@ -91,7 +91,7 @@ class SessionsView(ListAPIView[Session]):
     queryset = Session.objects.none()
 
     def get_queryset(self) -> Any:
-        """Those of whoever asks, the newest first."""
+        """Those of the current user, the newest first."""
         return live_sessions(_owner(self.request))
 
     @extend_schema(parameters=[OwnersQuery])
@@ -115,7 +115,7 @@ class SessionView(APIView):
 
 
 def _owner(request: Request) -> User | None:
-    """Whose are asked for; None: everybody's."""
+    """The user whose tokens or sessions are requested; None: all users'."""
     asked = OwnersQuery(data=request.query_params)
     asked.is_valid(raise_exception=True)
     user = user_of(request)
@@ -127,5 +127,5 @@ def _owner(request: Request) -> User | None:
 
 
 def _reach(request: Request) -> User | None:
-    """Whose may be ended by whoever asks; None: everybody's."""
+    """The user whose tokens or sessions the current user may end; None: all users'."""
     return None if may(user_of(request), Role.ADMIN) else user_of(request)

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made once: it takes a second."""
+"""The OpenAPI document, generated once: that takes a second."""
 
 from functools import cache
 from threading import Lock
@@ -29,21 +29,21 @@ class Refusing:
 
 
 class SchemaView(Refusing, SpectacularAPIView):
-    """The same bytes for everybody."""
+    """The same bytes for all clients."""
 
     parser_classes = (JsonParser,)
 
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         """The document, as YAML."""
-        with _turn:  # who comes while it is made waits for it
+        with _turn:  # requests meanwhile wait for it
             body = _document()
         headers = {"Content-Disposition": 'inline; filename="Paceline (v1).yaml"'}
         return HttpResponse(body, content_type=OpenApiYamlRenderer.media_type, headers=headers)
 
 
 class DocsView(Refusing, SpectacularSwaggerSplitView):
-    """Swagger UI, its script apart from the page, as the content security policy asks for."""
+    """Swagger UI, its script separate from the page, as the content security policy requires."""
 
     url_name = "api:schema"
     template_name = "pages/api_docs.html"

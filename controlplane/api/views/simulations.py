@@ -82,7 +82,7 @@ class SimulationDocument(SimulationRow):
 
     @extend_schema_field({"type": "array", "items": {"type": "object", "additionalProperties": True}})
     def get_paper(self, row: Simulation) -> list[dict[str, object]]:
-        """The scenario's figures in its paper, beside what came out."""
+        """The scenario's figures in its paper, compared with the outcomes."""
         return simulation_figures(row)
 
     def get_runs(self, row: Simulation) -> list[SimulatedRun]:

@@ -77,7 +77,7 @@ class JobResumeView(APIView):
 
 
 class JobPromoteView(APIView):
-    """Which predictor is acted upon."""
+    """The predictor that decides."""
 
     write_role = Role.OPERATOR
 

@@ -1,1 +1,1 @@
-"""Commands about what was, and what would be."""
+"""Commands about recorded and simulated runs."""

@@ -1,4 +1,4 @@
-"""What is kept of jobs: events, reports and what is folded from them, cursors and snapshots."""
+"""The stored history of jobs: events, reports and what is folded from them, cursors and snapshots."""
 
 import django.db.models.deletion
 from django.db import migrations, models

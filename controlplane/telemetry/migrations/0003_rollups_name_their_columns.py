@@ -1,4 +1,4 @@
-"""Rollups name their columns, so that they read right after others were added."""
+"""Rollups name their columns, so that they stay readable after others were added."""
 
 from django.db import migrations
 
@@ -6,7 +6,7 @@ FORMAT, ITEM_BYTES = b"rollup\x00\x01", 8
 NAMES = (
     "at_ms,samples,loss,compute_s,push_s,pull_s,waiting_s,coordination_s,cpu,memory,scored_samples,scored_loss"
 )
-"""Those of every rollup until now."""
+"""The columns of every rollup until now."""
 
 WIDTHS = ("by_1000", "by_100", "by_10")
 

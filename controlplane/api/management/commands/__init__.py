@@ -1,1 +1,1 @@
-"""Commands that speak to the API, or hand out what it takes."""
+"""Commands that use the API, or issue credentials for it."""

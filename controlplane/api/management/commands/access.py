@@ -24,13 +24,13 @@ TOKEN_DAYS = 30
 
 
 class Command(BaseCommand):
-    """Makes the user if there is none of that name, and gives the role if they have it not yet."""
+    """Creates the user if there is none of that name, and gives it the role if it does not have it yet."""
 
     help = "Make a user if need be, and print a one-time login link (this machine only, five minutes), or an API token."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Who, and what they may do."""
+        """The user, and the role."""
         parser.add_argument("name")
         parser.add_argument("--role", choices=[role.value for role in Role], help="default: operator, for a new user")
         parser.add_argument("--token", action="store_true", help=f"make an API token, for {TOKEN_DAYS} days")
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one line of JSON")
 
     def handle(self, *args: Any, name: str, role: str | None, token: bool, as_json: bool, **options: Any) -> None:
-        """Nothing that it prints can be shown again."""
+        """Print credentials; they cannot be printed again."""
         password = sys.stdin.readline().rstrip("\n") if options["password_stdin"] else None
         with transaction.atomic():
             user = _let_in(name, role, password)
@@ -56,7 +56,7 @@ class Command(BaseCommand):
 
 
 def _let_in(name: str, role: str | None, password: str | None) -> User:
-    """The user, who has at least that role afterwards.
+    """The user, with at least that role.
 
     Raises:
         CommandError: if there can be no such user, or the password is too weak.

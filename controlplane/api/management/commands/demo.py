@@ -1,4 +1,4 @@
-"""``manage.py demo``: one job under BSP and under LB-BSP on uneven machines, judged, on a control plane of its own."""
+"""``manage.py demo``: one job under BSP and under LB-BSP on uneven machines, evaluated, on its own control plane."""
 
 import sys
 import tempfile
@@ -42,10 +42,10 @@ MACHINES = "demo-machines"
 JOIN_S = 60.0
 INTERRUPTED = 130
 WIDTH = 110
-"""Columns where there is no terminal to ask."""
+"""Columns where there is no terminal to query."""
 
 PRIVATE = {"REDIS_URL": "", "DATABASE_URL": "", "SECRET_KEY": "", "PACELINE_STATIC_ROOT": ""}
-"""Settings of this machine's own control plane that are none of the demo's business."""
+"""Settings of this machine's own control plane that the demo must ignore."""
 
 
 class Command(BaseCommand):
@@ -112,7 +112,7 @@ class Command(BaseCommand):
 
 
 class Demo:
-    """One demo, from an empty folder to nothing left but what is to be kept."""
+    """One demo: starts in an empty folder and leaves only what is to be kept."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Demo:
         self.host, self.port, self.keep = host, port, keep
 
     def run(self, *, leave: bool, as_json: bool) -> bool:
-        """Show it all; whether every bar held."""
+        """Run the demo; return whether every check passed."""
         with ExitStack() as stack:
             interruption = stack.enter_context(Interruption())
             folder = kept_folder(self.keep) if self.keep else Path(stack.enter_context(private_folder()))
@@ -167,7 +167,7 @@ class Demo:
     def _show(
         self, plane: ControlPlane, access: Access, client: Client, supervisor: Supervisor, *, as_json: bool
     ) -> bool:
-        """Both runs and what came of them; whether every bar held."""
+        """Run both and compare them; return whether every check passed."""
         self._join(plane, client, supervisor)
         summaries, bars = self._compare(client, supervisor)
         return self._close(summaries, bars, as_json=as_json)
@@ -259,7 +259,7 @@ class AttachedDemo(Demo):
 
 
 def private_folder() -> tempfile.TemporaryDirectory[str]:
-    """A data folder that goes with the demo.
+    """A data folder that is deleted after the demo.
 
     Raises:
         CannotStart: if there is no place for one.
@@ -273,10 +273,10 @@ def private_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def kept_folder(folder: Path) -> Path:
-    """A data folder that stays.
+    """A data folder that is kept.
 
     Raises:
-        CannotStart: if it cannot be made, or something is in it: another demo's jobs would be taken for this one's.
+        CannotStart: if it cannot be made, or is not empty: another demo's jobs would be taken for this one's.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -289,7 +289,7 @@ def kept_folder(folder: Path) -> Path:
 
 
 def enough(text: str) -> int:
-    """A number of iterations after which shares have settled."""
+    """A number of iterations that is large enough for shares to settle."""
     if not text.isdecimal() or int(text) < 60:
         raise ArgumentTypeError(f"found {text!r}, expected at least 60: shares settle in the first 30")
     return int(text)

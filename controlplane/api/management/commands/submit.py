@@ -97,7 +97,7 @@ def _read(spec: str) -> str:
 
 
 def _with_priority(text: str, priority: int | None) -> str:
-    """The spec with this priority; what is no mapping goes as it is, for the control plane to say what is wrong."""
+    """The spec with this priority; what is no mapping is sent unchanged, so that the control plane explains it."""
     if priority is None:
         return text
     try:

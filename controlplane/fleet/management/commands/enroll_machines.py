@@ -22,12 +22,12 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where to, and for whom."""
+        """The folder, and the machines' names."""
         parser.add_argument("folder", type=Path)
         parser.add_argument("names", nargs="+", metavar="name")
 
     def handle(self, *args: Any, folder: Path, names: list[str], **options: Any) -> None:
-        """Skip those that are known."""
+        """Skip machines that are known."""
         known = set(Agent.objects.filter(name__in=names).values_list("name", flat=True))
         waiting = [name for name in names if name not in known]
         for name in waiting:
@@ -37,7 +37,7 @@ class Command(BaseCommand):
 
 
 def replace(file: Path, token: str) -> None:
-    """Write the token by rename, for its owner's eyes only: a machine reads a whole one or none."""
+    """Write the token by rename, readable by its owner only: a machine reads a whole token or none."""
     draft = file.with_name(f".{file.name}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:

@@ -1,1 +1,1 @@
-"""Commands that speak to the API, or hand out what it takes."""
+"""Commands about stored jobs."""

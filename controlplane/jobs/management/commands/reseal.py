@@ -1,4 +1,4 @@
-"""``manage.py reseal``: stores job keys under the present ``SECRET_KEY``, after which the previous one can go."""
+"""``manage.py reseal``: stores job keys under the current ``SECRET_KEY``; then the previous one can be removed."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from controlplane.jobs.sealing import SealBroken, resealed
 
 
 class Command(BaseCommand):
-    """All or none, while jobs run: the keys themselves do not change."""
+    """Re-encrypts all keys or none, while jobs run: the keys themselves do not change."""
 
     help = "Encrypt job keys in the database with the present SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Say how many there were."""
+        """Print how many keys there were."""
         count = 0
         try:
             with transaction.atomic():

@@ -25,11 +25,11 @@ from controlplane.simulator.reproduction.runs import play_run
 
 REFUSED, INTERRUPTED = 2, 130
 LEAST_SEEDS = 8
-"""For the document."""
+"""Least seeds for the document."""
 WORTH_A_PROCESS = 4
-"""Runs."""
+"""Least runs per process."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""One each: the runs themselves go side by side."""
+"""Each is set to 1: the runs themselves are done in parallel."""
 
 Key = tuple[Run, int]
 
@@ -100,7 +100,7 @@ class Command(BaseCommand):
     def _play(
         self, runs: Sequence[Run], seeds: int, keep: Path | None, *, processes: int, silent: bool
     ) -> dict[Key, Played]:
-        """All of them, seed by seed."""
+        """The result of each run and seed."""
         every = [(run, seed) for seed in range(seeds) for run in runs]
         known = _kept(keep)
         played = {key: known[key] for key in every if key in known}
@@ -119,7 +119,7 @@ class Command(BaseCommand):
 
 
 def _side_by_side(keys: Sequence[Key], most: int) -> Iterator[tuple[Key, Played]]:
-    """On as many processes; a few runs are not worth one each, which takes seconds to start."""
+    """Run on as many processes; a few runs are not worth one each, which takes seconds to start."""
     processes = min(most, len(keys) // WORTH_A_PROCESS)
     if processes < 2:
         yield from map(play_timed, keys)
@@ -138,7 +138,7 @@ def play_timed(key: Key) -> tuple[Key, Played]:
 
 
 class Done(Value, frozen=True, kw_only=True):
-    """A line of the file that is kept."""
+    """A line of the results file."""
 
     scenario: str
     policy: str
@@ -148,7 +148,7 @@ class Done(Value, frozen=True, kw_only=True):
 
 
 def _check_writable(name: str, path: Path | None) -> None:
-    """Before anything is played, which takes minutes: whether ``path`` can be written at the end."""
+    """Check before the simulations, which take minutes, that ``path`` can be written at the end."""
     if path is None:
         return
     is_new = not path.exists()
@@ -181,7 +181,7 @@ def _keep(path: Path | None, key: Key, played: Played) -> None:
 
 
 def _numbered(claims: Sequence[Claim], rows: str) -> dict[int, Claim]:
-    """By their row in the document; those in ``rows``, or all."""
+    """Results by their row in the document; those in ``rows``, or all."""
     every = dict(enumerate(claims, start=1))
     if not rows:
         return every
