@@ -51,7 +51,7 @@ def test_a_paused_page_stands_still_and_catches_up(site: str, look: Look, ada: U
     sockets, asked = Sockets(page), count_of(page, "/live/")
     page.goto(f"/jobs/{job.pk}/")
     expect(page.locator("#freshness-chip")).to_have_text("Live")
-    page.wait_for_function("document.querySelector('plotly-figure .main-svg')")
+    page.wait_for_function("() => document.querySelector('plotly-figure .main-svg')")
     page.keyboard.press("Space")
     expect(page.locator("#freshness-chip")).to_have_text("Paused")
     before = len(asked)
@@ -85,7 +85,7 @@ def test_a_figure_that_has_not_changed_is_not_sent_again(site: str, look: Look, 
     page = look(site, user=ada)
     sockets = Sockets(page)
     page.goto(f"/jobs/{job.pk}/")
-    page.wait_for_function("document.querySelector('#figure-batch-size .main-svg')")
+    page.wait_for_function("() => document.querySelector('#figure-batch-size .main-svg')")
     sockets.tick(1, job.pk)
     with page.expect_response(lambda response: "/figures/batch-size" in response.url and response.status == 304):
         sockets.tick(2, job.pk)

@@ -192,7 +192,9 @@ def test_pages_say_that_they_show_what_was_while_history_stands_still(job: int, 
         expect(notice).to_contain_text(f"process {pid} on ", timeout=SLOW_MS)
         expect(notice).to_contain_text(f"kill -9 {pid}")
         # Longer than any job may be silent before it counts as making nothing.
-        page.wait_for_function("Number(document.querySelector('#data-age data').dataset.waits) > 13", timeout=SLOW_MS)
+        page.wait_for_function(
+            "() => Number(document.querySelector('#data-age data').dataset.waits) > 13", timeout=SLOW_MS
+        )
         page.reload()
         expect(chip).to_have_text(STALE, timeout=SLOW_MS)
         expect(throughput).to_contain_text(MEASURED_THEN)
@@ -311,7 +313,7 @@ def test_a_zoom_outlives_new_data_and_an_address_shows_it_again(job: int, watch:
     assert shown(other, seen[-1]) == (pytest.approx(zoomed, abs=1e-3), ["w0", "w3"])
     expect(other.get_by_label("Follow")).not_to_be_checked()
     other.get_by_label("Follow").check()
-    other.wait_for_function(f"{PLOT}.layout.xaxis.autorange === true")
+    other.wait_for_function(f"() => {PLOT}.layout.xaxis.autorange === true")
     assert "range-" not in other.url
 
 

@@ -67,20 +67,20 @@ def test_a_link_shows_the_same_charts_and_decisions_can_be_taken_off(
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk}/?ranks=3&smooth=5")
     lines = "document.querySelector('#figure-batch-size .plot')?._fullData?.map(each => each.name)"
-    page.wait_for_function(f"JSON.stringify({lines}) === JSON.stringify(['w3', 'Decisions'])")
+    page.wait_for_function(f"() => JSON.stringify({lines}) === JSON.stringify(['w3', 'Decisions'])")
     expect(page.get_by_label("Smoothing")).to_have_value("5")
     page.get_by_label("Decisions", exact=True).uncheck()
-    page.wait_for_function(f"JSON.stringify({lines}) === JSON.stringify(['w3'])")
+    page.wait_for_function(f"() => JSON.stringify({lines}) === JSON.stringify(['w3'])")
     expect(page).to_have_url(re.compile(r"ranks=3&smooth=5&marks=off$"))
     page.keyboard.press("Escape")
     page.locator("h1").click()
     page.keyboard.press("[")
-    page.wait_for_function(f"JSON.stringify({lines}) === JSON.stringify(['w2'])")
+    page.wait_for_function(f"() => JSON.stringify({lines}) === JSON.stringify(['w2'])")
     page.keyboard.press("f")
     expect(page.get_by_label("Follow")).not_to_be_checked()
     page.reload()
     expect(page.get_by_label("Follow")).not_to_be_checked()
-    page.wait_for_function(f"JSON.stringify({lines}) === JSON.stringify(['w2'])")
+    page.wait_for_function(f"() => JSON.stringify({lines}) === JSON.stringify(['w2'])")
 
 
 def test_several_jobs_are_stopped_at_once_and_columns_can_be_hidden(

@@ -79,7 +79,7 @@ def visited(page: Page, job: Job) -> Iterator[str]:
 def cramped(page: Page) -> list[str]:
     """What ``CRAMPED`` still finds when the charts have come to rest: the library shifts words after it has drawn."""
     with suppress(PlaywrightTimeout):
-        page.wait_for_function(f"({CRAMPED})().length === 0", timeout=REST_MS)
+        page.wait_for_function(f"() => ({CRAMPED})().length === 0", timeout=REST_MS)
     found: list[str] = page.evaluate(CRAMPED)
     return found
 
@@ -203,9 +203,9 @@ def test_keys_zoom_the_timeline_and_escape_shows_all(site: str, look: Look, ada:
     whole = page.evaluate(WIDTH)
     for key, part in (("w", 0.5), ("w", 0.25), ("Escape", 1.0)):
         page.keyboard.press(key)
-        page.wait_for_function(f"Math.abs({WIDTH} - {whole * part}) < 1")
+        page.wait_for_function(f"() => Math.abs({WIDTH} - {whole * part}) < 1")
     page.keyboard.press("s")
-    page.wait_for_function(f"{WIDTH} > {whole * 1.4}")
+    page.wait_for_function(f"() => {WIDTH} > {whole * 1.4}")
 
 
 def test_a_pointer_on_one_chart_is_marked_on_those_that_share_its_axis(

@@ -65,7 +65,7 @@ def test_inline_code_is_blocked(site: str, look: Look, errors: list[str]) -> Non
           document.body.append(Object.assign(document.createElement("script"), {textContent: "window.ran = 1"}));
         }"""
     )
-    page.wait_for_function("window.violations.length >= 3")
+    page.wait_for_function("() => window.violations.length >= 3")
     assert page.evaluate("window.ran") is None
     assert urlsplit(page.url).path == "/login/"
     errors.clear()
