@@ -26,6 +26,22 @@ def test_a_token_is_shown_once_and_works(operator: APIClient, anybody: APIClient
     assert anybody.get("/api/v1/me").json() == {"username": "operator", "role": "operator"}
 
 
+def test_a_token_with_a_lower_role_ends_nothing_that_carries_more(
+    operator: APIClient, anybody: APIClient, client: Client
+) -> None:
+    client.force_login(User.objects.get(username="operator"))
+    session = operator.get("/api/v1/sessions").json()["results"][0]["id"]
+    whole, operators = (
+        operator.post("/api/v1/tokens", {"role": role}, format="json").json() for role in (None, "operator")
+    )
+    other, low = (operator.post("/api/v1/tokens", {"role": "viewer"}, format="json").json() for _ in range(2))
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {low['token']}")
+    for path in (f"tokens/{whole['id']}", f"tokens/{operators['id']}", f"sessions/{session}"):
+        answer = refused(anybody.delete(f"/api/v1/{path}"))
+        assert (answer["status"], "your token carries the role viewer" in answer["detail"]) == (403, True)
+    assert [anybody.delete(f"/api/v1/tokens/{each['id']}").status_code for each in (other, low)] == [204, 204]
+
+
 def test_a_token_expires(operator: APIClient, anybody: APIClient) -> None:
     made = operator.post("/api/v1/tokens", {"lifetime_s": 60}, format="json").json()
     AuthToken.objects.filter(token_key=made["id"]).update(expiry=timezone.now() - timedelta(seconds=1))

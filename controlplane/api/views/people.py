@@ -16,10 +16,10 @@ from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.people import MeReply, NewToken, OwnersQuery, SessionRow, TokenRequest, TokenRow
 from controlplane.api.views.base import user_of
-from controlplane.jobs.roles import Role, may, role_of
+from controlplane.jobs.roles import ORDER, Role, may, role_of
 from controlplane.people.models import Session
 from controlplane.people.sessions import live_sessions, sessions_end
-from controlplane.people.tokens import TokenRefused, live_tokens, token_create, tokens_revoke
+from controlplane.people.tokens import TokenRefused, limit_of, live_tokens, token_create, tokens_revoke
 
 
 class MeView(APIView):
@@ -77,8 +77,10 @@ class TokenView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, key: str) -> Response:
-        """Revoke a token of yours; an admin can revoke anybody's."""
+        """Revoke a token of yours that carries no higher role than you show; an admin can revoke anybody's."""
         rows = live_tokens(_reach(request)).filter(token_key=key)
+        for row in rows:
+            _check_role(request, limit_of(row))
         if not tokens_revoke(rows, actor=user_of(request).get_username()):
             raise Problem(404, f"you have no token {key!r}")
         return Response(status=204)
@@ -107,8 +109,10 @@ class SessionView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, number: str) -> Response:
-        """Sign out a browser of yours; an admin can sign out anybody's."""
+        """Sign out a browser of yours, which takes your whole role; an admin can sign out anybody's."""
         rows = live_sessions(_reach(request)).filter(number=number)
+        if rows.exists():
+            _check_role(request, None)
         if not sessions_end(rows, actor=user_of(request).get_username()):
             raise Problem(404, f"you have no session {number!r}")
         return Response(status=204)
@@ -129,3 +133,20 @@ def _owner(request: Request) -> User | None:
 def _reach(request: Request) -> User | None:
     """The user whose tokens or sessions the current user may end; None: all users'."""
     return None if may(user_of(request), Role.ADMIN) else user_of(request)
+
+
+def _check_role(request: Request, carried: Role | None) -> None:
+    """See that a token with less than its user's role ends nothing that carries more; None: all of that role.
+
+    Raises:
+        Problem: if it would.
+    """
+    shown = role_of(user_of(request))
+    held = role_of(User.objects.get(pk=user_of(request).pk))
+    if shown == Role.ADMIN or shown is None or held is None:
+        return
+    ended = min(carried or held, held, key=ORDER.index)
+    if ORDER.index(ended) > ORDER.index(shown):
+        raise Problem(
+            403, f"this requires the role {ended}; your token carries the role {shown}. Use one with your role"
+        )
