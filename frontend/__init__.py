@@ -1,1 +1,1 @@
-"""What a person sees: figures (pure), what they read, pages, and the static modules that keep pages live."""
+"""The user interface: figures (pure), the queries behind them, pages, and the static modules that keep pages live."""

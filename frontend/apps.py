@@ -1,4 +1,4 @@
-"""Django's entry for this app."""
+"""Django's configuration of this app."""
 
 from django.apps import AppConfig
 

@@ -1,4 +1,4 @@
-"""From a figure's name, its jobs and a query string to JSON: reads, draws, and keeps the result while nothing moves.
+"""From a figure's name, its jobs and a query string to JSON: queries, draws, and caches the result until data changes.
 
 A figure is a function of (name, jobs, how far ingest has come, view), and so is its entity tag: all viewers of a job
 share one drawing of each tick.
@@ -40,11 +40,11 @@ from frontend.queries.cache import key_of, state_key
 from frontend.queries.marks import marks
 
 EDITION = 10
-"""Raise it when figures are drawn differently, so that nobody keeps an old drawing."""
+"""Increase it when figures are drawn differently, so that cached drawings are not used any more."""
 
 KEPT_S = 600
 MAX_SMOOTH = 200
-"""Neighbouring values that may make one."""
+"""Most neighbouring values that are averaged into one."""
 
 READERS: dict[str, Callable[[Job, View], Any]] = {
     "traces": queries.traces,
@@ -113,7 +113,7 @@ def build_machine(name: str, agent: Agent, query: Query) -> bytes:
 
 
 def machine_etag(name: str, agent: Agent, query: Query) -> str:
-    """The strong entity tag of what ``build_machine`` would give.
+    """The strong entity tag of the result of ``build_machine``.
 
     Raises:
         As ``build_figure``.
@@ -132,7 +132,7 @@ def build_simulation(name: str, row: Simulation, query: Query) -> bytes:
 
 
 def simulation_etag(name: str, row: Simulation, query: Query) -> str:
-    """The strong entity tag of what ``build_simulation`` would give.
+    """The strong entity tag of the result of ``build_simulation``.
 
     Raises:
         As ``build_figure``.
@@ -150,7 +150,7 @@ def build_trace(job: Job, query: Query) -> bytes:
 
 
 def figure_etag(name: str, job: Job, query: Query) -> str:
-    """The strong entity tag of what ``build_figure`` would give: two indexed rows are read, nothing is drawn.
+    """The strong entity tag of the result of ``build_figure``: reads two indexed rows, and draws nothing.
 
     Raises:
         As ``build_figure``.
@@ -159,7 +159,7 @@ def figure_etag(name: str, job: Job, query: Query) -> str:
 
 
 def comparison_etag(name: str, query: Query) -> str:
-    """The same of what ``build_comparison`` would give."""
+    """The strong entity tag of the result of ``build_comparison``."""
     jobs = compared_jobs(query.get("jobs", ""))
     return f'"{_tag(name, jobs, _view(COMPARISONS, name, query))}"'
 

@@ -1,4 +1,4 @@
-"""Serves ``plotly.min.js`` from the installed plotly wheel, so that no copy is kept here and no CDN is asked."""
+"""Serves ``plotly.min.js`` from the installed plotly wheel, so that no copy is kept here and no CDN is needed."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,12 +15,12 @@ class PlotlyFinder(BaseFinder):
     """Finds one file."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Look the wheel up without importing it: that would take half a second."""
+        """Find the wheel without importing it: that would take half a second."""
         spec = find_spec("plotly")
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError("plotly: not installed, and charts are drawn with its plotly.min.js")
         self.storage = FileSystemStorage(location=Path(spec.origin).parent / "package_data")
-        # Whoever lists puts the storage's prefix before each name: Django's collectstatic and servestatic alike.
+        # Callers of list() add the storage's prefix to each name: Django's collectstatic and servestatic alike.
         self.storage.prefix = FOLDER  # type: ignore[attr-defined]
 
     def check(self, **kwargs: Any) -> list[Any]:
@@ -28,7 +28,7 @@ class PlotlyFinder(BaseFinder):
         return []
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
-        """The absolute path of the script, if that is what was asked for."""
+        """The absolute path of the script, if that file was requested."""
         found = [self.storage.path(FILE)] if path == f"{FOLDER}/{FILE}" else []
         return found if find_all else (found[0] if found else [])
 

@@ -1,11 +1,11 @@
-"""Values as text for people: units always, at most four significant digits, relative time beside absolute."""
+"""Values as text for display: always with units, at most four significant digits, relative time next to absolute."""
 
 from datetime import datetime
 
 NONE = "–"  # noqa: RUF001 - an en dash is what tables show for "not measured"
 
 MINUS = "\u2212"
-"""What people read before a number; what programs read keeps its hyphen."""
+"""The minus sign for display; exported data keeps its hyphen."""
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -23,7 +23,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 
 def money(amount: float, unit: str) -> str:
-    """An amount to a hundredth; what is less, and not nothing, is said to be."""
+    """An amount to a hundredth; smaller amounts above zero are shown as less than that."""
     if 0 < abs(amount) < 0.005:
         return f"under 0.01 {unit}".strip()
     return f"{signed(f'{amount:,.2f}')} {unit}".strip()
@@ -42,7 +42,7 @@ def _plain(value: float, digits: int) -> str:
 
 
 def signed(number: str) -> str:
-    """A written number with a minus sign in place of its hyphens, and none before nothing: ``-0.0%`` is ``0.0%``."""
+    """A formatted number with a minus sign instead of its hyphens, and no sign before zero: ``-0.0%`` is ``0.0%``."""
     return (number if any(digit in "123456789" for digit in number) else number.lstrip("-")).replace("-", MINUS)
 
 

@@ -1,4 +1,4 @@
-"""The parameters of a query string: each is read, or refused by name with what was found and what is allowed."""
+"""The parameters of a query string: each is read, or refused by name with its value and what is allowed."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 Query = Mapping[str, str]
 
 TELLING: Final = 40
-"""Characters of what was found that a refusal repeats."""
+"""Most characters of the found value that a refusal repeats."""
 
 ID_DIGITS: Final = 17
-"""So many fit into the database's numbers, whatever they are."""
+"""Most characters of a number: all of them fit into the database's integers."""
 
 
 class QueryError(ValueError):
-    """A parameter that cannot be followed."""
+    """An invalid query parameter."""
 
     def __init__(self, field: str, found: str, expected: str) -> None:
         self.field, self.found, self.expected = field, found[:TELLING], expected
@@ -21,7 +21,7 @@ class QueryError(ValueError):
 
 
 def readable(query: Query) -> None:
-    """Nothing in it is what no database's text can be.
+    """Refuse text that no database can store.
 
     Raises:
         QueryError: for a NUL character.
@@ -32,7 +32,7 @@ def readable(query: Query) -> None:
 
 
 def one_of(query: Query, field: str, allowed: Collection[str], usual: str | None = None) -> str:
-    """One of the values that are allowed; where none is given ``usual``, or else the first of them.
+    """One of the allowed values; if none is given ``usual``, otherwise the first of them.
 
     Raises:
         QueryError: for any other.
@@ -61,7 +61,7 @@ def number_of(query: Query, field: str, thing: str) -> int | None:
     """The number of a ``thing``: a job's, say.
 
     Raises:
-        QueryError: for what can be no such number.
+        QueryError: for a value that is no such number.
     """
     found = query.get(field, "")
     if found and not (found.isdecimal() and len(found) <= ID_DIGITS):
@@ -72,10 +72,10 @@ def number_of(query: Query, field: str, thing: str) -> int | None:
 def numbers(
     query: Query, field: str, expected: str, *, least: int = 0, most: int, digits: int = ID_DIGITS
 ) -> list[int]:
-    """So many numbers separated by commas, each once, in the order in which they stand.
+    """Numbers separated by commas, each once, in the given order.
 
     Raises:
-        QueryError: says what was ``expected``.
+        QueryError: with the text ``expected``.
     """
     text = query.get(field, "")
     parts = [part for part in text.split(",") if part]
@@ -104,7 +104,7 @@ def positive(query: Query, field: str, expected: str, *, most: float) -> float |
     """A number above 0 and at most ``most``.
 
     Raises:
-        QueryError: says what was ``expected``.
+        QueryError: with the text ``expected``.
     """
     found = query.get(field, "").strip()
     number = _number(found)

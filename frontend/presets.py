@@ -1,4 +1,4 @@
-"""Job specs to start from, and what the form of a job offers."""
+"""Job specs to start from, and the options of the job form."""
 
 from typing import Any, get_args
 
@@ -48,7 +48,7 @@ PREDICTOR = "synchronization.batching.predictor"
 
 
 def options() -> dict[str, list[str]]:
-    """What can be chosen where, by the field's path in a spec."""
+    """The options of each field, by the field's path in a spec."""
     entries = registry.catalogue()
     choices = {
         f"synchronization.{question}.name": [entry.name for entry in entries if entry.question == question]
@@ -60,7 +60,7 @@ def options() -> dict[str, list[str]]:
 
 
 def details() -> dict[str, list[str]]:
-    """The words that other fields of a spec may have, but for the usual one."""
+    """Values of other fields of a spec, without the default one."""
     kinds = {info.name: info.type for info in msgspec.structs.fields(JobSpec)}
     return {
         "communication": [word for word in get_args(kinds["communication"]) if word != "servers"],
@@ -71,12 +71,12 @@ def details() -> dict[str, list[str]]:
 
 
 def questions() -> dict[str, list[str]]:
-    """The policies that answer each of the four questions."""
+    """The policies of each of the four kinds."""
     entries = registry.catalogue()
     return {question: [entry.name for entry in entries if entry.question == question] for question in CHOICES}
 
 
 def predicting() -> list[str]:
-    """The batching policies that are given a predictor."""
+    """The batching policies that use a predictor."""
     entries = registry.catalogue()
     return [entry.name for entry in entries if entry.question == "batching" and "predictor" in entry.parts]

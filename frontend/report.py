@@ -1,4 +1,4 @@
-"""One job as one HTML file: what its page shows, with charts that still move, and nothing fetched from anywhere."""
+"""One job as one HTML file: the content of its page, with interactive charts, without any network access."""
 
 import json
 import re
@@ -22,10 +22,10 @@ from frontend.queries.measured import charts_of
 
 STYLES = ("tokens", "base", "parts", "lengths", "job", "report")
 DECISIONS = 200
-"""Latest of the key decisions; all of them are at the API."""
+"""Number of latest key decisions; the API has all of them."""
 
 LIVE = frozenset({"others", "machine-changes"})
-"""Figures of the moment, which say nothing of the whole job."""
+"""Figures of the current moment, which do not describe the whole job."""
 
 SPRITE = "paceline/icons.svg"
 
@@ -59,7 +59,7 @@ def render_report(job: Job) -> str:
 
 
 def _figures_of(job: Job) -> dict[str, FigureKind]:
-    """Those that say something of the whole job; of measurements, those that it has."""
+    """Figures of the whole job; of measurements, those with values."""
     charts = charts_of(job)
     return {
         name: kind for name, kind in FIGURES.items() if name not in LIVE and (kind.rows != "measured" or name in charts)

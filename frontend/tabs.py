@@ -1,4 +1,4 @@
-"""The tabs of a job's page: their names, the live parts and figures on each, and what the parts are rendered from."""
+"""The tabs of a job's page: their names, the live parts and figures on each, and the context of the parts."""
 
 import json
 from collections.abc import Callable
@@ -26,10 +26,10 @@ from frontend.queries.placement import updates_per_s
 from frontend.queries.stepping import stepping
 
 CLOSED = 4
-"""Findings that are closed and shown all the same, the latest; others are folded away."""
+"""Most closed findings that are shown, the latest; others are collapsed."""
 
 MANY = 64
-"""Workers beyond which lines and strips of a few say less than the map of all."""
+"""With more workers, lines and strips of a few are less useful than the map of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +38,22 @@ class Tab:
 
     title: str
     context: Callable[[Job, Query], dict[str, Any]]
-    """From the job and the query string to what the parts need; raises ``QueryError``."""
+    """Makes the parts' context from the job and the query string; raises ``QueryError``."""
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    """Stand after the first part,"""
+    """Placed after the first part,"""
     figures_first: bool = False
     """or before all of them."""
     of_servers: bool = False
-    """Its figures are about servers, which an attached job has none of."""
+    """Its figures are about servers, which an attached job does not have."""
     figures_of_many: tuple[str, ...] = ()
-    """In their place for a job of more than ``MANY`` workers, if there are any."""
+    """Replaces them for a job of more than ``MANY`` workers, if not empty."""
 
     charts_of: Callable[[Job], tuple[str, ...]] = lambda job: ()
-    """Default charts of measurements behind them: those that the job has something for."""
+    """Default charts of measurements after them: those for which the job has values."""
 
     def figures_for(self, workers: int) -> tuple[str, ...]:
-        """Those that can be read with so many workers."""
+        """The figures that are readable with that many workers."""
         return self.figures_of_many if workers > MANY and self.figures_of_many else self.figures
 
     @property
@@ -90,7 +90,7 @@ def _overview(job: Job, query: Query) -> dict[str, Any]:
 
 
 def _map(job: Job, query: Query) -> dict[str, Any]:
-    """Where each row of the map runs, so that one can go on from it."""
+    """The machine of each row of the map, for links to it."""
     workers = [each for each in queries.processes(job) if each.role == "worker"]
     return {
         "map_rows": workers,
@@ -103,7 +103,7 @@ def _is_open(flag: queries.FlagLine) -> bool:
 
 
 def _nothing(job: Job, query: Query) -> dict[str, Any]:
-    """A tab of figures alone, which fetch themselves."""
+    """A tab of figures only, which load themselves."""
     return {}
 
 
@@ -145,7 +145,7 @@ def _placement(job: Job, query: Query) -> dict[str, Any]:
 
 
 def _move(job: Job, lines: list[queries.ServerLine], blocks: list[Block], query: Query) -> dict[str, Any]:
-    """What the reader asks about with ``move`` and ``to``; a server may have left since the link was made."""
+    """The move in the parameters ``move`` and ``to``; a server may have left since the link was made."""
     block, server = number_of(query, "move", "block"), number_of(query, "to", "server")
     if block is None or server is None or not blocks:
         return {}
@@ -226,13 +226,13 @@ TABS: dict[str, Tab] = {
     "logs": Tab(title="Logs & config", context=_logs, parts=("environment", "logs")),
     "processes": Tab(title="Processes", context=_processes, parts=("processes", "spec")),
 }
-"""In the order of the page; the first is shown where none is named."""
+"""In the order of the page; the first is shown if none is named."""
 
 
 def tab_of(query: Query) -> str:
-    """The name of the tab that a query string asks for.
+    """The name of the tab in a query string.
 
     Raises:
-        QueryError: naming those there are.
+        QueryError: naming the existing ones.
     """
     return one_of(query, "tab", TABS)

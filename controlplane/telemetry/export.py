@@ -13,7 +13,7 @@ HEADING: Final = ("iteration", "worker", "generation", "at_ms", *COUNTS, *MEASUR
 
 
 def measurements(job_id: int, ranks: Sequence[int] = ()) -> Iterator[tuple[Any, ...]]:
-    """A line per report, as ``HEADING`` names its values, by iteration and worker; None for a worker without a report.
+    """A line per report, as ``HEADING`` names its values, by iteration and worker; None for a value not reported.
 
     An iteration that was repeated counts once, as it was done last. For a job whose detail was pruned: means over
     every 10 iterations, each at the first of them. Only a stretch of iterations is held in memory at a time.

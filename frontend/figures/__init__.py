@@ -1,4 +1,4 @@
-"""Figures: pure functions from rows to plain plotly dicts. No Django, no clock; ``frontend.build`` reads for them."""
+"""Figures: pure functions from rows to plain plotly dicts. No Django, no clock; ``frontend.build`` queries the rows."""
 
 from frontend.figures.table import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
 

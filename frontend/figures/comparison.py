@@ -1,4 +1,4 @@
-"""Several jobs in one picture: how each learns, and how long its iterations take."""
+"""Several jobs in one figure: how each learns, and how long its iterations take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from frontend.figures.verbatim import untouched
 
 QUANTILES = 400
 ROOM = 1.05
-"""The axis of lengths ends so many times as far as the longest iteration: a line that rises there is seen to end."""
+"""The axis of lengths ends at this many times the longest iteration, so that the end of each rise is visible."""
 
 
 def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:

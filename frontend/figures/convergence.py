@@ -1,4 +1,4 @@
-"""Whether it learns: loss, accuracy and global batch, against time, iterations, updates, epochs or samples."""
+"""Convergence: loss, accuracy and global batch, against time, iterations, updates, epochs or samples."""
 
 import math
 from typing import Any, Final
@@ -81,17 +81,17 @@ def has_learned(rows: Convergence) -> bool:
 
 
 def has_axis(rows: Convergence, view: View) -> bool:
-    """Whether it is known where things stand on the view's axis."""
+    """Whether positions on the view's axis are known."""
     return view.x != "epoch" or bool(rows.training_samples)
 
 
 def revision(name: str, view: View) -> str:
-    """Zoom is kept as long as the axes stay as they are."""
+    """Zoom is kept as long as the axes are the same."""
     return f"{name}:{view.x}:log" if view.scale == "log" else f"{name}:{view.x}"
 
 
 def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
-    """The upper axis; by factors of ten where the reader wants to see small losses apart."""
+    """The upper axis; logarithmic where the reader wants to distinguish small losses."""
     # D2: ticks at 1, 2 and 5 of each power of ten; more of them lose their zeros.
     scale: dict[str, Any] = (
         {"type": "log", "dtick": "D2", "tickformat": "~g"} if view.scale == "log" else {"rangemode": "tozero"}
@@ -100,19 +100,19 @@ def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
 
 
 def accuracy_axis(theme: Theme, *, scored: bool) -> dict[str, Any]:
-    """The lower axis; from 0 to 100 % while nothing was scored, for then the library would make up a range."""
+    """The lower axis; from 0 to 100 % before the first score, since the library would otherwise make up a range."""
     return axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%", **({} if scored else {"range": [0, 1]}))
 
 
 def _accuracies(rows: Convergence, x: Numbers, scored_x: Numbers) -> tuple[Numbers, Numbers]:
-    """Where the accuracies stand. Before the first, a point that is nowhere: the library knows no place for an axis
-    without points, and complains of it.
+    """The accuracies and their positions. Before the first one, a point without a value: the library cannot place an
+    axis without points, and logs a warning.
     """
     return (scored_x, rows.scored_accuracy) if len(scored_x) else (x[:1], np.full(len(x[:1]), np.nan))
 
 
 def batch_axis(theme: Theme) -> dict[str, Any]:
-    """Beside the losses' own. Only with iterations: the library draws no end of an axis whose lines have no points."""
+    """The axis of the global batch. Only with iterations: the library draws no end of an axis whose lines are empty."""
     return axis(
         theme,
         "Global batch",
@@ -143,7 +143,7 @@ def _line(
 
 
 def _batch(x: Numbers, batch: Numbers, theme: Theme) -> dict[str, Any]:
-    """Samples of an iteration over all workers, on an axis of its own beside the losses'."""
+    """Samples of an iteration over all workers, on a separate axis next to the losses'."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -158,7 +158,7 @@ def _batch(x: Numbers, batch: Numbers, theme: Theme) -> dict[str, Any]:
 
 
 def _targets(rows: Convergence, view: View, theme: Theme) -> dict[str, Any]:
-    """What is aimed at, and where it was reached: an accuracy below, a loss above."""
+    """The targets, and where each was reached: an accuracy below, a loss above."""
     accuracy, (x, scored_x) = _accuracy(rows, view), x_of(rows, view)
     shapes: list[dict[str, Any]] = []
     notes = []
@@ -167,14 +167,14 @@ def _targets(rows: Convergence, view: View, theme: Theme) -> dict[str, Any]:
         notes.append(_note(f"target {accuracy:.1%}", accuracy, "y2", theme))
     if view.loss is not None:
         shapes += _rule(view.loss, "y", _at(scored_x if rows.has_scored_loss else x, rows.first_loss(view.loss)), theme)
-        # Annotations stand at the exponent of a logarithmic axis, lines at the number itself.
+        # Annotations are placed at the exponent of a logarithmic axis, lines at the number itself.
         height = math.log10(view.loss) if view.scale == "log" else view.loss
         notes.append(_note(f"target {view.loss:.4g}", height, "y", theme))
     return {"shapes": shapes, "annotations": notes} if shapes else {}
 
 
 def _accuracy(rows: Convergence, view: View) -> float | None:
-    """The reader's target, or else the job's."""
+    """The reader's target, otherwise the job's."""
     return view.accuracy if view.accuracy is not None else rows.target
 
 
@@ -209,7 +209,7 @@ def _note(text: str, y: float, yaxis: str, theme: Theme) -> dict[str, Any]:
 
 
 def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
-    """Where the training losses and where the scores stand on the view's axis."""
+    """Positions of the training losses and of the scores on the view's axis."""
     if view.x == "iteration":
         return rows.iteration, rows.scored_iteration
     if view.x == "samples":
@@ -231,7 +231,7 @@ def _caption(rows: Convergence, view: View) -> str:
 
 
 def _accuracy_told(rows: Convergence, view: View) -> str:
-    """When the accuracy was reached that is aimed at."""
+    """When the target accuracy was reached."""
     target = _accuracy(rows, view)
     there = rows.first_score(target) if target is not None else None
     if target is None or there is None:
@@ -240,7 +240,7 @@ def _accuracy_told(rows: Convergence, view: View) -> str:
 
 
 def _loss_told(rows: Convergence, view: View) -> str:
-    """The same of a loss."""
+    """When the target loss was reached."""
     if view.loss is None:
         return ""
     which = "validation" if rows.has_scored_loss else "training"
@@ -252,7 +252,7 @@ def _loss_told(rows: Convergence, view: View) -> str:
 
 
 def _when(rows: Convergence, there: int, *, scored: bool) -> str:
-    """A moment in every unit that it is asked in."""
+    """A point in time in each unit that is shown."""
     columns = ("elapsed_s", "iteration", "samples")
     elapsed_s, iteration, samples = (getattr(rows, f"scored_{name}" if scored else name)[there] for name in columns)
     epochs = f", {samples / rows.training_samples:.3g} epochs" if rows.training_samples else ""

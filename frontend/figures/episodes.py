@@ -1,17 +1,17 @@
-"""Changes of shares that follow one another, folded into episodes: what they led to together. Pure."""
+"""Groups consecutive changes of shares into episodes, with their joint effect. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 APART: Final = 20
-"""Iterations between two changes of one episode, at most: then shares were at rest in between."""
+"""Most iterations between two changes of one episode: a longer gap means that shares had settled in between."""
 
 AROUND: Final = 10
-"""Iterations on either side of an episode that its effect is measured in."""
+"""Iterations before and after an episode in which its effect is measured."""
 
 MATTERS: Final = 0.05
-"""Part of an iteration's length from which on an effect is one."""
+"""The smallest effect, as a part of an iteration's length."""
 
 Mean = Callable[[int, int], float | None]
 """The mean length of an iteration, in seconds, over ``[first, last)``."""
@@ -19,7 +19,7 @@ Mean = Callable[[int, int], float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One decision about shares, as the log has it."""
+    """One decision about shares, from the log."""
 
     incarnation: int
     sequence: int
@@ -30,17 +30,17 @@ class Change:
 
     @property
     def before(self) -> int:
-        """The log up to it, as the page asks for it."""
+        """The log up to it, as the page's URL selects it."""
         return self.sequence + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """Changes of one generation that follow one another, oldest first."""
+    """Consecutive changes of one generation, oldest first."""
 
     changes: tuple[Change, ...]
     rank: int
-    """Whose share changed most, relative to what it was."""
+    """The worker whose share changed most, relative to its earlier share."""
     was: int
     now: int
     before_s: float | None
@@ -48,12 +48,12 @@ class Episode:
 
     @property
     def first(self) -> Change:
-        """The change that it began with."""
+        """Its first change."""
         return self.changes[0]
 
     @property
     def last(self) -> Change:
-        """The change that it ended with."""
+        """Its last change."""
         return self.changes[-1]
 
     @property
@@ -63,15 +63,15 @@ class Episode:
 
     @property
     def matters(self) -> bool:
-        """Whether iterations are of another length since."""
+        """Whether iterations have had another length since."""
         return self.times is not None and abs(1 - 1 / self.times) >= MATTERS
 
 
 def fold(changes: Sequence[Change], mean: Mean) -> list[Episode]:
     """The episodes of ``changes``, which are in the order of the log; newest first.
 
-    The first change of a generation has nothing of its own to be compared with, and begins the first episode from
-    there: what it replaced are the shares of the change before it, where that had the same workers.
+    The first change of a generation has no earlier shares in it to compare with, and begins the first episode from
+    there: it is compared with the shares of the change before it, if that had the same workers.
     """
     groups: list[list[Change]] = []
     for change in changes:
@@ -102,7 +102,7 @@ def fold(changes: Sequence[Change], mean: Mean) -> list[Episode]:
 
 
 def last_that_mattered(episodes: Sequence[Episode]) -> Episode | None:
-    """Of episodes, newest first: the first one with an effect."""
+    """The newest episode with an effect; ``episodes`` are newest first."""
     return next((episode for episode in episodes if episode.matters), None)
 
 
@@ -112,7 +112,7 @@ def _follows(earlier: Change, later: Change) -> bool:
 
 
 def _first(group: Sequence[Change], start: Change) -> int:
-    """The first iteration under shares that are not those from before."""
+    """The first iteration under shares other than the earlier ones."""
     return next(change.iteration for change in group if change is not start)
 
 

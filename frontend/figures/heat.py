@@ -1,4 +1,4 @@
-"""Every worker over every iteration as colours: a slow machine is a row, a bad moment of the cluster a column."""
+"""Every worker over every iteration as colours: a slow machine is a row, a slow phase of the cluster a column."""
 
 import warnings
 from typing import Any, Final
@@ -24,22 +24,22 @@ LEAST_PX = 260
 MOST_PX = 1_400
 
 SPREAD = 4.0
-"""The colours of a ratio end at this many times the median, and at one part in as many."""
+"""The colour scale of a ratio ends at this many times the median, and at its inverse."""
 
 NOTICEABLE = 1.25
-"""How far from the median a row or column must lie to be called out."""
+"""How far from the median a row or column must be to be mentioned."""
 
 LEAST_CELLS = 3
-"""So many columns make a pattern, or an end of one."""
+"""This many columns make a pattern, or end one."""
 
 SCATTERED = 0.03
-"""Such a part of all cells must be noticeably slow, on at least half of the rows, to be called scattered."""
+"""This part of all cells must be noticeably slow, on at least half of the rows, to be called scattered."""
 
 FEW_COLUMNS = 30
-"""Up to so many, thin gaps part them, as they always part rows."""
+"""Up to this many columns, thin gaps separate them, as they always separate rows."""
 
 STROKES = 90
-"""Over the width of the map: so closely is struck through what nobody reported."""
+"""Strokes over the width of the map, which mark missing reports."""
 
 _SENTENCES: Final = {
     "work": "data loading, compute and communication time, without waiting",
@@ -52,7 +52,7 @@ _SENTENCES: Final = {
 
 
 def heat_map(heat: Heat, view: View) -> dict[str, Any]:
-    """A row for each worker, a column for each stretch of iterations; struck through where nothing was reported."""
+    """A row for each worker, a column for each stretch of iterations; cells without reports are struck through."""
     name, metric = "heat-map", view.metric or "work"
     if not heat.values.size:
         return empty(name, "No data yet: the heat map appears after the first reported iteration.")
@@ -69,7 +69,7 @@ def heat_map(heat: Heat, view: View) -> dict[str, Any]:
             meta={"name": name, "follow": "?tab=timeline&first-timeline={x}"},
             height=max(LEAST_PX, min(MOST_PX, ROW_PX * len(heat.ranks) + 90)),
             hovermode="closest",
-            # A cell that is like the median has the surface's colour: against this ground it is a cell all the same.
+            # A cell near the median has the surface's colour: this background keeps it visible as a cell.
             plot_bgcolor=theme.grid,
             shapes=_struck(heat, theme),
             # Its first column reaches half an iteration to the left of 0.
@@ -80,7 +80,7 @@ def heat_map(heat: Heat, view: View) -> dict[str, Any]:
 
 
 def over_median(values: Floats) -> Floats:
-    """Each cell over the median of its column: who is slow is seen whatever the whole cluster does."""
+    """Each cell divided by the median of its column: shows slow workers even when the whole cluster slows down."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = values / _median(values, axis=0)[None, :]
     ratio[~np.isfinite(ratio)] = np.nan
@@ -88,10 +88,10 @@ def over_median(values: Floats) -> Floats:
 
 
 def pattern(values: Floats, labels: tuple[str, ...], first: Numbers | None = None) -> str:
-    """What the picture shows, in words: rows that stand out are machines, columns are moments of the whole cluster.
+    """A description of the picture: rows that differ are machines, columns are phases of the whole cluster.
 
-    Of a picture that is loud only where it begins, the beginning is told. ``first`` has each column's first iteration;
-    without it they are counted from 0.
+    If only the start of the picture shows differences, the start is described. ``first`` has each column's first
+    iteration; without it they are counted from 0.
     """
     if values.shape[0] < 2 or values.shape[1] < LEAST_CELLS:
         return ""
@@ -116,7 +116,7 @@ def pattern(values: Floats, labels: tuple[str, ...], first: Numbers | None = Non
 
 
 def _beginning(values: Floats, labels: tuple[str, ...], first: Numbers) -> str:
-    """Rows that stood out only at the start, or a start that was slow for all; nothing where there is no such."""
+    """Describes rows that differed only at the start, or a start that was slow for all; empty if there is none."""
     ratio = over_median(values)
     uneven = _loud_at_first(np.nan_to_num(ratio, nan=1.0).max(axis=0) > NOTICEABLE)
     slow = (
@@ -137,7 +137,7 @@ def _beginning(values: Floats, labels: tuple[str, ...], first: Numbers) -> str:
 
 
 def _loud_at_first(loud: NDArray[np.bool_]) -> int:
-    """How many columns from the first on are loud, where the rest, at least half, is not; else 0."""
+    """How many columns from the first on differ, if the rest, at least half, does not; otherwise 0."""
     quiet = np.convolve(loud, np.ones(LEAST_CELLS), mode="valid") == 0
     until = int(quiet.argmax()) if quiet.any() else 0
     is_start = LEAST_CELLS <= until <= len(loud) // 2 and loud[:until].mean() >= 0.5
@@ -179,7 +179,7 @@ def _grouping(heat: Heat, theme: Theme) -> dict[str, Any]:
 
 
 def _struck(heat: Heat, theme: Theme) -> list[dict[str, Any]]:
-    """A slanted stroke for every few columns of a row that nobody reported: no data is not the same as 1x."""
+    """A slanted stroke for every few columns of a row without reports: no data is not the same as 1x."""
     edges = _edges(heat.first, heat.width)
     step = max(1, -(-len(heat.first) // STROKES))
     strokes = []
@@ -203,7 +203,7 @@ def _edges(first: Numbers, width: int) -> Floats:
 
 
 def _diverging(theme: Theme) -> dict[str, Any]:
-    """Blue below the median, vermillion above; the middle is the page's own surface, darker the further away."""
+    """Blue below the median, vermillion above; the middle is the page's background, darker with distance."""
     return {
         "colorscale": [[0, theme.compute], [1 / (1 + SPREAD / 2), theme.surface], [1, theme.waiting]],
         "zmin": 0.0,
@@ -229,8 +229,8 @@ def _unit(metric: str) -> str:
 
 
 def _median(values: Numbers, axis: int) -> Floats:
-    """Medians of what is there; NaN where nothing is."""
+    """Medians of the values that exist; NaN where there are none."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # "All-NaN slice": the answer is NaN, which is meant
+        warnings.simplefilter("ignore", RuntimeWarning)  # "All-NaN slice": the result is NaN, as intended
         medians: Floats = np.nanmedian(values, axis=axis)
     return medians

@@ -1,7 +1,7 @@
-"""What people read stays for a while before it says something else. Pure: the time is passed in.
+"""Keeps displayed text stable for a while before it changes. Pure: the time is passed in.
 
-Judgements of the latest iterations flip where they lie at a border. One that was shown stays for ``HOLD_S``, or for as
-long as the new one has not been seen for ``SURE_S``; its numbers go on being renewed while it holds.
+Verdicts on the latest iterations flip near a threshold. A displayed verdict stays for ``HOLD_S``, or until
+the new one has held for ``SURE_S``; its numbers are still updated meanwhile.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 HOLD_S: Final = 15.0
-"""A judgement changes at most once in so long."""
+"""A verdict changes at most once in this many seconds."""
 
 SURE_S: Final = 5.0
-"""Another one has to be seen all the time for so long before it is shown."""
+"""Another verdict must hold continuously for this long before it is shown."""
 
 SLACK: Final = 1.5
-"""A row that is shown stays among so many times the rows that there is room for."""
+"""A displayed row stays while it is among the first rows, counted as this many times the available room."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(Generic[T]):
-    """A judgement on the page, and another one that may follow it."""
+    """A verdict on the page, and another one that may replace it."""
 
     kind: Hashable
-    """What makes it another judgement; its numbers do not."""
+    """Identifies the verdict; its numbers do not."""
     value: T
     since_s: float
     other: Hashable = None
@@ -33,7 +33,7 @@ class Shown(Generic[T]):
 
 
 def hold(before: Shown[T] | None, kind: Hashable, value: T, now_s: float) -> Shown[T]:
-    """What is to be shown at ``now_s``, when the latest judgement is ``value``."""
+    """What to show at ``now_s``, if the latest verdict is ``value``."""
     if before is None:
         return Shown(kind=kind, value=value, since_s=now_s)
     if kind == before.kind:
@@ -45,7 +45,7 @@ def hold(before: Shown[T] | None, kind: Hashable, value: T, now_s: float) -> Sho
 
 
 def keep_rows(before: Iterable[int], order: Mapping[int, float], room: int) -> list[int]:
-    """The ``room`` ranks of least ``order``, where who is shown stays as long as it is nearly among them; by rank."""
+    """The ``room`` ranks of least ``order``; displayed ranks stay as long as they are nearly among them; by rank."""
     ranked = sorted(order, key=lambda rank: (order[rank], rank))
     near = ranked[: round(SLACK * room)]
     kept = [rank for rank in near if rank in set(before)][:room]

@@ -1,7 +1,7 @@
-"""The picture of a job that a newcomer reads first: who is slow, who waits, what each share became. Pure.
+"""The first picture of a job: which worker is slow, which ones wait, and what each share became. Pure.
 
-One lane per worker on one time scale: its iteration under the even split, thin, and its iteration now, thick. It is
-drawn as a table with bars by a template, so that it is there before any script is.
+One lane per worker on one time scale: its iteration under the even split, thin, and its current iteration, thick. It
+is drawn as a table with bars by a template, so that it is visible before any script runs.
 """
 
 from dataclasses import dataclass, field
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from frontend.figures.phases import is_noticeable
 
 BALANCED = 0.10
-"""Waiting below this share of everyone's time is what rounding and noise leave."""
+"""A waiting share below this is rounding and noise."""
 
 NOTICED = 0.05
 """A change of the waiting share that is worth a sentence."""
 
 MUCH = 0.25
-"""Of an iteration: from there on waiting for orders is what is to be told first."""
+"""Part of an iteration: if waiting for orders takes more, it is mentioned first."""
 
 STARVED = 0.25
-"""Of an iteration: a worker that sets the pace and waits so long for its batches is slow for that reason."""
+"""Part of an iteration: the slowest worker is slow because of its data loading if it waits this long for batches."""
 
 SLOWER = 0.95
-"""Below so many times the even split's speed shares are no gain, whatever they balance."""
+"""If the speed is below this many times the even split's, shares are no gain, however balanced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,12 @@ class Phases:
 
     @property
     def processing_s(self) -> float:
-        """Data loading and compute, which are one bar where no worker waits for its batches."""
+        """Data loading and compute, which are one bar if no worker waits for its batches."""
         return self.data_s + self.compute_s
 
     @property
     def busy_s(self) -> float:
-        """All that is not lost time."""
+        """All time except lost time."""
         return self.processing_s + self.communication_s
 
     @property
@@ -57,7 +57,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One worker: its mean iteration now, and under the even split where that was measured."""
+    """One worker: its current mean iteration, and the one under the even split if that was measured."""
 
     rank: int
     machine: str
@@ -69,7 +69,7 @@ class Lane:
 
     @property
     def samples_per_second(self) -> float:
-        """Its speed while it works: LB-BSP's v."""
+        """Its speed without waiting: LB-BSP's v."""
         return self.share / self.now.busy_s if self.now.busy_s else 0.0
 
     @property
@@ -80,7 +80,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decision behind the shares: its place in the log, from which iteration it holds, and why."""
+    """The decision that set the shares: its place in the log, its first iteration, and its reason."""
 
     incarnation: int
     sequence: int
@@ -89,40 +89,40 @@ class Decided:
 
     @property
     def before(self) -> int:
-        """The log up to it, as the page asks for it."""
+        """The log up to it, as the page's URL selects it."""
         return self.sequence + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedUp:
-    """How many times as fast iterations are as they were under the even split."""
+    """The speed of iterations, relative to the even split."""
 
     recent: float
     iterations: int
-    """How many of the last iterations ``recent`` is of."""
+    """Number of the last iterations over which ``recent`` is measured."""
     run: float | None
-    """Over the whole run, the even split at its beginning included."""
+    """Over the whole run, including the even split at its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lanes:
-    """All lanes that are shown, by rank, with the scale they share."""
+    """All lanes that are shown, by rank, and their common scale."""
 
     rows: tuple[Lane, ...]
     roster: int
-    """How many workers the job was asked to have."""
+    """The job's requested number of workers."""
     reporting: int
-    """How many took part in the iterations that are drawn; of many, not all are shown."""
+    """How many took part in the drawn iterations; of many, not all are shown."""
     iterations: int
-    """How many of the last iterations "now" is the mean of."""
+    """The number of last iterations whose mean is "now"."""
     adaptive: bool
     """Whether the job's batching policy moves shares."""
     over: bool = False
     """Whether "now" was the end of the job."""
     failed: bool = False
-    """Whether that end was not the one that was asked for."""
+    """Whether it ended otherwise than requested."""
     decided: Decided | None = None
-    """The decision that gave these shares."""
+    """The decision that set these shares."""
     run_s: float | None = None
     """The mean length of an iteration over the whole run."""
 
@@ -134,24 +134,24 @@ class Lanes:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some worker waits noticeably for its batches: data loading is then drawn apart from compute."""
+        """Whether some worker waits noticeably for its batches: data loading is then drawn separately from compute."""
         drawn = (phases for lane in self.rows for phases in (lane.now, lane.even) if phases)
         return is_noticeable((phases.data_s, phases.whole_s) for phases in drawn)
 
     @property
     def has_even(self) -> bool:
-        """Whether there is a before to compare with, and shares have moved since."""
+        """Whether there are earlier iterations to compare with, and shares have changed since."""
         return any(lane.even for lane in self.rows) and any(lane.share_moved for lane in self.rows)
 
     @property
     def speed_up(self) -> float | None:
-        """How many times as fast an iteration is as it was under the even split; None where there is no such before."""
+        """The speed of an iteration relative to the even split; None without such iterations."""
         before, now = [lane.even for lane in self.rows if lane.even], length([lane.now for lane in self.rows])
         return length(before) / now if self.has_even and now else None
 
     @property
     def gained(self) -> "SpeedUp | None":
-        """The same, and that of the whole run."""
+        """The same, with that of the whole run."""
         if self.speed_up is None:
             return None
         before = length([lane.even for lane in self.rows if lane.even])
@@ -184,11 +184,11 @@ class Verdict:
     headline: str
     detail: str = ""
     about: str = field(default="", compare=False)
-    """Whom or what it is about: with another one it is another verdict, whatever its numbers."""
+    """The verdict's subject: another subject makes another verdict, whatever the numbers."""
 
 
 def verdict(lanes: Lanes) -> Verdict:
-    """What the picture says, in words."""
+    """The picture as text."""
     if not lanes.rows:
         return Verdict(tone="calm", headline="No iteration reported yet")
     if lanes.failed:
@@ -207,7 +207,7 @@ def verdict(lanes: Lanes) -> Verdict:
 
 
 def _balanced(lanes: Lanes, lost: float) -> Verdict:
-    """Nobody waits for anybody; that is no praise where all wait for orders, or took less time at the even split."""
+    """No worker waits for another; that is no success if all wait for orders, or were faster at the even split."""
     gain, orders = _gain(lanes, lost), _orders_share(lanes)
     missing, together = _missing(lanes), f"{_all(lanes)} together"
     if orders > MUCH:
@@ -230,13 +230,13 @@ def _joined(*sentences: str) -> str:
 
 
 def _all(lanes: Lanes) -> str:
-    """Whose end is meant, as a subject with its verb."""
+    """The subject of the sentence about the end, with its verb."""
     who = "all workers" if lanes.reporting == lanes.roster else f"the {lanes.reporting} remaining workers"
     return f"{who} {'finished' if lanes.over else 'finish'}"
 
 
 def _missing(lanes: Lanes) -> str:
-    """Who is not in the picture because it did not take part."""
+    """The workers that are not shown because they did not take part."""
     if lanes.reporting >= lanes.roster:
         return ""
     verb = "took" if lanes.over else "take"
@@ -244,13 +244,13 @@ def _missing(lanes: Lanes) -> str:
 
 
 def _orders_share(lanes: Lanes) -> float:
-    """What deciding costs, of an iteration."""
+    """The cost of decisions, as part of an iteration."""
     whole = sum(lane.now.whole_s for lane in lanes.rows)
     return sum(lane.now.coordination_s for lane in lanes.rows) / whole if whole else 0.0
 
 
 def _gain(lanes: Lanes, lost: float) -> str:
-    """What moving the shares was worth, where that was measured."""
+    """The gain from changing the shares, if it was measured."""
     before = [lane.even for lane in lanes.rows if lane.even]
     if not lanes.has_even or waiting(before) - lost < NOTICED:
         return ""
@@ -263,7 +263,7 @@ def _gain(lanes: Lanes, lost: float) -> str:
 
 
 def _starved(slowest: Lane) -> str:
-    """That the worker which sets the pace spends its time on data loading, where it does."""
+    """Reports that the slowest worker spends its time on data loading, if it does."""
     part = slowest.now.data_s / slowest.now.whole_s if slowest.now.whole_s else 0.0
     if part < STARVED:
         return ""

@@ -1,4 +1,4 @@
-"""One machine: how fast it is at each batch size, and how loaded it was."""
+"""One machine: its speed at each batch size, and its load."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
 
 
 def machine_load(load: Load, view: View) -> dict[str, Any]:
-    """CPU and memory over time, both as a part of what there is."""
+    """CPU and memory over time, both as a part of the total."""
     name = "load"
     if not len(load.at_ms):
         return empty(name, "No data yet: lines appear with the first load sample, 10 s after the machine has joined.")

@@ -1,6 +1,6 @@
-"""What was decided, and what happened, as marks on the charts that share its axis: dotted lines, words on hover. Pure.
+"""Decisions and events as marks on the charts that share the axis: dotted lines, text on hover. Pure.
 
-Figures carry them beside their own traces, so that whoever takes a figure away takes them along.
+Figures carry them beside their own traces, so that an exported figure includes them.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from frontend.figures.theme import THEMES
 from frontend.figures.verbatim import LINE
 
 MOST: Final = 80
-"""Marks on one chart; of more, the latest."""
+"""Most marks on one chart: the latest ones."""
 
 AXIS: Final = "yaxis99"
 UID: Final = "marks"
-"""How tables and exports tell this trace from the figure's own."""
+"""Distinguishes this trace from the figure's own in tables and exports."""
 
 
 def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[str, Any]:
-    """The figure with its marks; those at one place are one."""
+    """The figure with its marks; those at one position are merged."""
     if view.marks == "off" or not figure["data"] or not marks:
         return figure
     theme, places = THEMES[view.theme], _by_place(marks, view.x)
@@ -57,14 +57,14 @@ def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[st
     }
     layout = figure["layout"]
     axis = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
-    # Plotly leaves room for half a marker, so that an axis of lines that begins at 0 would begin before it.
+    # Plotly leaves room for half a marker, so that an axis of lines from 0 would begin before 0.
     xaxis = {"rangemode": "nonnegative", **layout["xaxis"]}
     shapes = [*layout.get("shapes", []), *lines]
     return {"data": [*figure["data"], trace], "layout": {**layout, "xaxis": xaxis, AXIS: axis, "shapes": shapes}}
 
 
 def _by_place(marks: Sequence[Mark], x: str) -> dict[float, list[str]]:
-    """The words at each place of the axis, in order."""
+    """The text at each position of the axis, in order."""
     places: dict[float, list[str]] = {}
     for mark in sorted(marks, key=lambda mark: mark.elapsed_s)[-MOST:]:
         if (place := mark.at(x)) is not None:

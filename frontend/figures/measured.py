@@ -14,11 +14,11 @@ from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 from frontend.figures.workers import X_TITLES, of_all, x_of
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Of the numbers in a machine's chart, which are not told apart by colour alone."""
+"""Line styles of the numbers in a machine's chart, which must not differ by colour alone."""
 
 
 def worker_measurement(measurement: Measurement, measured: Measured, view: View) -> dict[str, Any]:
-    """A line for each worker that measures it."""
+    """A line for each worker that reports the measurement."""
     found = [(worker, worker.values[measurement.name]) for worker in measured.workers]
     lines = [(worker, values) for worker, values in found if np.isfinite(values).any()]
     if not lines:
@@ -71,7 +71,7 @@ def machine_measurement(group: Sequence[Measurement], samples: Samples, view: Vi
 
 
 def groups(measurements: Sequence[Measurement]) -> dict[str, tuple[Measurement, ...]]:
-    """Measurements with a default chart, by the chart's name; those that share a chart together."""
+    """Measurements with a default chart, by the chart's name; measurements of one chart together."""
     found: dict[str, tuple[Measurement, ...]] = {}
     for each in measurements:
         if each.chart:
@@ -95,7 +95,7 @@ def _line(
 
 
 def _value_axis(measurements: Sequence[Measurement], theme: Theme) -> dict[str, Any]:
-    """The axis of numbers in one unit; shares have a whole."""
+    """The axis of numbers in one unit; shares end at 100 %."""
     if all(_is_share(each) for each in measurements):
         return axis(theme, measurements[0].chart, tickformat=".0%", range=[0, 1.02])
     return axis(
@@ -109,14 +109,14 @@ def _known(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
 
 
 def _highest(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measurement) -> str:
-    """The highest of the workers' last values, which is what one looks for in most of these charts."""
+    """The highest of the workers' last values, which is the relevant one in most of these charts."""
     last = [(float(values[np.isfinite(values)][-1]), worker.label) for worker, values in lines]
     value, label = max(last, key=itemgetter(0))
     return f"Last it was at most {quantity(value, measurement)}, of {label}"
 
 
 def quantity(value: float, measurement: Measurement) -> str:
-    """The value with its unit, for people."""
+    """The value with its unit, for display."""
     if _is_share(measurement):
         return f"{value:.0%}"
     for power, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

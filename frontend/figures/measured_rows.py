@@ -1,4 +1,4 @@
-"""What default charts of measurements are drawn from."""
+"""The data of the default charts of measurements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from frontend.figures.rows import Floats, Integers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredWorker:
-    """Measurements of one worker; an entry stands for ``Measured.width`` iterations."""
+    """Measurements of one worker; an entry covers ``Measured.width`` iterations."""
 
     rank: int
     label: str
     iteration: Integers
     elapsed_s: Floats
     values: Mapping[str, Floats]
-    """By measurement; not a number where it is not known."""
+    """By measurement; NaN where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the default charts of workers' measurements are drawn from."""
+    """The data of the default charts of workers' measurements."""
 
     workers: tuple[MeasuredWorker, ...]
     roster: int
@@ -31,8 +31,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Samples:
-    """What was sampled of a machine, oldest first."""
+    """Samples of a machine, oldest first."""
 
     at_ms: Integers
     values: Mapping[str, Floats]
-    """By measurement; not a number where it is not known."""
+    """By measurement; NaN where it is not known."""

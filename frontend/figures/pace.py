@@ -1,4 +1,4 @@
-"""Each worker's pace over the iterations: its samples per second, and how far it ran ahead of the slowest."""
+"""Each worker's pace over the iterations: its samples per second, and its lead over the slowest worker."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from frontend.figures.theme import THEMES, axis, empty, layout
 from frontend.figures.workers import X_TITLES, of_all, step_line, x_of
 
 SPEEDS: Final = {"busy": "Busy time only", "whole": "Including waiting"}
-"""What samples are divided by: the worker's own part of an iteration (LB-BSP's v), or all of it."""
+"""The time by which samples are divided: the worker's own part of an iteration (LB-BSP's v), or all of it."""
 
 
 def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
 
 
 def staleness(leads: Leads, view: View) -> dict[str, Any]:
-    """Step lines: by how many iterations each worker was ahead of the slowest when it was let go."""
+    """Step lines: each worker's lead over the slowest, in iterations, when it was released."""
     name = "staleness"
     if not leads.workers:
         return empty(name, leads.reason)

@@ -1,4 +1,4 @@
-"""The phases of an iteration, as every picture shows them: their titles, colours and patterns."""
+"""The phases of an iteration, the same in every picture: titles, colours and patterns."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -19,7 +19,7 @@ PATTERNS: Final = {"waiting": "/", "data": "x"}
 """Phases that are hatched; the others are solid."""
 
 NOTICEABLE: Final = 0.01
-"""Data loading is drawn apart from compute where it is such a part of some worker's time."""
+"""Data loading is drawn separately from compute if it is at least this part of some worker's time."""
 
 
 def colour_of(phase: str, theme: Theme) -> str:
@@ -40,7 +40,7 @@ def bar_style(phase: str, theme: Theme) -> dict[str, Any]:
 
 
 def hatch(colour: str, shape: str = "/") -> dict[str, Any]:
-    """A pattern; the slanted one means waiting, wherever it is drawn."""
+    """A pattern; the slanted one means waiting in every picture."""
     return {
         "shape": shape,
         "size": 6,
@@ -52,5 +52,5 @@ def hatch(colour: str, shape: str = "/") -> dict[str, Any]:
 
 
 def is_noticeable(workers: Iterable[tuple[float, float]]) -> bool:
-    """Whether some worker waits noticeably for its batches; of each its data loading and its whole time."""
+    """Whether some worker waits noticeably for its batches; takes each worker's data loading and its whole time."""
     return any(data_s >= NOTICEABLE * whole_s > 0 for data_s, whole_s in workers)

@@ -1,4 +1,4 @@
-"""Which server holds which block, and what exchanging them takes: an even picture is a balanced placement."""
+"""Which server holds which block, and how long exchanges take: an even picture is a balanced placement."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,20 +8,20 @@ from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout, mi
 
 MOMENTS: Final = {"now": "Now", "before": "Before last move"}
 COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
-"""What the colour of the map is: how dear a MiB is on its server, or how much goes there and back per second."""
+"""The colour of the map: the time per MiB on its server, or the traffic per second."""
 
 MAX_BLOCKS = 1_500
-"""Blocks that are drawn one by one; of more, each server's smallest stand together."""
+"""Blocks that are drawn one by one; beyond them, each server's smallest are drawn as one."""
 
 NOISE = 0.05
-"""A change of an exchange below this part of it is what repeated measurements differ by, too."""
+"""Changes of an exchange below this part of it are within measurement noise."""
 
 MIB = 2**20
 ROOT = "all"
 
 
 def block_map(placements: Placements, view: View) -> dict[str, Any]:
-    """Blocks within servers, by size; colour is time of an exchange for each MiB of the server, or its traffic."""
+    """Blocks within servers, by size; colour is the server's exchange time per MiB, or its traffic."""
     name, when, colour = "block-map", view.scale or "now", view.metric or "time"
     holdings = placements.now if when == "now" else placements.before
     if not holdings:
@@ -66,9 +66,9 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
 
 
 def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
-    """For each server: the mean time of a worker's push and pull, beside its part of the parameters; now or before.
+    """For each server: the mean time of a worker's push and pull, and its part of the parameters; now or before.
 
-    Both moments have the same servers and scales, so that what changes between them is what the move changed.
+    Both views have the same servers and scales, so that all differences between them come from the move.
     """
     name, when = "server-exchanges", view.scale or "now"
     shown = [each for each in (placements.now if when == "now" else placements.before) if each.exchange_s is not None]
@@ -120,7 +120,7 @@ def imbalance(holdings: Sequence[Holding]) -> float:
 
 
 def over_mean(sizes: Sequence[int]) -> float:
-    """The largest over the mean; 1.0 where all are alike, or nothing."""
+    """The largest over the mean; 1.0 where all are equal, or zero."""
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
 
 
@@ -143,12 +143,12 @@ def _ms_per_mib(holding: Holding) -> float:
 
 
 def _traffic(holding: Holding, placements: Placements) -> float:
-    """MiB per second to the server, and as much back: every update brings each of its blocks anew."""
+    """MiB per second to the server, and as much back: every update sends each of its blocks again."""
     return round((placements.updates_per_s or 0.0) * holding.held_bytes / MIB, 4)
 
 
 def _rate(size: int, placements: Placements) -> str:
-    """Of so many bytes: how often they are updated, and what travels each way for that."""
+    """For this many bytes: how often they are updated, and the resulting traffic each way."""
     rate = placements.updates_per_s
     return f", {rate:.3g} updates/s, {rate * size / MIB:.3g} MiB/s each way" if rate is not None else ""
 
@@ -180,7 +180,7 @@ def _labels(holdings: Sequence[Holding]) -> list[str]:
 
 
 def _up_to(values: Sequence[float]) -> list[float]:
-    """From nothing to a little above the highest."""
+    """From zero to a little above the highest."""
     return [0.0, round(1.06 * max(values), 4) or 1.0]
 
 
@@ -216,7 +216,7 @@ def _no_bars(placements: Placements, when: str) -> str:
 
 
 def _pace(placements: Placements, when: str) -> str:
-    """Which server paces all, and whether that became faster."""
+    """Which server is the slowest, and whether it became faster."""
     slowest, was = _slowest(placements.now), _slowest(placements.before)
     rule = "Workers exchange with all servers in parallel, so the slowest server sets the pace"
     if when == "now":
@@ -236,7 +236,7 @@ def _pace_before(placements: Placements) -> str:
 
 
 def _right_after(placements: Placements) -> str:
-    """What the move itself was worth: later, other things have changed as well."""
+    """The effect of the move itself: later, other things have changed as well."""
     worth = placements.worth
     if worth is None:
         return ""
@@ -259,7 +259,7 @@ def _ms(seconds: float) -> str:
 
 
 def _change(was: Holding, now: Holding) -> str:
-    """How much shorter the slowest exchange became, in words that claim nothing within the noise."""
+    """How much shorter the slowest exchange became, without claims within the noise."""
     before_s, now_s = was.exchange_s or 0.0, now.exchange_s or 0.0
     part = 1 - now_s / before_s if before_s else 0.0
     if abs(part) < NOISE:

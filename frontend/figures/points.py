@@ -1,4 +1,4 @@
-"""Numbers on their way into a figure: down-sampling that keeps extremes, and plotly's typed arrays."""
+"""Numbers in figures: down-sampling that keeps extremes, and plotly's typed arrays."""
 
 from base64 import b64decode, b64encode
 from typing import Any
@@ -31,7 +31,7 @@ def extremes(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
 
 
 def smoothed(values: Numbers, width: int) -> Numbers:
-    """The mean of each value and its neighbours, ``width`` in all, fewer at the ends; below 2: as they are."""
+    """The mean of each value and its neighbours, ``width`` in all, fewer at the ends; below 2: unchanged."""
     if width < 2 or len(values) < 2:
         return values
     window = np.ones(min(width, len(values)))
@@ -55,7 +55,7 @@ def plain(array: dict[str, str]) -> list[float]:
 
 
 def sampling_note(points: int, shown: int, *, means: int = 1) -> str:
-    """The badge that owns up to down-sampling, or nothing where every point is drawn."""
+    """The badge that reports down-sampling, or nothing if every point is drawn."""
     if means > 1:
         return f"mean of every {means} iterations, from {points:,} reports"
     return f"min\N{EN DASH}max of {points:,} points" if shown < points else ""

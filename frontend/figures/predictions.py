@@ -1,4 +1,4 @@
-"""Whether predictions hold: the time that decisions about shares predicted, beside what it came to."""
+"""The accuracy of predictions: the time that decisions about shares predicted, and the measured time."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from frontend.figures.theme import THEMES, axis, empty, layout
 MINUS: Final = "\u2212"
 
 MISSED: Final = 0.25
-"""A prediction that is further off is called a miss, and marked."""
+"""A prediction with a larger error is called a miss, and marked."""
 
 
 def predictions(found: Predictions, view: View) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What figures are drawn from: columns of numbers, as the queries bring them."""
+"""The data of figures: columns of numbers, as queries return them."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from frontend.figures.phases import is_noticeable
 
 LEFT_OUT = 0.02
-"""Rounding and the last iteration may leave out such a part of the samples."""
+"""Rounding and the last iteration may leave out this part of the samples."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -16,7 +16,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTrace:
-    """One worker over its iterations; an entry stands for ``Traces.width`` of them. Times are means, in seconds."""
+    """One worker over its iterations; an entry covers ``Traces.width`` of them. Times are means, in seconds."""
 
     rank: int
     label: str
@@ -28,7 +28,7 @@ class WorkerTrace:
     """Smallest batch size among the entry's iterations."""
     highest: Integers
     compute_s: Floats
-    """Of its samples, data loading included."""
+    """Computation on its samples, including data loading."""
     communication_s: Floats
     waiting_s: Floats
     coordination_s: Floats
@@ -37,7 +37,7 @@ class WorkerTrace:
 
     @property
     def busy_s(self) -> Floats:
-        """Its own part of an iteration."""
+        """The worker's own part of an iteration."""
         return self.compute_s + self.communication_s
 
     @property
@@ -48,22 +48,22 @@ class WorkerTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """The workers of a job, or those of them that were chosen."""
+    """The workers of a job, or the selected ones."""
 
     workers: tuple[WorkerTrace, ...]
     roster: int
     """How many workers the job has."""
     width: int
-    """Iterations behind each entry; 1 where nothing was merged."""
+    """Iterations per entry; 1 if none were merged."""
     reports: int
-    """Reports behind all entries."""
+    """Reports over all entries."""
     batch: int = 0
     """Samples of an iteration over all workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """How far one worker was ahead of the slowest, each time that it was let go."""
+    """One worker's lead over the slowest, at each of its releases."""
 
     rank: int
     label: str
@@ -82,7 +82,7 @@ class Leads:
     """Samples of an iteration over all workers."""
     barrier: str
     reason: str
-    """Why there are no workers, where there are none."""
+    """Why there are no workers, if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,9 @@ class Convergence:
     iteration: Integers
     elapsed_s: Floats
     samples: Integers
-    """Processed by all workers up to and including the entry."""
+    """Samples processed by all workers up to and including the entry."""
     updates: Integers
-    """Pushed by all workers, likewise."""
+    """Updates pushed by all workers, likewise."""
     batch: Floats
     """Samples of one iteration over all workers, mean over the entry's iterations."""
     loss: Floats
@@ -108,14 +108,14 @@ class Convergence:
     target: float | None
     """The accuracy at which the job stops."""
     training_samples: int | None
-    """Of one epoch; None: not known."""
+    """Samples of one epoch; None: not known."""
 
     def first_score(self, target: float) -> int | None:
-        """Which score is the first with an accuracy of at least ``target``; None without one."""
+        """Index of the first score with an accuracy of at least ``target``; None without one."""
         return _first(self.scored_accuracy >= target)
 
     def first_loss(self, target: float) -> int | None:
-        """Which score, or before anything was scored which entry of the training loss, is the first at most that."""
+        """Index of the first score, or before any score of the first training loss, that is at most that."""
         return _first((self.scored_loss if self.has_scored_loss else self.loss) <= target)
 
     @property
@@ -131,7 +131,7 @@ def _first(there: NDArray[np.bool_]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One of several jobs that are laid side by side."""
+    """One of several jobs that are compared."""
 
     job: int
     label: str
@@ -154,9 +154,9 @@ class Heat:
     """The first iteration of each column."""
     width: int
     values: Floats
-    """Times in seconds, shares in samples."""
+    """The unit: times in seconds, shares in samples."""
     classes: tuple[str, ...] = ()
-    """The kind of machine of each row, alike ones together; empty where rows are not told apart by it."""
+    """The kind of machine of each row, equal ones adjacent; empty if rows are not grouped by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,66 +191,66 @@ class Window:
     last: int
     """The last iteration shown, inclusive."""
     newest: int
-    """The last one that there is."""
+    """The last one that exists."""
     uncertain_s: float = 0.0
-    """By how much the rows of two workers may be displaced against one another."""
+    """The largest possible error of the time between the rows of two workers."""
     late_s: float = 0.0
-    """How late reports arrived, of the worker with the latest: 95 in 100 were quicker."""
+    """Delay of reports, for the worker with the longest: 95 in 100 were faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What one server holds, and how long one worker's exchange with it takes."""
+    """The blocks of one server, and how long one worker's exchange with it takes."""
 
     server: int
     blocks: tuple[tuple[int, int], ...]
     """(index, bytes) of each block."""
     push_s: float | None
     pull_s: float | None
-    """While it holds that; None where nothing was measured."""
+    """Under this placement; None where nothing was measured."""
 
     @property
     def held_bytes(self) -> int:
-        """All its blocks together."""
+        """Bytes of all its blocks."""
         return sum(size for _, size in self.blocks)
 
     @property
     def exchange_s(self) -> float | None:
-        """Both ways."""
+        """Push and pull."""
         return None if self.push_s is None or self.pull_s is None else self.push_s + self.pull_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """What a change of placement was worth: one worker's exchange with all servers, in seconds."""
+    """The effect of a change of placement: one worker's exchange with all servers, in seconds."""
 
     before_s: float | None
-    """Right before it was ordered; None where nothing was measured."""
+    """Just before the change was ordered; None where nothing was measured."""
     predicted_s: float | None
     after_s: float
-    """Right after it."""
+    """Just after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placements:
-    """Where the parameters are, and where they were before they moved last."""
+    """The current placement of the parameters, and the one before the last move."""
 
     now: tuple[Holding, ...]
     before: tuple[Holding, ...]
-    """Empty where nothing has moved yet."""
+    """Empty if nothing has moved yet."""
     before_unknown: str = ""
-    """Why it is not known what exchanges took before, where it is not."""
+    """Why the earlier exchange times are not known, if they are not."""
     worth: Worth | None = None
-    """Of the last move; None where it was not measured."""
+    """The last move's effect; None where it was not measured."""
     version: int
     policy: str
     updates_per_s: float | None = None
-    """Updates of all workers, each of which brings every block anew; None where too little was reported."""
+    """Updates of all workers, each of which sends every block again; None where too little was reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """Where all of one worker's time went, in seconds, and how far it ran ahead of the slowest."""
+    """How one worker spent its time, in seconds, and its lead over the slowest."""
 
     rank: int
     label: str
@@ -260,7 +260,7 @@ class Waited:
     waiting_s: float
     coordination_s: float
     staleness: float | None
-    """Mean over its last iterations: by how many it was ahead of the slowest when it started; None: not known."""
+    """Mean lead over the slowest at the start of its last iterations; None: not known."""
     staleness_most: int | None
 
     @property
@@ -276,16 +276,16 @@ class Waited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waiting cost a job, worker by worker, and what was paid instead where its barrier is relaxed."""
+    """The cost of waiting, worker by worker, and the staleness if the barrier is relaxed."""
 
     workers: tuple[Waited, ...]
     again_s: float
-    """Waiting in iterations that were done again, or whose reports came late: lost too, and nobody's row has it."""
+    """Waiting in iterations that were repeated, or whose reports arrived late: lost too, and in no worker's row."""
     again_coordination_s: float
     again_whole_s: float
     barrier: str
     recent: int
-    """Iterations that staleness was measured over."""
+    """Iterations over which staleness was measured."""
 
     @property
     def waiting_s(self) -> float:
@@ -314,7 +314,7 @@ class Waiting:
 
     @property
     def is_loading(self) -> bool:
-        """Whether some worker waits noticeably for its batches: data loading is then shown apart from compute."""
+        """Whether some worker waits noticeably for its batches: data loading is then shown separately from compute."""
         return is_noticeable((each.data_s, each.whole_s) for each in self.workers)
 
     @property
@@ -331,7 +331,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedSeries:
-    """One worker's speed at each batch size that it had, in samples per second of busy time."""
+    """One worker's speed at each of its batch sizes, in samples per second of busy time."""
 
     label: str
     batch: Integers
@@ -361,7 +361,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """One other way to run a job; ``saved`` is a part of the time that the present way takes, negative if it loses."""
+    """An alternative run of a job; ``saved`` is a part of the current way's time, negative if it is slower."""
 
     name: str
     iteration_s: float
@@ -369,39 +369,39 @@ class Other:
     saved: float
     low: float
     high: float
-    """The least and most that any seed gave."""
+    """The lowest and highest of all seeds."""
     samples: float
-    """Processed, over those of the present way."""
+    """Samples processed, relative to the current way."""
     unfinished: bool
     kind: str = "policy"
-    """What is other than it is: ``policy`` or ``machines``."""
+    """What differs: ``policy`` or ``machines``."""
 
     @property
     def whole(self) -> bool:
-        """Whether it does the same work: a way that leaves samples out is no faster for that."""
+        """Whether it does the same work: an alternative that leaves samples out is not really faster."""
         return self.samples > 1 - LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """What a job would have done otherwise, the best first."""
+    """Alternatives to a job's current way, the best first."""
 
     ways: tuple[Other, ...]
     now: Other | None
     doubt: float
-    """How far the model is off on the mean of what was recorded, as a part of it."""
+    """The model's relative error on the mean of the recorded iterations."""
     reason: str
-    """Why nothing is known, where nothing is."""
+    """Why there is no result, if there is none."""
 
     @property
     def best(self) -> Other | None:
-        """The one that saves most of those that do the same work and come to an end."""
+        """The alternative that saves most among those that do the same work and finish."""
         return next((way for way in self.ways if way.whole and not way.unfinished), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """What decisions about shares predicted for the slowest worker, and what the first iteration under them was."""
+    """Times that decisions about shares predicted for the slowest worker, and the first measured ones under each."""
 
     iteration: Integers
     predicted_s: Floats
@@ -415,7 +415,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorErrors:
-    """How far the predictors of a job were off, each time that they were scored."""
+    """The errors of a job's predictors, each time that they were scored."""
 
     iteration: Integers
     errors: dict[str, Floats]
@@ -437,7 +437,7 @@ class SimulatedOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulated:
-    """A simulation's policies that came to an end, in order."""
+    """A simulation's completed policies, in order."""
 
     outcomes: tuple[SimulatedOutcome, ...]
     baseline: str
@@ -445,7 +445,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Something that was decided, or happened, in the course of a job."""
+    """A decision or event in the course of a job."""
 
     elapsed_s: float
     iteration: float
@@ -456,14 +456,14 @@ class Mark:
     """None: not known."""
 
     def at(self, x: str) -> float | None:
-        """Where it stands on that axis; None: not known."""
+        """Its position on that axis; None: not known."""
         axes = {"time": self.elapsed_s, "samples": self.samples, "update": self.updates, "epoch": self.epochs}
         return axes.get(x, self.iteration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How a reader asked to see a figure."""
+    """The view of a figure that a reader requested."""
 
     theme: str = "light"
     x: str = ""
@@ -471,18 +471,18 @@ class View:
     ranks: tuple[int, ...] = field(default=())
     metric: str = ""
     scale: str = ""
-    """Where a figure has such options, the one that was picked; its first where empty."""
+    """If the figure has such options, the selected one; its first if empty."""
     first: int | None = None
-    """Where a figure shows a window of iterations, its first one; None: the latest."""
+    """If the figure shows a window of iterations, its first one; None: the latest."""
     count: int = 0
-    """Iterations in the window; 0: as many as the figure shows by itself."""
+    """Iterations in the window; 0: the figure's default."""
     marks: str = "on"
     """Whether decisions are marked: on or off."""
     smooth: int = 0
-    """So many neighbouring values make one, where a figure can be smoothed; 0: none do."""
+    """This many neighbouring values are averaged, if the figure can be smoothed; 0: none."""
     accuracy: float | None = None
-    """Where a figure has a target, the accuracy that a reader aims at; None: that at which the job stops."""
+    """If the figure has a target, the reader's target accuracy; None: the one at which the job stops."""
     loss: float | None = None
-    """And the loss; None: none."""
+    """The reader's target loss; None: none."""
     top: int = 0
-    """Only so many workers, those that pace the job; 0: as many as the figure shows by itself."""
+    """Show only this many workers, the slowest ones; 0: the figure's default."""

@@ -1,4 +1,4 @@
-"""A simulation's policies side by side: where an iteration's time goes under each. Times are virtual."""
+"""A simulation's policies side by side: the parts of an iteration's time under each. Times are virtual."""
 
 from typing import Any
 

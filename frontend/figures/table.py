@@ -1,4 +1,4 @@
-"""From a figure's name to how it is drawn and which x axes it has: explicit, so that nothing is found by accident."""
+"""Maps a figure's name to its drawing function and its x axes: explicitly, without any discovery."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ AXES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One choice that a reader of a figure has: a query parameter and the words of its values, the default first."""
+    """One option of a figure: a query parameter and the labels of its values, the default first."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A number that a reader of a figure may type: a query parameter, the words beside its box, an example in it."""
+    """A number that a reader of a figure may type: a query parameter, the label of its box, and an example."""
 
     name: str
     title: str
@@ -63,29 +63,29 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureKind:
-    """A figure. ``rows`` names what it is drawn from; ``x`` its axes, the default first."""
+    """A figure. ``rows`` names the data it is drawn from; ``x`` its axes, the default first."""
 
     title: str
     rows: str
     x: tuple[str, ...]
     draw: Callable[[Any, View], dict[str, Any]]
     options: tuple[Option, ...] = ()
-    """Besides the axis: ``metric`` and ``scale``."""
+    """Options besides the axis: ``metric`` and ``scale``."""
     entries: tuple[Entry, ...] = ()
     """Some of ``TARGETS``."""
     marked: bool = False
     """Whether decisions are marked on its horizontal axis."""
     windowed: bool = False
-    """Whether it shows a window of iterations, to be moved."""
+    """Whether it shows a movable window of iterations."""
 
     @property
     def measured(self) -> bool:
-        """Whether it is drawn from the workers' reports, which can also be had as they are."""
+        """Whether it is drawn from the workers' reports, which can also be downloaded."""
         return self.rows in {"traces", "convergence", "heat", "window", "measured"}
 
     @property
     def switches(self) -> tuple[Option, ...]:
-        """All that a reader can choose, where there is more than one value."""
+        """All options with more than one value."""
         axis = Option(name="x", title="Horizontal axis", values={name: AXES[name] for name in self.x})
         return tuple(option for option in (*self.options, axis) if len(option.values) > 1)
 

@@ -1,4 +1,4 @@
-"""The one place of colours. The style sheet repeats them as custom properties; a test holds the two together.
+"""The only definition of colours. The style sheet repeats them as custom properties; a test compares the two.
 
 Categories are Okabe and Ito's. On a light ground orange, sky and yellow fail the 3:1 of WCAG 1.4.11, hence the darker
 variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by colour alone: waiting and data
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 ROOM_PX = 68
-"""Beside an axis, for its title and labels such as ``0.0005``. The library makes more room where labels need it, but
-each time it must, it draws the figure twice."""
+"""Margin with an axis, for its title and labels such as ``0.0005``. The library makes more room where labels need it,
+but then it draws the figure twice."""
 
 EDGE_PX = 32
-"""Beside no axis, for half of the last label below."""
+"""Margin without an axis, for half of the last label below."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 
@@ -40,7 +40,7 @@ class Theme:
         return self.categories[index % len(self.categories)]
 
     def dash(self, index: int) -> str:
-        """The line style that tells apart workers whose colours repeat."""
+        """The line style that distinguishes workers whose colours repeat."""
         styles = ("solid", "dash", "dot", "dashdot")
         return styles[index // len(self.categories) % len(styles)]
 
@@ -77,19 +77,19 @@ THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 
 def faded(colour: str, opacity: float = 0.6) -> str:
-    """A paler neighbour of a ``#rrggbb`` colour. A trace's opacity would not reach its sign in the legend."""
+    """A lighter variant of a ``#rrggbb`` colour. A trace's opacity would not apply to its legend."""
     red, green, blue = _channels(colour)
     return f"rgba({red},{green},{blue},{opacity})"
 
 
 def mixed(first: str, second: str, part: float) -> str:
-    """The colour that far from the first, ``#rrggbb``, to the second; as Plotly draws a scale between them."""
+    """The colour at that fraction from the first, ``#rrggbb``, to the second; as Plotly interpolates a scale."""
     ends = zip(_channels(first), _channels(second), strict=True)
     return "#" + "".join(f"{round(low + (high - low) * part):02x}" for low, high in ends)
 
 
 def readable_on(ground: str) -> str:
-    """Black or white, whichever is the easier to read on ``#rrggbb``: at least 4.5:1 on any ground."""
+    """Black or white, the one that is easier to read on ``#rrggbb``: at least 4.5:1 on any background."""
     parts = [each / 255 for each in _channels(ground)]
     red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -109,10 +109,10 @@ def layout(
     meta: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """A layout in the theme: quiet grid, no title (the page has one), zoom kept by a constant ``uirevision``.
+    """A layout in the theme: light grid, no title (the page has one), zoom kept by a constant ``uirevision``.
 
-    The layout's ``meta`` carries what the page says around the picture: its caption and how it was down-sampled, and
-    what else the page does with it, which is given as ``meta``.
+    The layout's ``meta`` carries the text around the picture: its caption and how it was down-sampled, and
+    further values for the page, given as ``meta``.
     """
     return {
         "font": {"family": FONT, "size": 12, "color": theme.muted},
@@ -154,7 +154,7 @@ def axis(theme: Theme, title: str = "", **more: Any) -> dict[str, Any]:
 
 
 def empty(name: str, sentence: str) -> dict[str, Any]:
-    """No picture: a figure without traces whose ``meta.empty`` the page shows in its place."""
+    """A figure without traces, whose ``meta.empty`` the page shows instead of a picture."""
     return {
         "data": [],
         "layout": {"meta": {"name": name, "caption": "", "sampling": "", "empty": sentence}, "uirevision": name},

@@ -1,4 +1,4 @@
-"""A few iterations of each worker as bars in time: what it did, for whom it waited, and who let the others go."""
+"""A few iterations of each worker as bars in time: its phases, what it waited for, and which one arrived last."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 ROW_PX = 34
 ORDER: Final = ("coordination", "waiting", "pull", "data", "compute", "push")
-"""One iteration, as a worker goes through it."""
+"""One iteration of a worker, by phases."""
 
 
 def timeline(window: Window, view: View) -> dict[str, Any]:
@@ -80,12 +80,12 @@ def is_loading(stays: Sequence[Stay]) -> bool:
 
 
 def _undivided(stay: Stay) -> Stay:
-    """With its data loading as a part of its compute."""
+    """The phases with data loading counted as part of compute."""
     return replace(stay, data_s=0.0, compute_s=stay.data_s + stay.compute_s)
 
 
 def waiting_shares(stays: Sequence[Stay]) -> tuple[float, float]:
-    """Seconds of all workers that went into waiting, and of all together."""
+    """Seconds of waiting of all workers, and their whole time."""
     return sum(stay.waiting_s for stay in stays), sum(stay.whole_s for stay in stays)
 
 

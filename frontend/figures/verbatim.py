@@ -1,37 +1,37 @@
 """Text in figures is text: Plotly would read ``<a href=...>`` as a link, ``&lt;`` as an entity, ``%{x}`` as a template.
 
-Behind the sign that begins one of these stands an invisible one, so that it begins nothing, and pictures, tables and
-files show the same. Every figure goes through ``verbatim`` as the last thing before it is sent; a name that is written
-into a template goes through ``untouched`` before, and lines are joined by ``LINE``.
+After the character that starts one of these an invisible one is inserted, so that it starts nothing, and pictures,
+tables and files show the same. Every figure passes through ``verbatim`` just before it is sent; a name that is written
+into a template passes through ``untouched`` before, and lines are joined by ``LINE``.
 """
 
 import re
 from typing import Any, Final
 
 JOINER: Final = "\u2060"
-"""Has no width, and allows no break."""
+"""Has no width, and allows no line break."""
 
 LINE: Final = "\x1e"
-"""Becomes the break of a line, which nothing else can."""
+"""Becomes a line break; no other character does."""
 
 EXTRA: Final = "<extra></extra>"
-"""Ends a template, and says that there is no second box."""
+"""Ends a template, and suppresses the second box."""
 
 _BEGINS: Final = re.compile(f"[<&](?!{JOINER})")
 _FILLS: Final = re.compile(f"%(?={{)(?!{JOINER})")
 
 TEMPLATES: Final = frozenset({"hovertemplate", "texttemplate"})
 UNREAD: Final = frozenset({"meta"})
-"""What Plotly hands through, and the page shows as text."""
+"""Keys that Plotly passes through, and the page shows as text."""
 
 
 def untouched(text: str) -> str:
-    """The text so that Plotly shows it as it is, wherever it stands."""
+    """The text so that Plotly shows it unchanged in any position."""
     return _FILLS.sub(f"%{JOINER}", _inert(text))
 
 
 def verbatim(figure: dict[str, Any]) -> dict[str, Any]:
-    """The figure with markup in templates' ends and between lines only."""
+    """The figure with markup only at the end of templates and between lines."""
     return {key: _of(key, value) for key, value in figure.items()}
 
 

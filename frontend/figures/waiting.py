@@ -1,4 +1,4 @@
-"""What waiting costs: every worker's time by phase, beside how far each ran ahead of the slowest."""
+"""The cost of waiting: every worker's time by phase, and its lead over the slowest."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
 
 
 def _parts(waiting: Waiting) -> dict[str, list[float]]:
-    """Seconds of every worker by phase; data loading only where some worker waits noticeably for its batches."""
+    """Seconds of every worker by phase; data loading separately only if some worker waits noticeably for batches."""
     workers = waiting.workers
     loading = {"data": [each.data_s for each in workers]} if waiting.is_loading else {}
     return loading | {

@@ -1,4 +1,4 @@
-"""What a job would do otherwise, with the uncertainty, and how far its predictors are off."""
+"""Alternatives to a job's current way, with their uncertainty, and the errors of its predictors."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ ROW_PX = 26
 
 
 def others(ways: Others, view: View) -> dict[str, Any]:
-    """A bar for each other policy: the part of the time that it saves, or costs, with what single seeds gave."""
+    """A bar for each alternative policy: the part of the time that it saves, or costs, with the range over seeds."""
     name = "others"
     found = [way for way in ways.ways if way.kind == "policy"]
     if not found:
@@ -24,7 +24,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
 
 
 def machine_changes(ways: Others, view: View) -> dict[str, Any]:
-    """A bar for each change of machines, that which matters most on top: to the right a gain, to the left a loss."""
+    """A bar for each change of machines, the largest effect on top: to the right a gain, to the left a loss."""
     name = "machine-changes"
     found = [way for way in ways.ways if way.kind == "machines"]
     if not found:
@@ -72,7 +72,7 @@ def _bars(name: str, rows: Sequence[Other], caption: str, view: View) -> dict[st
 
 
 def predictor_errors(found: PredictorErrors, view: View) -> dict[str, Any]:
-    """A line for each predictor that runs beside the others; that which shares are decided with is the thick one."""
+    """A line for each predictor that runs side by side; the one that decides shares is thick."""
     name = "predictor-errors"
     if not len(found.iteration):
         return empty(
@@ -120,7 +120,7 @@ def _colour(way: Other, theme: Theme) -> str:
 
 
 def _changes_told(ways: Others, rows: Sequence[Other], left_out: int) -> str:
-    """What matters most, and what the figures rest on."""
+    """The largest effects, and the basis of the figures."""
     most = next((way for way in rows if way.whole), None)
     verb = "save" if most is not None and most.saved >= 0 else "cost"
     lead = f"{_capital(most.name)} would {verb} {abs(most.saved):.0%} of the time." if most is not None else ""

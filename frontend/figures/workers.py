@@ -1,4 +1,4 @@
-"""Each worker over the iterations: its batch size, and where its time went."""
+"""Each worker over the iterations: its batch size, and the phases of its time."""
 
 from typing import Any
 
@@ -16,16 +16,16 @@ STRIP_PX = 84
 """Height of one worker's strip."""
 
 AROUND_PX = 140
-"""For the axis below, and above a legend that has four lines in a narrow window."""
+"""Room for the axis below, and above a legend that has four lines in a narrow window."""
 
 HEADROOM = 1.1
 """Room above the longest lasting iteration."""
 
 TOLERANCE = 0.10
-"""How far workers' own times may lie from the median worker's for their shares to count as balanced."""
+"""How far workers' own times may be from the median worker's for their shares to count as balanced."""
 
 RECENT = 20
-"""Entries, the last ones, that the band of tolerance is measured on."""
+"""The number of last entries over which the tolerance band is measured."""
 
 PHASES = ("compute", "communication", "waiting", "coordination")
 
@@ -148,8 +148,8 @@ def _is_loading(traces: Traces) -> bool:
 def _scale(traces: Traces) -> tuple[float, float]:
     """Where the strips' axis ends, and the longest iteration, in milliseconds.
 
-    A stall of a single iteration would flatten everything else, so the axis ends at the largest running median of
-    three: whatever lasts for two iterations is shown whole.
+    A stall of a single iteration would flatten all other iterations, so the axis ends at the largest running median of
+    three: any stall of at least two iterations is shown whole.
     """
     lengths = [trace.whole_s * 1000 for trace in traces.workers]
     highest = max(float(np.max(each, initial=0.0)) for each in lengths)
@@ -164,7 +164,7 @@ def _median_of_three(values: Numbers) -> Numbers:
 
 
 def _band_s(traces: Traces) -> float | None:
-    """Of the workers' own times lately, the median; None for one worker alone."""
+    """The median of the workers' own recent times; None for a single worker."""
     own = [float(np.mean(trace.busy_s[-RECENT:])) for trace in traces.workers if len(trace.busy_s)]
     return float(np.median(own)) if len(own) > 1 else None
 
@@ -236,20 +236,20 @@ def _strip_name(label: str, y: float, theme: Theme) -> dict[str, Any]:
 
 
 def x_of(trace: WorkerTrace | MeasuredWorker | Lead, batch: int, view: View) -> Numbers:
-    """Where its entries stand: samples are those of whole iterations before them."""
+    """The positions of its entries: samples are those of whole iterations before them."""
     if view.x == "samples":
         return trace.iteration * batch
     return trace.elapsed_s if view.x == "time" else trace.iteration
 
 
 def _merge(values: Numbers, every: int, how: Any) -> Numbers:
-    """One value for each ``every`` of them."""
+    """One value for every ``every`` of them."""
     if every == 1:
         return values
     return np.array([how(values[start : start + every]) for start in range(0, len(values), every)])
 
 
 def of_all(shown: int, roster: int, view: View) -> str:
-    """Which workers these are, where they are not all."""
+    """Names the shown workers, if they are not all."""
     which = "selected" if view.ranks else "slowest" if view.top else "slowest and fastest"
     return "" if shown == roster else f" ({shown} of {roster} workers: {which})"

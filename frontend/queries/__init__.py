@@ -1,1 +1,1 @@
-"""What pages and figures read from the database; the only place in the frontend that knows tables. Nothing writes."""
+"""Database reads of pages and figures; only these modules of the frontend use tables. None writes."""

@@ -28,11 +28,11 @@ class Acknowledgement:
     deviating: tuple[int, ...]
     """Ranks that reported it with another number of samples than their share."""
     latency_s: float | None
-    """From the engine's release to the orders' arrival, as the workers measured it: median,"""
+    """Time from the engine's release to the orders' arrival, as the workers measured it: median,"""
     slowest_s: float | None
     """and the longest."""
     over: bool
-    """Whether those that are missing will not report it any more."""
+    """Whether the missing ones will not report it any more."""
 
     @property
     def missing_in_words(self) -> str:
@@ -41,7 +41,7 @@ class Acknowledgement:
 
     @property
     def deviating_in_words(self) -> str:
-        """The same of those with a different number of samples."""
+        """The same for those with a different number of samples."""
         return workers(self.deviating)
 
 
@@ -67,7 +67,7 @@ def acknowledgements(job: Job, decisions: Sequence[Decision]) -> dict[int, Ackno
 
 
 def holds_from(row: Decision) -> int | None:
-    """The first iteration that goes by this decision."""
+    """The first iteration under this decision."""
     found = row.iteration if row.iteration is not None else row.payload.get("first_iteration")
     return None if found is None else int(found)
 
@@ -77,7 +77,7 @@ Said = tuple[int, int, float]
 
 
 def _by_iteration(found: Mapping[int, Block], wanted: set[int]) -> dict[int, dict[int, Said]]:
-    """What each rank reported of each of these iterations."""
+    """The reports of each rank for each of these iterations."""
     table: dict[int, dict[int, Said]] = {}
     for rank, block in found.items():
         there = np.isin(block["iteration"], list(wanted))

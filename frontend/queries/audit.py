@@ -1,4 +1,4 @@
-"""Reads what people and programs asked of the control plane."""
+"""Reads the requests of users and programs to the control plane."""
 
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
@@ -9,12 +9,12 @@ PER_PAGE = 50
 
 
 def audit_page(*, actor: str = "", action: str = "", number: str | int = 1) -> Page[AuditEntry]:
-    """One page of what was asked, newest first."""
+    """One page of requests, newest first."""
     return Paginator(audit_rows(actor=actor, action=action).order_by("-id"), PER_PAGE).get_page(number)
 
 
 def audit_rows(*, actor: str = "", action: str = "") -> QuerySet[AuditEntry]:
-    """All that was asked by such an actor, and of that kind."""
+    """All requests of this actor and kind."""
     rows = AuditEntry.objects.all()
     if actor:
         rows = rows.filter(actor__icontains=actor)
@@ -22,5 +22,5 @@ def audit_rows(*, actor: str = "", action: str = "") -> QuerySet[AuditEntry]:
 
 
 def actions() -> list[str]:
-    """Every kind of thing that was ever asked."""
+    """Every kind of request so far."""
     return sorted(AuditEntry.objects.order_by().values_list("action", flat=True).distinct())

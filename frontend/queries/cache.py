@@ -1,4 +1,4 @@
-"""Caches what pages read: all viewers of the same tick share one read."""
+"""Caches the reads of pages: all viewers of the same tick share one read."""
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -19,14 +19,14 @@ T = TypeVar("T")
 
 
 def state_key(jobs: Sequence[Job]) -> tuple[object, ...]:
-    """Changes whenever ingest stores anything about these jobs. Reads two indexed rows of each."""
+    """A value that changes whenever ingest stores anything about these jobs. Reads two indexed rows of each."""
     copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
     cursors = copied.order_by("job", "stream").values_list("job", "stream", "incarnation", "position")
     return [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs], *cursors
 
 
 def key_of(kind: str, *parts: object) -> str:
-    """The key of what these parts determine: ``KIND-DIGEST``."""
+    """The cache key for these parts: ``KIND-DIGEST``."""
     return f"{kind}-{blake2b(repr(parts).encode(), digest_size=12).hexdigest()}"
 
 

@@ -1,9 +1,9 @@
 """When iterations ended, by their measured durations. Pure.
 
-A report is dated when it arrives, later by however long it was on its way. A worker's clock charges every moment to a
+A report is dated when it arrives, and is delayed on its way. A worker's clock assigns every moment to a
 part of some iteration (``workers.trainer.clock``), so within one generation each iteration ends exactly its duration
 after the one before: one unknown shift places them all. A report cannot arrive before its iteration ended, so the
-report that took the shortest way gives that shift, and the others say how late reports are.
+report with the shortest delay gives that shift, and the others show how late reports are.
 """
 
 import itertools
@@ -21,10 +21,10 @@ NEEDED: Final = ("at_ms", *ITERATION)
 """Columns that ``chained`` reads, beside ``iteration`` and ``generation``."""
 
 BREAK: Final = 10
-"""So many iterations apart reports are no chain: those of a pruned job are means over that many."""
+"""Reports this many iterations apart are no chain: those of a pruned job are means over that many."""
 
 STAMP_MS: Final = 1.0
-"""Arrivals are dated to the millisecond: nothing is placed closer."""
+"""Arrivals are dated to the millisecond: positions are no more exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +38,15 @@ class Chain:
 
     @property
     def uncertain_ms(self) -> float:
-        """By how much all of them may have ended earlier: how far apart the quickest reports are."""
+        """By how much all of them may have ended earlier: the distance between the quickest reports."""
         return max(STAMP_MS, float(np.quantile(self.late_ms, 0.25)) if len(self.late_ms) else 0.0)
 
 
 def chained(block: Block) -> Chain:
     """The iterations of a worker, from columns by rising iteration.
 
-    Each generation is placed by its own quickest report, since a worker that returns has not been there all the time;
-    and none so late that the next one would have begun before.
+    Each generation is placed by its own quickest report, since a worker that returns was away for a while;
+    and no later than the start of the next generation.
     """
     whole_ms = 1000 * np.sum([block[name] for name in ITERATION], axis=0)
     run_ms, at_ms = np.cumsum(whole_ms), block["at_ms"].astype(np.float64)
@@ -59,12 +59,12 @@ def chained(block: Block) -> Chain:
 
 
 def uncertainty_ms(chains: Mapping[int, Chain]) -> float:
-    """By how much two workers may be displaced against one another."""
+    """The largest possible error of the time between two workers."""
     return max((chain.uncertain_ms for chain in chains.values()), default=STAMP_MS)
 
 
 def _unbroken(block: Block) -> Sequence[slice]:
-    """Stretches in which each iteration follows the one before."""
+    """Stretches in which each iteration follows the previous one."""
     if not len(block["iteration"]):
         return []
     breaks = (np.diff(block["generation"]) != 0) | (np.diff(block["iteration"]) >= BREAK)

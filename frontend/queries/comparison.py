@@ -1,4 +1,4 @@
-"""Reads several jobs side by side: what figures draw, the table of results, and where their specs differ."""
+"""Reads several jobs side by side: data of figures, the table of results, and the differences of their specs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from frontend.queries.figures import MAX_SUMMED, convergence
 from frontend.queries.history import History
 
 LEAST, MOST = 2, 6
-"""Jobs that can be compared at once."""
+"""Most jobs of one comparison."""
 
 WARM_UP = 2
-"""First iterations of a job that are left out of lengths: connections open, caches fill."""
+"""First iterations of a job that are not counted in lengths: connections open, caches fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One result of one job, as text, and beside it how it stands to the baseline's."""
+    """One result of one job, as text, and its difference to the baseline's."""
 
     text: str
     delta: str
@@ -40,14 +40,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A field of the spec in which not all jobs agree."""
+    """A field in which the jobs' specs differ."""
 
     field: str
     values: tuple[str, ...]
 
 
 def compared(jobs: Sequence[Job], view: View) -> tuple[Compared, ...]:
-    """What the figures of a comparison are drawn from."""
+    """The data of a comparison's figures."""
     return tuple(
         Compared(job=job.pk, label=f"#{job.pk} {job.name}", learned=convergence(job, view), iteration_s=lengths(job))
         for job in jobs
@@ -55,7 +55,7 @@ def compared(jobs: Sequence[Job], view: View) -> tuple[Compared, ...]:
 
 
 def lengths(job: Job) -> NDArray[np.float64]:
-    """Lengths of a job's iterations in seconds, as the mean over its workers, warm-up left out."""
+    """Lengths of a job's iterations in seconds, as the mean over its workers, without warm-up."""
     history = History(job)
     found = list(history.windows(ITERATION, history.width(MAX_SUMMED)).values())
     if not found:
@@ -68,9 +68,9 @@ def lengths(job: Job) -> NDArray[np.float64]:
 
 
 def results(jobs: Sequence[Job], sides: Sequence[Compared], baseline: int, target: float | None) -> list[Row]:
-    """The table: each result of each job, its difference to the job ``baseline``, and which is best.
+    """The table: each result of each job, its difference to the job ``baseline``, and the best one.
 
-    ``sides`` are the same jobs as ``compared`` reads them.
+    ``sides`` are the same jobs as returned by ``compared``.
     """
     base = next(at for at, job in enumerate(jobs) if job.pk == baseline)
     return [
@@ -80,7 +80,7 @@ def results(jobs: Sequence[Job], sides: Sequence[Compared], baseline: int, targe
 
 
 def common_target(jobs: Sequence[Compared]) -> float | None:
-    """The highest accuracy that every job reached: there, times can be compared."""
+    """The highest accuracy that every job reached: times can be compared at it."""
     best = [float(np.nanmax(job.learned.scored_accuracy, initial=0.0)) for job in jobs]
     return min(best) if best and min(best) > 0 else None
 

@@ -1,4 +1,4 @@
-"""What the form of a job begins with when it is to be like another: a job again, or a simulated run for real."""
+"""The initial content of the job form: a copy of a job, or a simulated run as a real job."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,21 +8,21 @@ from controlplane.protocol import catalogue
 from frontend.queries.simulations import scenario_of
 
 MACHINES: Final = ("labels", "emulate", "emulate_servers", "start_from", "limits.maximum", "elastic.minimum_workers")
-"""Paths of a spec that say something of the machines it runs on: of simulated ones, nothing that holds elsewhere."""
+"""Paths of a spec that depend on its machines: for simulated machines they do not apply elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What the form begins with."""
+    """The initial content of the form."""
 
     spec: dict[str, Any]
     what: str
     left: tuple[str, ...] = ()
-    """What somebody still has to say or look at, a sentence each."""
+    """What the user still has to fill in or check, one sentence each."""
 
 
 def copy_of(job: Job) -> Copy:
-    """The same job again; of a simulated run its policies and its spec, and nothing of its machines."""
+    """A copy of the job; for a simulated run its policies and its spec, without its machines."""
     if job.simulation is None:
         return Copy(spec=job.spec, what="The duplicated job")
     spec = job.spec | {"name": job.name}
@@ -44,7 +44,7 @@ def copy_of(job: Job) -> Copy:
 
 
 def _left_out(tree: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """The same without what stands there."""
+    """A copy without the values at these paths."""
     first, *rest = names
     if first not in tree:
         return tree

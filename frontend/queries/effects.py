@@ -1,4 +1,4 @@
-"""What decisions came to: the iterations before each beside those after it, and the time that was predicted."""
+"""Effects of decisions: the iterations before each compared with those after it, and the predicted time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from frontend.queries.history import History
 from frontend.queries.in_force import in_force
 
 AROUND = 10
-"""Iterations on either side of a decision that count."""
+"""Iterations before and after a decision that count."""
 
 ACTING = frozenset({"set-shares", "set-roster", "set-placement", "change-policies"})
 """Kinds of decisions that change how long iterations take."""
 
 PREDICTED = 200
-"""Decisions, the latest, whose predictions are drawn beside what they came to."""
+"""The number of latest decisions whose predictions are drawn with the measured times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Effect:
     predicted_s: float | None
     """Predicted busy time of the slowest worker."""
     busy_s: float | None
-    """What it was, in the first iteration under the decision."""
+    """The measured one, in the first iteration under the decision."""
 
     @property
     def gain(self) -> float | None:
@@ -48,20 +48,20 @@ class Effect:
 
     @property
     def off(self) -> float:
-        """How far the prediction was off, either way."""
+        """The error of the prediction, without its sign."""
         return abs(self.miss or 0.0)
 
     @property
     def missed(self) -> bool:
-        """Whether that is far enough to be told apart."""
+        """Whether the error is large enough to be marked as a miss."""
         return self.off > MISSED
 
 
 def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
-    """By primary key, the effect of those that have one; one read of columns for all of them.
+    """By primary key, the effects of those decisions that have one; one read of columns for all of them.
 
-    Before and after end at the next decision's iteration or after ``AROUND``, whichever comes first: what another
-    decision did is not counted for this one.
+    Before and after end at the next decision's iteration or after ``AROUND``, the earlier of the two: the effect of
+    another decision is not counted for this one.
     """
     acting = [row for row in decisions if row.kind in ACTING and row.iteration is not None]
     if not acting:
@@ -74,7 +74,7 @@ def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
 
 
 def predictions(job: Job, view: View) -> Predictions:
-    """Of the latest decisions that predicted a time and have been worked under, oldest first."""
+    """The latest decisions that predicted a time and have taken effect, oldest first."""
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lte=job.iteration)
     latest = list(rows.order_by("-incarnation", "-sequence")[:PREDICTED])
     held = in_force(job, latest)
@@ -112,7 +112,7 @@ class Lengths:
         np.maximum.at(self.slowest_s, place, busy)
 
     def mean(self, first: int, last: int) -> float | None:
-        """Over the iterations ``[first, last)``."""
+        """Mean over the iterations ``[first, last)``."""
         found = self.mean_s[(self.iteration >= first) & (self.iteration < last)]
         return float(found.mean()) if len(found) else None
 

@@ -1,4 +1,4 @@
-"""What a job ran on: the versions of each worker's and server's machine, and of the control plane, as kept with it."""
+"""A job's environment: the versions of each worker's and server's machine and of the control plane, as stored."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ from controlplane.policies.wording import listing
 from controlplane.protocol.spec import parse_spec
 
 VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
-"""What all processes of a job should have alike."""
+"""Values that all processes of a job should have in common."""
 
 
 ENCRYPTED: Final = ("TLS 1.3",)
-"""What a machine says of its network where it encrypts."""
+"""A machine's report about its network, if it encrypts."""
 
 OF_ONE: Final = ("machine", "pid")
-"""What each process has for itself."""
+"""Values that differ for each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentLine:
-    """Processes whose machines said the same."""
+    """Processes whose machines reported the same."""
 
     processes: str
     machines: str
     found: dict[str, str]
-    """By the names of ``Process.environment``, without the machine's; empty where an agent said nothing."""
+    """By the names of ``Process.environment``, without the machine's; empty if an agent reported nothing."""
     differs: str
-    """In words: which versions most others have another of; empty where they are alike."""
+    """As text: the versions in which it differs from most others; empty if they agree."""
 
 
 def protection(job: Job) -> str:
-    """How its parameters travel between processes, in a sentence; empty where no agent said."""
+    """How its parameters are sent between processes, in a sentence; empty if no agent reported it."""
     spec = parse_spec(job.spec)
     if spec.attached:
         return "Tensors travel through the script's own process group: Paceline neither sees nor encrypts them."
@@ -51,7 +51,7 @@ def protection(job: Job) -> str:
 
 
 def environments(job: Job) -> list[EnvironmentLine]:
-    """A line for each kind of environment, workers first. A process whose lives ran on two kinds is in two lines."""
+    """A line for each kind of environment, workers first. A process whose instances ran on two kinds has two lines."""
     rows = Process.objects.filter(job=job).order_by("-role", "index", "id")
     alike: dict[tuple[tuple[str, str], ...], list[tuple[str, str]]] = {}
     for role, index, said in rows.values_list("role", "index", "environment"):
@@ -70,7 +70,7 @@ def environments(job: Job) -> list[EnvironmentLine]:
 
 
 def _usual(counts: dict[tuple[tuple[str, str], ...], int]) -> dict[str, str]:
-    """Of each version the one that most processes have; of two as frequent, the first that was met."""
+    """The most frequent version of each package; of two equally frequent ones, the first found."""
     usual = {}
     for name in VERSIONS:
         seen: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Reads a job's changes of shares as episodes, with what each led to."""
+"""Reads a job's changes of shares as episodes, with the effect of each."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ from frontend.queries.history import History
 from frontend.queries.in_force import in_force
 
 CHANGES: Final = 500
-"""Changes, the latest, that are folded."""
+"""The number of latest changes that are grouped."""
 
 EPISODES: Final = 10
-"""Episodes, the latest, that are shown."""
+"""The number of latest episodes that are shown."""
 
 
 def episodes(job: Job) -> list[Episode]:
-    """The latest, newest first."""
+    """The latest episodes, newest first."""
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__isnull=False)
     latest = list(rows.order_by("-incarnation", "-sequence")[:CHANGES])
     held = in_force(job, latest)

@@ -1,4 +1,4 @@
-"""From a flag to what is behind it: the decision that raised it, the numbers, what it costs, what was done since."""
+"""The background of a flag: the decision that raised it, the numbers, its cost, and the actions since."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from controlplane.policies.stragglers.explanations import is_quiet
 from frontend import formats
 
 MOST: Final = 8
-"""Findings, the first of a list, for which it is looked up what was done about them."""
+"""The number of first findings in a list whose actions are looked up."""
 
 MEASURES: Final = {"others": "the others' median", "own": "its own usual time"}
 SECONDS: Final = {
@@ -29,13 +29,13 @@ class Reference:
 
     @property
     def before(self) -> int:
-        """The log up to it, as the page asks for it."""
+        """The log up to it, as the page's URL selects it."""
         return self.sequence + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One number behind a finding."""
+    """One number that supports a finding."""
 
     name: str
     text: str
@@ -43,7 +43,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Since:
-    """What became of a flagged worker's share, and the decision that gave it."""
+    """The change of a flagged worker's share, and the decision that made it."""
 
     before: int
     after: int
@@ -52,16 +52,16 @@ class Since:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that is behind one flag."""
+    """The background of one flag."""
 
     raised: Reference | None
     facts: tuple[Fact, ...]
     cost: str
-    """What it costs, as one clause; empty where that is not known."""
+    """Its cost, as one clause; empty where that is not known."""
     is_quiet: bool
-    """It has no impact, and asks for nobody's attention."""
+    """It has no impact, and needs no attention."""
     since: Since | None
-    """None where its share has not moved."""
+    """None if its share has not changed."""
     left_out: Reference | None
 
 
@@ -88,7 +88,7 @@ def evidence_of(job: Job, flags: Sequence[Flag]) -> dict[int, Evidence]:
 
 
 def facts(evidence: Mapping[str, Any]) -> list[Fact]:
-    """The numbers in words and units; what has no words here is told as it is."""
+    """The numbers as text with units; numbers without a text here are shown as they are."""
     found = []
     if "ratio" in evidence:
         against = MEASURES.get(evidence.get("measure", ""), "the usual time")
@@ -108,9 +108,9 @@ def facts(evidence: Mapping[str, Any]) -> list[Fact]:
 
 
 def cost(evidence: Mapping[str, Any], *, subject: str = "worker") -> str:
-    """``costs 276 ms of every iteration: without it 2.35 times as fast``; of a server, of every exchange.
+    """``costs 276 ms of every iteration: without it 2.35 times as fast``; for a server, of every exchange.
 
-    What is within noise has no impact, as the finding's sentence has it.
+    A cost within noise is no impact, as in the finding's sentence.
     """
     costs, whole, without = (evidence.get(key) for key in ("cost_s", "iteration_s", "without_s"))
     if costs is None or not whole or not without:
@@ -131,7 +131,7 @@ def _reference(row: Decision | None) -> Reference | None:
 
 
 def _since(job: Job, rank: int, raised: Decision, closed: Decision | None) -> Since | None:
-    """The share that it had when it was flagged, and the one that it has now or had when the flag was closed."""
+    """The share when it was flagged, and the current one, or the one when the flag was closed."""
     shares = Decision.objects.filter(job=job, kind="set-shares").order_by("-sequence")
     until = shares.filter(sequence__lte=closed.sequence) if closed is not None else shares
     before, after = shares.filter(sequence__lt=raised.sequence).first(), until.first()

@@ -1,6 +1,6 @@
-"""What workers reported of single exchanges with servers, from a job's log as the database keeps it.
+"""Workers' reports of single exchanges with servers, from a job's log in the database.
 
-A simulated run keeps none of its log, and of a job that ended long ago it was taken away: then nothing is found.
+A simulated run stores none of its log, and the log of a job that ended long ago was deleted: then nothing is found.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from controlplane.runtime import log
 from controlplane.telemetry.models import RawEvent
 
 REPORTS = 400
-"""Of workers, the last, that are looked at."""
+"""The number of last reports of workers that are read."""
 
 EACH = 5
-"""Exchanges of each worker with each server, the last, of which the median is taken: one alone may have been disturbed,
-and many would reach back to before whatever a placement was changed for."""
+"""The last exchanges of each worker with each server, of which the median is taken: a single one may be disturbed,
+and many would include exchanges under an earlier placement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,13 @@ class Stretch:
 
 
 def entry_of(job: Job, decision: Decision) -> int | None:
-    """The row of the entry that ``decision`` answers; None where it is not kept."""
+    """The row of the entry that ``decision`` answers; None if it is not stored."""
     rows = RawEvent.objects.filter(job=job, incarnation=decision.incarnation, stream_id=decision.cause)
     return rows.values_list("pk", flat=True).first()
 
 
 def last_reports(job: Job, stretch: Stretch | None = None) -> Iterator[tuple[int, IterationReport]]:
-    """Ranks and what they said, the latest first."""
+    """Ranks and their messages, the latest first."""
     rows = RawEvent.objects.filter(job=job, kind="report")
     if stretch is not None:
         rows = rows.filter(pk__gt=stretch.first)
@@ -49,9 +49,9 @@ def last_reports(job: Job, stretch: Stretch | None = None) -> Iterator[tuple[int
 
 
 def exchange_times(job: Job, stretch: Stretch, held: Mapping[int, int]) -> dict[int, tuple[float, float]]:
-    """By server: push and pull seconds, medians over the last exchanges with it that were about all it holds.
+    """By server: push and pull seconds, medians over the last exchanges with it that covered all its blocks.
 
-    ``held``: bytes on each server. Exchanges about anything else were made under another placement, or on its way.
+    ``held``: bytes on each server. Other exchanges were made under another placement, or during a move.
     """
     seen: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for rank, report in last_reports(job, stretch):

@@ -1,4 +1,4 @@
-"""Columns for figures: from rollups and chunks of columns, never from rows, and merged so that none has too many."""
+"""Columns for figures: from rollups and chunks of columns, never from rows, and merged to a bounded number."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from frontend.figures.rows import Convergence, Traces, View, WorkerTrace
 from frontend.queries.history import History
 
 MAX_WINDOWS = 20_000
-"""Over all workers of one figure."""
+"""Most windows over all workers of one figure."""
 
 MAX_SUMMED = 100_000
-"""Over all workers, where they are summed up to one line."""
+"""Most windows over all workers, where they are summed to one line."""
 
 MAX_SCORES = 20_000
 
@@ -30,10 +30,10 @@ TRACED = ("at_ms", "samples", *ITERATION)
 LEARNED = ("at_ms", "samples", "scored_samples", "scored_loss")
 
 MAX_WORKERS = 16
-"""Workers in one figure; of a larger roster, the slowest and the fastest half each."""
+"""Most workers of one figure; of more, the slowest and the fastest half each."""
 
 RECENT = 20
-"""Iterations over which the present is measured."""
+"""Iterations over which current values are measured."""
 
 
 def traces(job: Job, view: View) -> Traces:
@@ -76,19 +76,19 @@ def convergence(job: Job, view: View) -> Convergence:
 
 
 class _Loss(NamedTuple):
-    """Of all workers together, window by window."""
+    """Sums over all workers, window by window."""
 
     first: NDArray[np.int64]
     ended_ms: NDArray[np.float64]
     samples: NDArray[np.float64]
     updates: NDArray[np.float64]
     batch: NDArray[np.float64]
-    """The workers' mean batch sizes, summed up."""
+    """The sum of the workers' mean batch sizes."""
     mean: NDArray[np.float64]
 
     @property
     def reports(self) -> int:
-        """Behind all of it."""
+        """Total count over all of it."""
         return int(self.updates.sum())
 
 
@@ -117,7 +117,7 @@ def _over_workers(windows: Sequence[Windows]) -> _Loss:
 
 
 def ranks_of(job: Job, view: View) -> tuple[int, ...]:
-    """The workers that a figure shows: those that the reader chose, or as many as it can bear."""
+    """The workers of a figure: the reader's selection, or as many as it can show."""
     roster = parse_spec(job.spec).workers
     return view.ranks or (slowest(job, roster, view.top) if view.top else slowest_and_fastest(job, roster))
 
@@ -132,7 +132,7 @@ def slowest_and_fastest(job: Job, roster: int) -> tuple[int, ...]:
 
 
 def slowest(job: Job, roster: int, count: int) -> tuple[int, ...]:
-    """So many workers, those that take longest for a sample."""
+    """That many workers, those that take longest for a sample."""
     return tuple(sorted(_by_pace(job)[-count:])) or tuple(range(min(count, roster)))
 
 
@@ -176,13 +176,13 @@ def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
 
 
 def elapsed(job: Job, at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds since the job began to run; a report may reach the log a moment before the state does."""
+    """Seconds since the job started to run; a report may reach the log a moment before the state does."""
     started = job.started_at or job.created_at
     seconds: NDArray[np.float64] = np.maximum(at_ms / 1000 - started.timestamp(), 0.0).round(3)
     return seconds
 
 
 def _before(iterations: NDArray[Any], known: NDArray[Any], sums: NDArray[Any]) -> NDArray[np.int64]:
-    """What had been done when a version was scored: version k is what iterations below k made."""
+    """Progress when a version was scored: version k is the result of the iterations below k."""
     before = np.searchsorted(known, iterations, side="left")
     return np.concatenate([[0], sums]).astype(np.int64)[before]

@@ -1,4 +1,4 @@
-"""Machines as cards: what each offers, how loaded it is, and what it does for which job."""
+"""Machines as cards: their slots, their load, and their work for each job."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,20 +19,20 @@ from frontend.queries.minute import BusyMinute, busy_lines
 from frontend.queries.wording import emulation_title
 
 LOSSES, SHOWN_LOSSES = 200, 4
-"""That are looked at in all, and shown of one machine."""
+"""The number of losses that are read in total, and shown per machine."""
 
 SHOWN_SLOTS, SHOWN_FREE = 16, 4
-"""Of one machine: where it has more, those that are taken, and a few of the others."""
+"""Most slots shown per machine: if it has more, those in use, and a few free ones."""
 
 TOLD_FOR = timedelta(minutes=10)
-"""So long a card says that a process was lost which is back."""
+"""How long a card shows a lost process that has returned."""
 
 _LIFE = ("job_id", "role", "index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One worker slot and what is in it."""
+    """One worker slot and its worker."""
 
     number: int
     emulated: str
@@ -53,7 +53,7 @@ class Loss:
     at: datetime | None
     reason: str
     back: bool
-    """Whether it has another life by now, here or elsewhere."""
+    """Whether it has another instance by now, here or elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,24 +68,24 @@ class MachineCard:
     seen_at: datetime | None
     labels: dict[str, str]
     unverified: dict[str, str]
-    """Labels that the machine says of itself."""
+    """Labels that the machine itself reports."""
     cpu_count: int
     memory_bytes: int
     cpu: float | None
     memory: float | None
     minute: BusyMinute
-    """How busy its workers were in each second of the last minute; empty where none has said anything."""
+    """How busy its workers were in each second of the last minute; empty if none has reported."""
     held: list[Slot]
     """Worker slots that a job holds, by number."""
     free: list[Slot]
-    """The first of the others: as many as a card has place for."""
+    """The first free slots: as many as a card has room for."""
     worker_slots: int
     server_slots: int
     servers_taken: int
     part: float
     """The sum of its slots' parts."""
     losses: list[Loss]
-    """The latest first: those that are not back, and for a while those that are."""
+    """Losses, the latest first: those that have not returned, and for a while those that have."""
 
     @property
     def taken(self) -> int:
@@ -99,12 +99,12 @@ class MachineCard:
 
     @property
     def slots(self) -> list[Slot]:
-        """Those that are shown, by number."""
+        """The slots that are shown, by number."""
         return sorted([*self.held[:SHOWN_SLOTS], *self.free], key=lambda slot: slot.number)
 
     @property
     def more(self) -> str:
-        """The others, in words; empty where all are shown."""
+        """The other slots, as text; empty if all are shown."""
         held, free = self.taken - SHOWN_SLOTS, self.worker_slots - self.taken - len(self.free)
         state = "free" if self.online else "offline"
         return " and ".join([f"{held} more in use"] * (held > 0) + [f"{free} more {state}"] * (free > 0))
@@ -116,25 +116,25 @@ class MachineCard:
 
     @property
     def busy(self) -> float | None:
-        """Of its workers' time in the last minute, the part in which they computed or communicated."""
+        """The part of its workers' time in the last minute in which they computed or communicated."""
         return self.minute.busy
 
     @property
     def minute_told(self) -> str:
-        """The same in words."""
+        """The same as text."""
         known = [part for part in self.minute.line if part is not None]
         return f"between {percent(min(known))} and {percent(max(known))} busy over the last minute" if known else ""
 
     @property
     def sparklines(self) -> list[str]:
-        """SVG polylines in a box of 100 by 24, the present at the right: one for each stretch that is known."""
+        """SVG polylines in a box of 100 by 24, the present at the right: one for each known stretch."""
         lines: list[list[str]] = [[]]
         for second, part in enumerate(self.minute.line):
             if part is None:
                 lines.append([])
             else:
                 x, y = 100 * second / max(1, len(self.minute.line) - 1), 23 - 22 * part
-                # A second alone would have no line.
+                # A single second would have no line.
                 lines[-1] += (
                     [f"{x:.1f},{y:.1f}"] if lines[-1] else [f"{max(0.0, x - 0.4):.1f},{y:.1f}", f"{x:.1f},{y:.1f}"]
                 )
@@ -143,13 +143,13 @@ class MachineCard:
 
 @dataclass(slots=True)
 class _Held:
-    """What the slots of all machines hold."""
+    """The processes in all machines' slots."""
 
     workers: dict[tuple[int, int], Process] = field(default_factory=dict)
     reserved: dict[tuple[int, int], Reservation] = field(default_factory=dict)
     servers: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     batches: dict[int, int] = field(default_factory=dict)
-    """The global batch of each job that is there."""
+    """The global batch of each of these jobs."""
     flagged: set[tuple[int, int]] = field(default_factory=set)
     losses: dict[int, list[Loss]] = field(default_factory=lambda: defaultdict(list))
 
@@ -162,7 +162,7 @@ def machines(now: datetime) -> list[MachineCard]:
 
 
 def machines_now() -> list[MachineCard]:
-    """The same as they are at the last tick, for all who look."""
+    """The same at the last tick, for all viewers."""
     return of_cluster("machines", lambda: machines(timezone.now()))
 
 
@@ -190,7 +190,7 @@ def _held(agents: Sequence[Agent], now: datetime) -> _Held:
 
 
 def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
-    """By machine, what jobs that go on have lost there."""
+    """By machine, the losses of current jobs there."""
     lost = Process.objects.filter(agent__in=agents, state=ProcessState.LOST).exclude(job__state__in=JOB_OVER)
     rows = list(lost.order_by("-ended_at", "-id")[:LOSSES])
     lives = Process.objects.filter(job__in={row.job_id for row in rows})
@@ -206,7 +206,7 @@ def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
 
 
 def _loads(agents: Sequence[Agent]) -> dict[int, AgentSample]:
-    """What each machine that is here said last."""
+    """The last reported sample of each online machine."""
     own = AgentSample.objects.filter(agent=OuterRef("pk")).order_by("-at").values("pk")[:1]
     here = Agent.objects.filter(pk__in=[agent.pk for agent in agents if agent.state == Agent.State.ONLINE])
     newest = here.annotate(newest=Subquery(own)).values_list("newest", flat=True)

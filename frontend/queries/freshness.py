@@ -1,4 +1,4 @@
-"""How old what a page shows is: read at most every two seconds for all who look, whatever they look at."""
+"""The age of a page's data: read at most every two seconds, once for all viewers of all pages."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,7 +14,7 @@ KEPT_S: Final = 2
 
 
 def now() -> dict[int, Copying]:
-    """How far the database has each live job; empty where Redis does not answer, which pages say otherwise."""
+    """How current the database is for each live job; empty if Redis does not answer, which pages report separately."""
     found: dict[int, Copying] | None = cache.get("freshness")
     if found is None:
         try:
@@ -26,13 +26,13 @@ def now() -> dict[int, Copying]:
 
 
 def as_of(job: int) -> datetime | None:
-    """When what the database has of the job was so, where that is no longer so; None: it has all."""
+    """The time up to which the database has the job's data, if it is behind; None: it has all."""
     found = now().get(job)
     return found.data_at if found is not None and found.late else None
 
 
 def oldest(jobs: Iterable[int] | None = None) -> Copying | None:
-    """The job of these, or of all that live, whose entries wait longest; None where there is none."""
+    """Of these jobs, or of all live ones, the one whose entries wait longest; None if there is none."""
     found = now()
     chosen = found.values() if jobs is None else [found[job] for job in jobs if job in found]
     return max(chosen, key=lambda each: each.waits_s, default=None)

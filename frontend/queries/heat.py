@@ -1,4 +1,4 @@
-"""Reads one metric of every worker over all iterations, from columns or, where that is too much, from rollups."""
+"""Reads one metric of every worker over all iterations, from columns or, if these are too many, from rollups."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,9 +22,9 @@ Peaks = Callable[[Windows], NDArray[np.float64]]
 
 
 def heat(job: Job, view: View) -> Heat:
-    """The matrix; rows stand together by kind of machine, and there by machine.
+    """The matrix; rows are grouped by kind of machine, and by machine within it.
 
-    Of a very large roster, the first ``MAX_RANKS``.
+    For a very large roster, only the first ``MAX_RANKS``.
     """
     ranks = range(min(parse_spec(job.spec).workers, MAX_RANKS))
     width = History(job).width(MAX_CELLS, len(ranks))
@@ -53,9 +53,9 @@ def _kinds(job: Job, ranks: Sequence[int]) -> dict[int, str]:
 
 
 def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:
-    """The mean of the sum of some columns, and on top of it the column that rose furthest above its own mean.
+    """The mean of the sum of some columns, plus the largest rise of any column above its own mean.
 
-    Of a single iteration it is the sum itself. Of several it keeps a spike of any column, which a mean would hide.
+    For a single iteration it is the sum itself. For several it keeps a spike of any column, which a mean would hide.
     """
     above = [windows.of(name, "max") - windows.mean(name) for name in names]
     peak: NDArray[np.float64] = windows.mean(*names) + np.fmax.reduce(above, axis=0)

@@ -1,4 +1,4 @@
-"""The reader of a job's history: columns of single iterations, and windows of several, for every page and figure."""
+"""Reads a job's history: columns of single iterations, and windows of several, for every page and figure."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -20,11 +20,11 @@ from controlplane.telemetry.history import (
 )
 
 MAX_SPAN: Final = 5_000
-"""Iterations that are read at once around decisions; a page of decisions rarely spans more."""
+"""Most iterations that are read at once around decisions; a page of decisions rarely spans more."""
 
 
 class History:
-    """What the workers of one job reported."""
+    """The reports of one job's workers."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -41,7 +41,7 @@ class History:
         return read_columns(self._job.pk, names, Span(ranks=ranks, first=max(0, first), last=last))
 
     def latest(self, names: Collection[str], iterations: int) -> dict[int, Block]:
-        """The same of the last so many iterations of the job."""
+        """The same for the last ``iterations`` iterations of the job."""
         return self.columns(names, first=self._job.iteration - iterations)
 
     def around(self, names: Collection[str], iterations: Collection[int], *, margin: int = 0) -> dict[int, Block]:
@@ -56,7 +56,7 @@ class History:
         return width if width > 1 or has_detail(self._job.pk) else WIDTHS[0]
 
     def windows(self, names: Sequence[str], width: int, ranks: Sequence[int] = ()) -> dict[int, Windows]:
-        """By rank: statistics of these columns over windows of so many iterations."""
+        """By rank: statistics of these columns over windows of ``width`` iterations."""
         return read_windows(self._job.pk, width, ranks, names)
 
 
@@ -67,5 +67,5 @@ def span_of(iterations: Collection[int]) -> tuple[int, int]:
 
 
 def together(blocks: dict[int, Block], *names: str) -> list[Column]:
-    """These columns over all workers, one after another."""
+    """These columns over all workers, concatenated."""
     return [np.concatenate([block[name] for block in blocks.values()]) for name in names]

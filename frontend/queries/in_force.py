@@ -1,4 +1,4 @@
-"""From which iteration a decision about shares holds: ranks of an attached job agree on that among themselves."""
+"""The first iteration of a decision about shares: ranks of an attached job agree on that among themselves."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,13 +9,13 @@ from controlplane.jobs.models import Decision, Job
 from frontend.queries.history import History, span_of
 
 AWAITED: Final = 64
-"""Iterations behind a decision in which ranks are looked for that took its shares."""
+"""Iterations after a decision in which ranks with its shares are looked for."""
 
 
 def in_force(job: Job, decisions: Sequence[Decision]) -> dict[int, int]:
     """By primary key, the iteration in which every rank first took its new share.
 
-    A decision of a native job is left out, since it names its iteration itself; and so is one that nobody took yet.
+    A decision of a native job is omitted, since it names its iteration itself; and so is one that no rank took yet.
     """
     shared = [row for row in decisions if row.kind == "set-shares" and row.iteration is not None]
     if job.launch != "attached" or not shared:

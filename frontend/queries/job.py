@@ -46,22 +46,22 @@ KINDS: dict[str, tuple[str, ...]] = {
     "processes": ("start-process", "stop-process", "move-process", "release-slots"),
     "all": (),
 }
-"""What the decision log can be narrowed to; everything where nothing is named."""
+"""The filters of the decision log; all decisions if none is named."""
 
 
 LOSS = Q(kind="move-process", payload__state=ProcessState.LOST)
-"""Of what happens to processes, what an operator must know."""
+"""Important events of processes."""
 
 
 def of_kinds(name: str) -> Q:
-    """The decisions that one of ``KINDS`` stands for; the key ones include losses."""
+    """The kinds of decisions of one of ``KINDS``; the key ones include losses."""
     kinds = Q(kind__in=KINDS[name]) if KINDS[name] else Q()
     return kinds | LOSS if name == "key" else kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLine:
-    """One decision: what was decided, in words, and why."""
+    """One decision: as text, and its reason."""
 
     sequence: int
     incarnation: int
@@ -72,17 +72,17 @@ class DecisionLine:
     iteration: int | None
     cause: str
     actor: str
-    """Who asked for it, else the policy that decided, else the engine."""
+    """The user who requested it, otherwise the policy that decided, otherwise the engine."""
     effect: Effect | None
     acknowledgement: Acknowledgement | None
-    """Which workers have confirmed it, where it was sent to workers."""
+    """Which workers have confirmed it, if it was sent to workers."""
     payload: str
-    """As JSON, to be read by people."""
+    """As JSON, for display."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagLine:
-    """One finding, with who has acknowledged or muted it."""
+    """One finding, with the user who acknowledged or muted it."""
 
     id: int
     key: str
@@ -97,12 +97,12 @@ class FlagLine:
     closing_reason: str
     note: Note | None
     behind: Evidence
-    """What it stands on, and what was done about it."""
+    """Its evidence, and the actions since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLine:
-    """The latest life of one worker or server."""
+    """The latest instance of one worker or server."""
 
     title: str
     role: str
@@ -116,16 +116,16 @@ class ProcessLine:
     share: int
     iteration: int
     emulated: str
-    """What the machine is made to be, where it is emulated."""
+    """The emulated speed of the machine, if it is emulated."""
     lives: int
     earlier: str
-    """Why the life before this one was lost; empty where none was."""
+    """Why the previous instance was lost; empty if none was."""
     earlier_at: datetime | None
     over: bool
     returns: bool
-    """Whether its next life is planned."""
+    """Whether its next instance is planned."""
     about: dict[str, str]
-    """What a launcher's rank said of itself, by name."""
+    """Values that a launcher's rank reported about itself, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,14 +139,14 @@ class ServerLine:
     pull_s: float | None
     """Seconds that a worker's exchange with it takes lately."""
     slowest: dict[str, Any] | None
-    """Of its blocks the one whose push and pull take longest by themselves."""
+    """The block whose own push and pull take longest."""
     emulated: dict[str, Any] | None
-    """The limit of its link, where that is emulated."""
+    """The limit of its link, if that is emulated."""
     flagged: bool
 
 
 def flags(job: Job, now: datetime) -> list[FlagLine]:
-    """Findings about the job, its workers and servers, open ones first, with what people said about them."""
+    """Findings about the job, its workers and servers, open ones first, with users' notes."""
     latest = F("closed_at").desc(nulls_first=True), "-opened_at", "-id"
     rows = list(Flag.objects.filter(job=job).order_by(*latest)[:FLAGS])
     notes, behind = notes_on(rows, now), evidence_of(job, rows)
@@ -158,7 +158,7 @@ def flags(job: Job, now: datetime) -> list[FlagLine]:
 
 
 def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
-    """By flag, the machine of the process that it is about, as that ran when the flag was opened."""
+    """By flag, the machine of the process that it is about, when the flag was opened."""
     rows = Process.objects.filter(job=job, agent__isnull=False, index__in={flag.rank for flag in found})
     lives: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows.order_by("started_at", "id"):
@@ -172,7 +172,7 @@ def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
 
 
 def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: int = DECISIONS) -> list[DecisionLine]:
-    """The latest decisions of some kinds, newest first; each share decision says what it changed."""
+    """The latest decisions of some kinds, newest first; each share decision names its changes."""
     rows = Decision.objects.filter(job=job).order_by("-incarnation", "-sequence")
     rows = rows.filter(of_kinds(kinds))
     if before is not None:
@@ -188,18 +188,18 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: 
 
 
 def request_actors(job: Job) -> dict[str, str]:
-    """The actor of each request, by the entry of the job's log that carries it."""
+    """The user of each request, by the entry of the job's log that carries it."""
     requests = AuditEntry.objects.filter(job=job).exclude(entry="")
     return dict(requests.values_list("entry", "actor"))
 
 
 def actor_of(row: Decision, actors: Mapping[str, str]) -> str:
-    """Who asked for a decision, else the policy that it names, else the engine."""
+    """The user who requested a decision, otherwise the policy that it names, otherwise the engine."""
     return actors.get(row.cause) or str(row.payload.get("policy") or "the engine")
 
 
 def news(rows: Sequence[Decision]) -> list[Decision]:
-    """Without the moves of a job into the state that it was in: they only say what is awaited there. Newest first."""
+    """Without moves of a job into its current state, which only say what is awaited there. Newest first."""
     states: dict[int, str] = {}
     kept = []
     for row in reversed(rows):
@@ -237,7 +237,7 @@ def _decision_line(
 
 
 def processes(job: Job) -> list[ProcessLine]:
-    """Workers, then servers: the latest life of each, with how many there were."""
+    """Workers, then servers: the latest instance of each, and the number of instances."""
     rows = Process.objects.filter(job=job).select_related("agent").order_by("-role", "index", "started_at", "id")
     lives: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows[:PROCESSES]:
@@ -246,20 +246,20 @@ def processes(job: Job) -> list[ProcessLine]:
 
 
 def ends_with_a_server(job: Job) -> bool:
-    """Whether the loss of one server is the end of the job: none comes in its place that workers could fill."""
+    """Whether the loss of one server ends the job: without restarts nothing replaces it."""
     spec = parse_spec(job.spec)
     return spec.servers > 0 and not spec.elastic.restarts
 
 
 def late_updates(job: Job) -> dict[str, int]:
-    """How many updates of each worker servers dropped, since others had made their iteration; by its title."""
+    """How many updates of each worker servers dropped, since others had completed their iteration; by its title."""
     noted = Decision.objects.filter(job=job, kind="note-updates").order_by("incarnation", "sequence").last()
     late = noted.payload.get("late", {}) if noted is not None else {}
     return {f"w{rank}": late[rank] for rank in sorted(late, key=int)}
 
 
 def servers(job: Job) -> list[ServerLine]:
-    """What each server holds and how long exchanges with it take; those that have ended are left out."""
+    """The blocks of each server and the time of exchanges with it; servers that have ended are omitted."""
     rows = Process.objects.filter(job=job, role="server", ended_at=None) if not job.is_over else _last_servers(job)
     limits = job.spec.get("emulate_servers") or []
     flagged = set(Flag.objects.filter(job=job, subject="server", closed_at=None).values_list("rank", flat=True))
@@ -279,7 +279,7 @@ def servers(job: Job) -> list[ServerLine]:
 
 
 def _last_servers(job: Job) -> QuerySet[Process]:
-    """Of a job that is over: those that were there at its end."""
+    """For a finished job: the processes at its end."""
     return Process.objects.filter(job=job, role="server", blocks__gt=0)
 
 

@@ -1,4 +1,4 @@
-"""Jobs as lists and headers show them."""
+"""Jobs as in lists and headers."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -26,11 +26,11 @@ from frontend.queries.history import History, together
 
 PER_PAGE = 25
 RATE_ITERATIONS = 20
-"""Latest iterations from which a running job's speed is measured."""
+"""Number of latest iterations from which a running job's speed is measured."""
 RATED = ("iteration", "at_ms", "samples")
 
 SILENT = timedelta(seconds=10)
-"""A job whose last report is older makes no samples per second."""
+"""A job without a newer report has a speed of 0 samples per second."""
 
 FILTERS: dict[str, frozenset[JobState]] = {
     "running": frozenset({JobState.SCHEDULED, JobState.STARTING, JobState.RUNNING, JobState.FINISHING}),
@@ -51,7 +51,7 @@ COLUMNS: dict[str, str] = {
     "left": "Time left",
     "by": "Started by",
 }
-"""Those that a reader may hide."""
+"""Columns that a reader may hide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +69,11 @@ class JobLine:
     reason: str
     policy: str
     barrier: str
-    """Those that hold now, or held last."""
+    """The current policies, or the last ones."""
     changed: bool
-    """Whether one of the four choices is another than was submitted."""
+    """Whether one of the four policies has changed since submission."""
     attached: bool
-    """A launcher owns its workers."""
+    """Whether its workers belong to a launcher."""
     workload: str
     submitted_by: str
     created_at: datetime
@@ -82,11 +82,11 @@ class JobLine:
     elapsed_s: float | None
     iteration: int
     iterations: int | None
-    """The number at which it stops, if it stops by number."""
+    """The number of iterations at which it stops, if it has one."""
     epochs: float | None
     """Passes over the training split so far."""
     left_s: float | None
-    """Until it stops by number or by time, whichever comes first, as fast as it is now."""
+    """Seconds until it stops by number or by time, the earlier of the two, at the current speed."""
     target: float | None
     samples_per_second: float | None
     waiting_share: float | None
@@ -95,28 +95,28 @@ class JobLine:
     loss: float | None
     accuracy: float | None
     flags: int
-    """Open findings that nobody has acknowledged or muted."""
+    """Open findings without a note."""
     over: bool
     model_bytes: int
     workers: int
     servers: int
     global_batch: int
     sized: bool
-    """Whether these are known: an attached job is as large as its ranks say."""
+    """Whether these are known: the ranks of an attached job report its size."""
     simulation: int | None
-    """The simulation that it is a run of."""
+    """The simulation to which it belongs."""
     as_of: datetime | None
-    """When all this was so, where history is behind; what was measured then is shown, and is no measurement of now."""
+    """The time of these values, if history is behind; measurements of that time are shown, and are not current."""
 
     @property
     def shown_state(self) -> str:
-        """As people read it: an attached job that has no ranks waits for them, whatever its state."""
+        """The displayed state: an attached job without ranks waits for them, in any state."""
         waits = self.attached and not self.over and self.awaited.startswith("ranks")
         return "waiting for ranks" if waits else self.state
 
     @property
     def progress(self) -> float | None:
-        """How far along it is, 0 to 1, where that is known."""
+        """Its progress, 0 to 1, if known."""
         return min(1.0, self.iteration / self.iterations) if self.iterations else None
 
     @property
@@ -128,7 +128,7 @@ class JobLine:
 def job_page(
     *, now: datetime, search: str = "", state: str = "", number: str | int = 1
 ) -> tuple[Page[Job], list[JobLine]]:
-    """One page of the jobs that match, newest first."""
+    """One page of the matching jobs, newest first."""
     rows = submitted_jobs()
     if search:
         by_id = Q(pk=int(search)) if search.isdecimal() and len(search) < 18 else Q()
@@ -148,14 +148,14 @@ def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
 
 
 def one_job(job: Job, now: datetime) -> JobLine:
-    """A job by itself."""
+    """One job by id."""
     return job_line(job, now, job_synchronization(job), waiting_of([job], now).get(job.pk))
 
 
 def job_line(
     job: Job, now: datetime, chosen: Synchronization, waits: Waiting | None = None, *, flags: int = 0
 ) -> JobLine:
-    """One job as a line, under these policies, with why it waits and so many findings that ask for attention."""
+    """One job as a line, with its policies, why it waits, and the number of findings that need attention."""
     spec = parse_spec(job.spec)
     measured = job.worker_seconds > 0
     pace = _pace(job, now)
@@ -210,7 +210,7 @@ def _size(spec: JobSpec) -> dict[str, int]:
 
 
 class Pace(NamedTuple):
-    """What a running job does per second now."""
+    """A running job's current rates per second."""
 
     samples: float
     iterations: float
@@ -228,19 +228,19 @@ def _left_s(job: Job, spec: JobSpec, pace: Pace | None, elapsed_s: float | None)
 
 
 def _average(job: Job) -> float | None:
-    """Samples per second of a job that is over."""
+    """Samples per second of a finished job."""
     took = (job.finished_at - job.started_at).total_seconds() if job.finished_at and job.started_at else 0.0
     return job.samples / took if took > 0 and job.samples else None
 
 
 def speed(job: Job, now: datetime) -> float:
-    """Samples per second that it makes now; 0 where nothing was measured."""
+    """Current samples per second; 0 if nothing was measured."""
     pace = _pace(job, now)
     return pace.samples if pace else 0.0
 
 
 def _pace(job: Job, now: datetime) -> Pace | None:
-    """Of a job that runs, over its last iterations; None where nothing was measured."""
+    """Of a running job, over its last iterations; None if nothing was measured."""
     if job.state not in (JobState.RUNNING, JobState.FINISHING):
         return None
     columns = History(job).latest(("at_ms", "samples"), RATE_ITERATIONS)

@@ -1,4 +1,4 @@
-"""Reads what the lanes of a job are drawn from: its last iterations, and the first ones under the even split."""
+"""Reads the data of a job's lanes: its last iterations, and the first ones under the even split."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ ITERATIONS = 10
 MAX_ROWS = 2_000
 MAX_LANES = 16
 REMEMBERED_S = 60
-"""What was shown counts for so long; who comes later sees what is so."""
+"""Verdicts are kept for this long; a later viewer sees the current one."""
 WARM_UP = 1
 """First iterations of a job that are not shown as "even": connections open, caches fill."""
 
@@ -36,12 +36,12 @@ class _Row(NamedTuple):
 
 
 def lanes(job: Job) -> Lanes:
-    """The lanes of a job; of a large roster, those that pace it and those that wait longest."""
+    """The lanes of a job; of a large roster, the slowest workers and those that wait longest."""
     spec = parse_spec(job.spec)
     window = max(1, min(ITERATIONS, MAX_ROWS // spec.workers))
     now = _by_rank(_last_roster(_recent(job, window)))
     even = _by_rank(_even(job, spec, window))
-    # Another roster divides the same global batch by another number: its even split is not the one that was measured.
+    # Another roster divides the same global batch by another number: its even split was not the measured one.
     comparable = now.keys() == even.keys()
     shares = _even_shares(spec.global_batch, sorted(now))
     where = machines(job)
@@ -72,7 +72,7 @@ def lanes(job: Job) -> Lanes:
 
 
 def _decided(job: Job) -> Decided | None:
-    """The latest decision about shares that holds in the iterations drawn."""
+    """The latest decision about shares that applies to the drawn iterations."""
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lt=max(1, job.iteration))
     row = rows.order_by("-incarnation", "-sequence").first()
     if row is None or row.iteration is None:
@@ -86,19 +86,19 @@ def _recent(job: Job, window: int) -> list[_Row]:
 
 
 def _last_roster(rows: Sequence[_Row]) -> list[_Row]:
-    """Only what the last generation of workers reported: those that left earlier take part no more."""
+    """Only reports of the last generation's workers: those that left earlier no longer take part."""
     last = max((row.generation for row in rows), default=0)
     return [row for row in rows if row.generation == last]
 
 
 def _even_shares(total: int, ranks: Sequence[int]) -> dict[int, int]:
-    """The same for all; what does not divide goes to the first."""
+    """The same share for all; the remainder goes to the first."""
     share, rest = divmod(total, max(1, len(ranks)))
     return {rank: share + (place < rest) for place, rank in enumerate(ranks)}
 
 
 def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:
-    """Early iterations in which all shares were still the even one."""
+    """Early iterations in which all shares were still even."""
     rows = _rows(job, WARM_UP, WARM_UP + window)
     uneven = {row.iteration for row in rows if row.samples != spec.batch_size}
     return [row for row in rows if row.iteration not in uneven]
@@ -140,13 +140,13 @@ def machines(job: Job) -> dict[int, str]:
 
 
 def ranks(job: Job) -> list[tuple[int, str]]:
-    """Every rank that the job was asked to have, with its machine where it has one."""
+    """Every requested rank, with its machine if it has one."""
     where = machines(job)
     return [(rank, where.get(rank, "")) for rank in range(parse_spec(job.spec).workers)]
 
 
 def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
-    """By rank; of many, those that wait least and those that wait most, who stay while they are nearly so."""
+    """By rank; of many, those that wait least and those that wait most; displayed ones stay while nearly among them."""
     if len(rows) <= MAX_LANES:
         return tuple(rows)
     key, waits = f"lanes-shown-{job.pk}", {lane.rank: lane.now.waiting_s for lane in rows}
@@ -159,7 +159,7 @@ def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
 
 
 def steady_verdict(job: Job, drawn: Lanes, now_s: float) -> Verdict:
-    """What the lanes say, in words that everybody who looks at the job reads, and that do not flip at a border."""
+    """The text of the lanes, the same for all viewers of the job, and stable near thresholds."""
     said, key = verdict(drawn), f"verdict-{job.pk}"
     if job.is_over or said.tone == "calm":
         cache.delete(key)

@@ -1,4 +1,4 @@
-"""What the processes of a job wrote, as its page shows it: the last lines of a choice, the oldest of them first."""
+"""Output of a job's processes, as its page shows it: the last lines of a selection, the oldest of them first."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ USUAL = "output"
 
 
 def log_page(job: Job, *, level: str, process: str, text: str) -> dict[str, Any]:
-    """The lines, what may be chosen, and where they are to be had as a file."""
+    """The lines, the possible selections, and the URL of the lines as a file."""
     chosen = {key: value for key, value in (("level", level), ("process", process), ("text", text)) if value}
     lines = list(job_lines(job.pk, level=level, process=process_of(process), text=text)[: LINES + 1])
     return {

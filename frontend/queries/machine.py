@@ -1,4 +1,4 @@
-"""One machine over all jobs that it had a part in: its processes, its speed, its findings, and what they wrote."""
+"""One machine over all its jobs: its processes, its speed, its findings, and its processes' output."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,13 +17,13 @@ from frontend.queries.history import History
 
 LIVES = 50
 SERIES = 8
-"""Workers whose speed is drawn: the latest."""
+"""Most workers whose speed is drawn: the latest."""
 
 ITERATIONS = 2_000
-"""Of each of them, the last."""
+"""Most iterations of each of them: the last."""
 
 MAX_BATCHES = 200
-"""Batch sizes of one worker: more would be noise."""
+"""Most batch sizes of one worker: more would be noise."""
 
 SAMPLES = 8_640
 """One day of load, a sample every 10 s."""
@@ -40,7 +40,7 @@ class JobHere:
 
     @property
     def prefix(self) -> str:
-        """Of the buttons' ids: a machine may run a w0 of several jobs."""
+        """Prefix of the buttons' ids: a machine may run a w0 of several jobs."""
         return f"job-{self.id}-"
 
 
@@ -59,14 +59,14 @@ class Life:
     share: int
     iteration: int
     samples_per_second: float | None
-    """Of its busy time, over its last iterations; None where nothing was measured."""
+    """Speed by its busy time, over its last iterations; None where nothing was measured."""
     flags: int
-    """Findings about it, in its life."""
+    """Findings about it, while this instance ran."""
     started_at: datetime
     ended_at: datetime | None
     over: bool
     returns: bool
-    """Whether its next life is planned."""
+    """Whether its next instance is planned."""
 
 
 def lives(agent: Agent) -> list[Life]:
@@ -98,7 +98,7 @@ def lives(agent: Agent) -> list[Life]:
 
 
 def flags(agent: Agent) -> list[Flag]:
-    """What was found about workers and servers while they ran here, open findings first."""
+    """Findings about workers and servers while they ran here, open ones first."""
     rows = list(_processes(agent)[:LIVES])
     if not rows:
         return []
@@ -120,7 +120,7 @@ def lines(agent: Agent) -> list[LogLine]:
 
 
 def speeds(agent: Agent) -> Speeds:
-    """How fast its latest workers were at each batch size that they had."""
+    """The speed of its latest workers at each batch size that they had."""
     rows = [row for row in _processes(agent)[:LIVES] if row.role == "worker"][:SERIES]
     found = [(row, *_measured(row)) for row in rows]
     series = tuple(_series(row, batch, busy) for row, batch, busy in found if len(batch))
@@ -128,7 +128,7 @@ def speeds(agent: Agent) -> Speeds:
 
 
 def load(agent: Agent) -> Load:
-    """The last day."""
+    """The load of the last day."""
     rows = AgentSample.objects.filter(agent=agent).order_by("-at").values_list("at", "cpu", "memory")[:SAMPLES]
     found = list(rows)[::-1]
     return Load(
@@ -139,24 +139,24 @@ def load(agent: Agent) -> Load:
 
 
 def moved(agent: Agent) -> tuple[object, ...]:
-    """What changes with everything that is drawn of it."""
+    """A value that changes with all of its drawn data."""
     sample = AgentSample.objects.filter(agent=agent).aggregate(last=Max("id"))["last"]
     return sample, *Process.objects.filter(agent=agent).aggregate(a=Max("id"), b=Max("job__iteration")).values()
 
 
 def _processes(agent: Agent) -> "QuerySet[Process]":
-    """Every life here, the latest first."""
+    """Every instance here, the latest first."""
     return Process.objects.filter(agent=agent).select_related("job").order_by("-started_at", "-id")
 
 
 def _is_about(flag: Flag, row: Process) -> bool:
-    """Whether the finding is about this life: it was opened while it lasted."""
+    """Whether the finding is about this instance: it was opened while it ran."""
     same = (flag.job_id, flag.subject, flag.rank) == (row.job_id, row.role, row.index)
     return same and flag.opened_at >= row.started_at and (row.ended_at is None or flag.opened_at <= row.ended_at)
 
 
 def _measured(row: Process) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Batch size and busy seconds of each iteration of this life, of its last ones."""
+    """Batch size and busy seconds of each of this instance's last iterations."""
     first = max(0, row.counts_from or 0, row.iteration - ITERATIONS)
     found = History(row.job).columns(("samples", *BUSY), ranks=(row.index,), first=first, last=row.iteration + 1)
     block = found.get(row.index)

@@ -1,4 +1,4 @@
-"""Reads what is to be marked on a job's charts: what operators and policies changed, and who came and went."""
+"""Reads the marks of a job's charts: changes by operators and policies, and processes that came or left."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ STATES: Final = (JobState.PAUSED, JobState.RUNNING)
 
 
 def marks(job: Job) -> tuple[Mark, ...]:
-    """The latest of them, in order."""
+    """The latest marks, in order."""
     if job.started_at is None:
         return ()
     rows = Decision.objects.filter(job=job, kind__in=(*MARKED, "move-job", "move-process"), at__gte=job.started_at)
@@ -40,7 +40,7 @@ def marks(job: Job) -> tuple[Mark, ...]:
 
 
 def _comes_or_goes(kind: str, payload: dict[str, Any]) -> bool:
-    """A worker or server is lost, or a new life of one is here."""
+    """Whether a worker or server was lost, or a new instance of one started."""
     if kind != "move-process":
         return False
     again = not str(payload.get("instance", "")).endswith(".1")
@@ -52,7 +52,7 @@ def _words(row: Decision) -> str:
 
 
 class _Clock:
-    """Which iteration ended when, by the reports of one worker."""
+    """The end of each iteration, by the reports of one worker."""
 
     def __init__(self, job: Job) -> None:
         spec = parse_spec(job.spec)
@@ -68,7 +68,7 @@ class _Clock:
         self._epoch = job.training_samples
 
     def mark(self, elapsed_s: float, iteration: int | None, words: str) -> Mark:
-        """Where it stands; within an iteration, so far into it."""
+        """Its position; within an iteration, at that fraction of it."""
         at = float(iteration) if iteration is not None else float(np.interp(elapsed_s, self._elapsed, self._iteration))
         elapsed_s = max(0.0, round(elapsed_s, 3))
         samples = round(at * self._batch)

@@ -1,4 +1,4 @@
-"""Reads what the default charts of measurements are drawn from, and which of a job's measurements are known."""
+"""Reads the data of the default charts of measurements, and which of a job's measurements are known."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -42,7 +42,7 @@ def measured(job: Job, view: View) -> Measured:
 
 
 def charts_of(job: Job) -> tuple[str, ...]:
-    """The default charts that a job has something for; all of them while nothing was reported."""
+    """The default charts for which a job has values; all of them before the first report."""
     charts = groups(OF_WORKERS)
     known = known_measurements(job.pk)
     return tuple(name for name, group in charts.items() if not known or any(each.name in known for each in group))
@@ -73,7 +73,7 @@ def _worker(job: Job, rank: int, windows: Windows) -> MeasuredWorker:
 
 
 def _column(values: list[Any]) -> NDArray[np.float64]:
-    return np.array(values, np.float64)  # None becomes not a number
+    return np.array(values, np.float64)  # None becomes NaN
 
 
 def _ms(at: datetime) -> int:

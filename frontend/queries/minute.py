@@ -1,6 +1,6 @@
-"""How busy workers were in each second of the last minute, by their reports: the lines on the cards of machines.
+"""The workers' activity in each second of the last minute, by their reports: the lines on the cards of machines.
 
-Sums are kept from look to look in this process, whoever looks. Each look reads the rows that were written since, of all
+Sums are kept in this process between requests of all viewers. Each request reads the rows written since, of all
 jobs at once and by their primary key: a minute of a large cluster is never read again.
 """
 
@@ -21,13 +21,13 @@ from controlplane.telemetry.models import Report
 
 SECONDS: Final = 60
 AHEAD: Final = 5
-"""Seconds yet to come that are kept, too: reports are timed by another clock, and the present second is not over."""
+"""Future seconds that are kept, too: reports are timed by another clock, and the current second is not over."""
 
 MOST: Final = 5_000
-"""Reports that one look reads, the last: after a look of long ago a fast cluster's line begins short and grows."""
+"""Most reports that one request reads, the last: after a long pause a fast cluster's line starts short and grows."""
 
 SURE: Final = 0.5
-"""A second of which less is known is left out."""
+"""Seconds of which less is known are omitted."""
 
 KEY: Final = "last-minute"
 
@@ -35,10 +35,10 @@ Worker = tuple[int, str]
 """Its job, and the instance of its process."""
 
 Seconds = NDArray[np.float32]
-"""Of a worker, per second: the time that its reports are about, and that of it in which it was busy."""
+"""For a worker, per second: the time that its reports cover, and the part of it in which it was busy."""
 
 Line = tuple[float | None, ...]
-"""Of each second the part in which it was busy, the oldest first; None: not known."""
+"""For each second the part in which it was busy, the oldest first; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +52,11 @@ class BusyMinute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minute:
-    """What is known of the seconds from ``first`` on."""
+    """The known values of the seconds from ``first`` on."""
 
     first: int
     last_row: int
-    """The newest report that is in it."""
+    """The newest report that it includes."""
     workers: Mapping[Worker, Seconds]
 
 
@@ -71,7 +71,7 @@ class Told:
 
 
 def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, BusyMinute]:
-    """By machine: its workers together, over the ``SECONDS`` before ``now``. None of one whose workers said nothing."""
+    """By machine: all its workers, over the ``SECONDS`` before ``now``. None for a machine without reports."""
     first = int(now.timestamp()) - SECONDS
     known = _look(first)
     places = _machines(agents, known.workers, now)
@@ -102,7 +102,7 @@ def _told(rows: Sequence[tuple[Any, ...]]) -> Told:
 
 
 def added(minute: Minute, told: Told, first: int, last_row: int) -> Minute:
-    """The minute from ``first`` on, with these reports; workers of whom nothing is left in it are dropped.
+    """The minute from ``first`` on, with these reports; workers without values in it are dropped.
 
     A worker waits before it works: the busy time of an iteration is its end.
     """
@@ -123,13 +123,13 @@ def added(minute: Minute, told: Told, first: int, last_row: int) -> Minute:
 
 
 def busy_minute(seconds: Seconds) -> BusyMinute:
-    """What a card shows of one worker, or of the sum of several."""
+    """The busy part of one worker, or of the sum of several."""
     known, busy = (float(row) for row in seconds[:, :SECONDS].sum(axis=1))
     return BusyMinute(line=line(seconds), busy=min(1.0, busy / known) if known >= SURE else None)
 
 
 def line(seconds: Seconds) -> Line:
-    """What is drawn of one worker, or of the sum of several."""
+    """The line of one worker, or of the sum of several."""
     known, busy = seconds[:, :SECONDS]
     return tuple(float(min(1.0, b / k)) if k >= SURE else None for k, b in zip(known, busy, strict=True))
 

@@ -1,4 +1,4 @@
-"""What moving one block to another server would come to, by the model of communication that placement policies have."""
+"""The effect of moving one block to another server, by the placement policies' model of communication."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from frontend.queries.job import ServerLine
 from frontend.queries.placement import latest_placements
 
 OFFERED = 1_500
-"""Blocks that a reader can choose from: the largest."""
+"""Most blocks that a reader can choose from: the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One server as it is and as it would be; times are those of one worker's exchange, None: nothing was measured."""
+    """One server now and after the move; times are those of one worker's exchange, None: nothing was measured."""
 
     server: int
     now_bytes: int
@@ -49,10 +49,10 @@ class Move:
     target: int
     sides: tuple[Side, ...]
     now_s: float | None
-    """Of one worker's exchange with all servers side by side."""
+    """Time of one worker's exchange with all servers in parallel."""
     then_s: float | None
     measured: int
-    """Exchanges that this was learned from."""
+    """Number of exchanges from which this was learned."""
 
     @property
     def now_imbalance(self) -> float:
@@ -61,17 +61,17 @@ class Move:
 
     @property
     def then_imbalance(self) -> float:
-        """The same if it were moved."""
+        """The same after the move."""
         return over_mean([side.then_bytes for side in self.sides])
 
     @property
     def saved(self) -> float | None:
-        """Part of the exchange's time that is saved, negative where it takes longer."""
+        """Part of the exchange's time that is saved, negative if it takes longer."""
         return 1 - self.then_s / self.now_s if self.now_s and self.then_s is not None else None
 
 
 def blocks_of(job: Job) -> list[Block]:
-    """Every block as the latest placement has it; none before there is one."""
+    """Every block of the latest placement; none before there is one."""
     return [
         Block(index=each["index"], start=each["start"], stop=each["stop"], server=each["server"])
         for placed in latest_placements(job, 1)
@@ -80,14 +80,14 @@ def blocks_of(job: Job) -> list[Block]:
 
 
 def offers(blocks: Sequence[Block]) -> list[Offer]:
-    """Blocks to choose from, by server and index: the largest where there are very many."""
+    """Blocks to choose from, by server and index: only the largest if there are very many."""
     largest = sorted(blocks, key=lambda block: (-block.bytes, block.index))[:OFFERED]
     found = [Offer(index=block.index, server=block.server, size=block.bytes) for block in largest]
     return sorted(found, key=lambda offer: (offer.server, offer.index))
 
 
 def move(job: Job, blocks: Sequence[Block], lines: Sequence[ServerLine], index: int, target: int) -> Move:
-    """What it would come to if block ``index`` of this job were on server ``target``.
+    """The predicted result of moving block ``index`` of this job to server ``target``.
 
     Raises:
         ValueError: as ``foretell``.
@@ -99,10 +99,10 @@ def move(job: Job, blocks: Sequence[Block], lines: Sequence[ServerLine], index: 
 def foretell(
     blocks: Sequence[Block], indices: Sequence[int], transfers: Sequence[Transfer], index: int, target: int
 ) -> Move:
-    """Block ``index`` on server ``target``, one of ``indices``, by what ``transfers`` say of the servers.
+    """The result with block ``index`` on server ``target``, one of ``indices``, predicted from ``transfers``.
 
     Raises:
-        ValueError: if there is no such block or server; names those there are.
+        ValueError: if there is no such block or server; names the existing ones.
     """
     block = next((block for block in blocks if block.index == index), None)
     if block is None:
@@ -138,7 +138,7 @@ def _alone(lines: Mapping[int, Line], server: int, loads: Mapping[int, int]) -> 
 
 
 def _transfers(job: Job) -> list[Transfer]:
-    """Exchanges that workers reported lately; none of a simulated run, whose events are not kept."""
+    """Recent exchanges in workers' reports; none for a simulated run, whose events are not stored."""
     return [
         Transfer(
             rank=rank,
@@ -154,7 +154,7 @@ def _transfers(job: Job) -> list[Transfer]:
 
 
 def _means(job: Job, lines: Sequence[ServerLine]) -> list[Transfer]:
-    """Exchange time per server by the mean of its workers, where single ones are not to be had."""
+    """Exchange time per server by the mean of its workers, if single exchanges are not available."""
     return [
         Transfer(rank=0, server=line.index, iteration=job.iteration, bytes=line.held_bytes, seconds=push + pull)
         for line in lines

@@ -1,4 +1,4 @@
-"""The cluster at a glance: tiles, the jobs that matter now, and what happened last."""
+"""Overview of the cluster: tiles, current jobs, and the latest events."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ from frontend.queries.wording import counted, describe
 LIVE_JOBS = 12
 LAST_JOBS = 5
 EVENTS = 12
-"""What stands beside the machines and jobs of a small cluster without outgrowing them."""
+"""Most rows next to the machines and jobs of a small cluster, so that they do not outgrow them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ class Tiles:
     samples_per_second: float
     waiting_share: float | None
     coordination_share: float | None
-    """Of the running jobs: waiting for others and for the control plane, as shares of all workers' time."""
+    """For the running jobs: waiting for others and for the control plane, as shares of all workers' time."""
     flags: int
     as_of: datetime | None = None
-    """When the running jobs were so, where history is behind."""
+    """The time of these values, if history is behind."""
 
     @property
     def lost_share(self) -> float | None:
@@ -53,7 +53,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastDecision:
-    """What was decided last, in any job."""
+    """The last decision, in any job."""
 
     at: datetime
     job: int
@@ -65,13 +65,13 @@ class LastDecision:
 
     @property
     def before(self) -> int:
-        """The log of decisions that ends with it lists those before this one."""
+        """With this bound the decision log begins with this decision."""
         return self.sequence + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
-    """One thing that happened, in some job or to a machine."""
+    """One event of a job or a machine."""
 
     at: datetime
     kind: str
@@ -82,7 +82,7 @@ class EventLine:
 
 
 def history_notice() -> str:
-    """What is wrong with the copying of streams to the database, or with the room that Redis has, if anything."""
+    """Faults of the copying of streams to the database, or of Redis' memory, if any."""
     try:
         return " ".join(
             warning
@@ -94,7 +94,7 @@ def history_notice() -> str:
 
 
 def overview_jobs(now: datetime) -> list[JobLine]:
-    """Jobs that are not over, then the last that are."""
+    """Jobs that are not over, then the last finished ones."""
     submitted = submitted_jobs()
     live = list(submitted.exclude(state__in=JOB_OVER)[:LIVE_JOBS])
     over = list(submitted.filter(state__in=JOB_OVER)[:LAST_JOBS])
@@ -102,7 +102,7 @@ def overview_jobs(now: datetime) -> list[JobLine]:
 
 
 def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> Tiles:
-    """The numbers of all that there is, whether or not it is shown below them."""
+    """The totals of all jobs and machines, whether or not they are shown below."""
     running = submitted_jobs().exclude(state__in=[*JOB_OVER, JobState.SUBMITTED])
     others = running.exclude(pk__in=[line.id for line in lines])
     waiting, coordination = _lost(running)
@@ -130,9 +130,9 @@ def _lost(running: "QuerySet[Job]") -> tuple[float | None, float | None]:
 
 
 def last_decision() -> LastDecision | None:
-    """The latest decision about a job's work: who counts, their shares, placement, policies, flags, its state.
+    """The latest decision about a job's work: roster, shares, placement, policies, flags, state.
 
-    What follows from one, processes and slots above all, is left out; so are simulated runs.
+    Decisions that follow from another, above all about processes and slots, are omitted; so are simulated runs.
     """
     rows = Decision.objects.filter(kind__in=(*KINDS["key"], *KINDS["shares"]), job__simulation=None)
     row = rows.select_related("job").order_by("-id").first()
@@ -150,7 +150,7 @@ def last_decision() -> LastDecision | None:
 
 
 def _shares_before(row: Decision) -> dict[str, int]:
-    """What shares were, where the decision is about them."""
+    """The earlier shares, if the decision is about shares."""
     if row.kind != "set-shares":
         return {}
     earlier = Decision.objects.filter(job=row.job_id, kind="set-shares", pk__lt=row.pk).order_by("-id")
@@ -159,17 +159,17 @@ def _shares_before(row: Decision) -> dict[str, int]:
 
 
 def events() -> list[EventLine]:
-    """What happened last: what was decided, and which machines are lost."""
+    """The latest events: decisions, and lost machines."""
     return sorted([*_decided(), *_offline()], key=lambda event: event.at, reverse=True)[:EVENTS]
 
 
 def newest_job() -> int | None:
-    """The job whose decisions are most likely looked for."""
+    """The job whose decisions a reader most likely wants."""
     return Job.objects.filter(simulation=None).order_by("-id").values_list("id", flat=True).first()
 
 
 def _offline() -> list[EventLine]:
-    """Machines that were here and are not, each since it was seen last."""
+    """Machines that were online and are not, each since it was last seen."""
     gone = Agent.objects.filter(state=Agent.State.OFFLINE, seen_at__isnull=False).order_by("-seen_at")[:EVENTS]
     return [
         EventLine(
@@ -185,7 +185,7 @@ def _offline() -> list[EventLine]:
 
 
 def _decided() -> list[EventLine]:
-    """The last decisions of all jobs; those about shares are left to their jobs' pages. A loss is told once."""
+    """The last decisions of all jobs; those about shares are shown on their jobs' pages only. A loss is shown once."""
     rows = (
         Decision.objects.filter(of_kinds("key"), job__simulation=None)
         .exclude(kind="raise-flag", payload__kind="lost")

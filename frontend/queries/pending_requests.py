@@ -1,4 +1,4 @@
-"""Requests that have no effect on a job yet, as its page shows them."""
+"""Requests that have not taken effect on a job yet, as its page shows them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from controlplane.jobs.requests import Request, Stage, open_requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLine:
-    """One request in words."""
+    """One request as text."""
 
     stage: str
     what: str
@@ -30,11 +30,11 @@ WORDS = {
     "server-add": "additional server",
     "server-drain": "drain {about}",
 }
-"""By the audit's action."""
+"""Text by the audit's action."""
 
 
 def open_lines(job: Job, now: datetime) -> list[RequestLine]:
-    """Those that are pending or under way, and for a while those that were declined."""
+    """Requests that are pending or in progress, and for a while those that were declined."""
     return [
         RequestLine(
             stage=each.stage,

@@ -1,4 +1,4 @@
-"""Which machines a reader wants to see, and in which order: from a query string to cards."""
+"""Filters and sorts machines: from a query string to cards."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ ORDERS: Final = {"": "by join time", "load": "by CPU load", "waiting": "by waiti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """A page of the machines that are asked for, and what there is to choose from."""
+    """A page of the requested machines, and the available filters."""
 
     page: Page[MachineCard]
     of: int
-    """How many there are in all."""
+    """Their total number."""
     waits: dict[int, float]
-    """By machine, the part of their time that its workers lately waited; only where it was asked for."""
+    """By machine, the part of their time that its workers recently waited; only if it was requested."""
     state: str
     label: str
     job: int | None
@@ -41,17 +41,17 @@ class Picked:
 
     @property
     def states(self) -> dict[str, str]:
-        """What the state can be."""
+        """The possible states."""
         return STATES
 
     @property
     def orders(self) -> dict[str, str]:
-        """What the order can be."""
+        """The possible orders."""
         return ORDERS
 
 
 def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
-    """Those of the machines that the query asks for, in its order, by pages.
+    """The machines that match the query, in its order, by pages.
 
     Raises:
         QueryError: naming the parameter.

@@ -1,4 +1,4 @@
-"""Reads where the parameters are and were: from the last placement decisions, and what exchanges took under each."""
+"""Reads the current and the earlier placement: from the last placement decisions, with exchange times under each."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from frontend.queries.history import History, together
 from frontend.queries.job import servers
 
 RATED = 20
-"""Iterations, the last, over which updates are counted."""
+"""Number of last iterations over which updates are counted."""
 
 LOOKED_AT = 20
-"""Decisions, the last: of several one after another that moved nothing, as when a server comes, all count as one."""
+"""Number of last decisions: consecutive ones that moved nothing, such as after a new server, count as one."""
 
 Held = dict[int, list[tuple[int, int]]]
 """By server: index and bytes of each block."""
@@ -25,14 +25,14 @@ Times = Mapping[int, tuple[float, float]]
 
 
 def placements(job: Job, view: View) -> Placements:
-    """The placement that holds and the one before it, each with what exchanges took while it held."""
+    """The current placement and the previous one, each with the exchange times under it."""
     rows = Decision.objects.filter(job=job, kind="set-placement").order_by("-incarnation", "-sequence")
     found = list(rows[:LOOKED_AT])
     if not found:
         return Placements(now=(), before=(), version=0, policy="")
     now = found[0].payload
     moved = next((place for place, row in enumerate(found) if row.payload["blocks"] != now["blocks"]), 0)
-    since = found[moved - 1]  # The first that has the blocks where they are now.
+    since = found[moved - 1]  # The first one with the current positions of the blocks.
     entry, held = entry_of(job, since), _held(now)
     before, unknown = _times_before(job, found[moved], entry) if moved else ({}, "")
     return Placements(
@@ -53,19 +53,19 @@ def latest_placements(job: Job, count: int) -> list[dict[str, Any]]:
 
 
 def updates_per_s(job: Job) -> float | None:
-    """Updates that all workers pushed per second over the job's last iterations; each goes to every block."""
+    """Updates per second of all workers over the job's last iterations; each goes to every block."""
     found = History(job).latest(("at_ms",), RATED)
     if not found:
         return None
     iteration, at_ms = together(found, "iteration", "at_ms")
     oldest = iteration == iteration.min()
-    # The oldest iteration only tells when the clock of this window started.
+    # The oldest iteration only marks when this window started.
     took_s = (at_ms.max() - at_ms[oldest].max()) / 1000
     return float((~oldest).sum() / took_s) if took_s > 0 else None
 
 
 def _times_now(job: Job, held: Held, since: int | None) -> Times:
-    """By single exchanges since it holds; where none are kept, the means of the workers' last ones."""
+    """By single exchanges since it took effect; if none are stored, the means of the workers' last ones."""
     if since is not None:
         return exchange_times(job, Stretch(first=since), _sizes(held))
     return {
@@ -76,7 +76,7 @@ def _times_now(job: Job, held: Held, since: int | None) -> Times:
 
 
 def _times_before(job: Job, row: Decision, moved: int | None) -> tuple[Times, str]:
-    """What exchanges took under the placement ``row``, which held until the entry ``moved``; or why it is not known."""
+    """The exchange times under the placement ``row``, up to the entry ``moved``; or why they are not known."""
     began = entry_of(job, row)
     if moved is None or began is None:
         return {}, "simulated runs keep only the latest exchanges" if job.simulation_id else "the job's log was deleted"
@@ -85,7 +85,7 @@ def _times_before(job: Job, row: Decision, moved: int | None) -> tuple[Times, st
 
 
 def _worth(job: Job, moved: Decision) -> Worth | None:
-    """What the engine measured of a change of placement right after it."""
+    """The engine's measurement of a change of placement just after it."""
     rows = Decision.objects.filter(job=job, kind="measure-placement", sequence__gt=moved.sequence)
     payloads = rows.order_by("sequence").values_list("payload", flat=True)[:LOOKED_AT]
     found = next((each for each in payloads if each["version"] == moved.payload["version"]), None)

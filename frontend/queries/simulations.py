@@ -49,31 +49,31 @@ class Run:
 
     cells: tuple[str, ...]
     job: int | None
-    """None where an earlier release kept no series."""
+    """None where an earlier release stored no series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of a simulation so far, as rows of text under ``heads``."""
+    """A simulation's outcomes so far, as rows of text under ``heads``."""
 
     heads: tuple[str, ...]
     rows: tuple[Run, ...]
     paper: tuple[str, ...]
-    """A sentence for each figure of the paper that the scenario is modelled after."""
+    """A sentence for each figure of the scenario's paper."""
     recorded: tuple[str, ...] = ()
-    """And for each policy that a recorded job had, how far what came out is from what was recorded."""
+    """And for each policy that a recorded job had, the difference between outcome and record."""
     not_compared: str = ""
-    """Why there is none."""
+    """Why there is no such sentence."""
 
     @property
     def compared(self) -> tuple[int, ...]:
-        """Jobs that can be laid side by side: the first few where there are many, none where there is only one."""
+        """Jobs to compare: the first few if there are many, none if there is only one."""
         jobs = [run.job for run in self.rows if run.job is not None][:MOST]
         return tuple(jobs) if len(jobs) >= LEAST else ()
 
 
 def simulations() -> QuerySet[Simulation]:
-    """All, the newest first."""
+    """All simulations, the newest first."""
     return Simulation.objects.select_related("submitted_by").order_by("-id")
 
 
@@ -88,10 +88,10 @@ def offered() -> Sequence[Scenario]:
 
 
 def offered_by(query: Query) -> Scenario:
-    """The recorded job whose number stands in ``job``, as something to simulate.
+    """The recorded job whose number is in ``job``, as something to simulate.
 
     Raises:
-        QueryError: if it is none that can be, and why.
+        QueryError: if it cannot be simulated, and why.
     """
     number = number_of(query, "job", "recorded job")
     if number is None:
@@ -105,7 +105,7 @@ def offered_by(query: Query) -> Scenario:
 
 
 def asked(query: Query) -> Asked:
-    """What a link to the form fills in."""
+    """The form's initial content, from a link."""
     if not (number := query.get("job", "").strip()):
         return Asked()
     try:
@@ -115,13 +115,13 @@ def asked(query: Query) -> Asked:
 
 
 def recorded_jobs() -> list[tuple[int, str]]:
-    """The last jobs that are over and did something, numbers and names."""
+    """The last finished jobs with progress, as numbers and names."""
     over = Job.objects.filter(simulation=None, state__in=JOB_OVER, iteration__gt=0)
     return list(over.order_by("-id").values_list("id", "name")[:PER_PAGE])
 
 
 def scenario_of(row: Simulation) -> Scenario | None:
-    """Its scenario; None where this release has none of that name any more, or it bears no such change."""
+    """Its scenario; None if this release no longer has one of that name, or it does not support such a change."""
     try:
         return simulation_scenario(row)
     except SimulationError:
@@ -129,12 +129,12 @@ def scenario_of(row: Simulation) -> Scenario | None:
 
 
 def varied_of(row: Simulation) -> str:
-    """What is other than its scenario says, in words; empty where nothing is."""
+    """The differences from its scenario, as text; empty if there are none."""
     return variation_of(row.variation).sentence
 
 
 def result(row: Simulation) -> Result:
-    """The table, and what the paper found."""
+    """The table, and the paper's results."""
     scenario, found = scenario_of(row), [outcome_from(document) for document in row.outcomes]
     if scenario is None:
         return Result(heads=HEADS, rows=(), paper=())
@@ -146,7 +146,7 @@ def result(row: Simulation) -> Result:
 
 
 def _not_compared(row: Simulation, found: Sequence[Outcome]) -> str:
-    """Why no outcome says how far it is from what was recorded."""
+    """Why no outcome is compared with the record."""
     if row.variation:
         return OTHERS_ONLY
     if any(outcome.policy == RECORDED for outcome in found):
@@ -155,7 +155,7 @@ def _not_compared(row: Simulation, found: Sequence[Outcome]) -> str:
 
 
 def simulated(row: Simulation) -> Simulated:
-    """What its figure is drawn from."""
+    """The data of its figure."""
     scenario = scenario_of(row)
     fields = ("policy", "iteration_s", "compute", "communication", "waiting", "coordination")
     return Simulated(

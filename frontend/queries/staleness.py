@@ -1,4 +1,4 @@
-"""How far workers run ahead of the slowest: what a relaxed barrier pays for less waiting."""
+"""The workers' lead over the slowest: the cost of less waiting under a relaxed barrier."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ from frontend.queries.figures import elapsed, ranks_of
 from frontend.queries.history import History
 
 STALENESS_POINTS = 8_000
-"""Reports, over all workers, from which staleness is measured: the last ones."""
+"""Number of last reports, over all workers, from which staleness is measured."""
 
 MAX_RANKS = 512
 ALONE = "Not applicable: the job has a single worker."
@@ -26,7 +26,7 @@ NOT_YET = "No data yet: staleness appears after the first iterations reported by
 
 
 def leads(job: Job, view: View) -> Leads:
-    """Of the workers that the view asks for, measured against all."""
+    """The staleness of the selected workers, measured against all."""
     spec, barrier = parse_spec(job.spec), job_synchronization(job).barrier
     here, _ = _last_roster(job, range(min(spec.workers, MAX_RANKS)))
     ahead = ahead_of(here, barrier)
@@ -51,23 +51,23 @@ def leads(job: Job, view: View) -> Leads:
 
 
 def mean_staleness(job: Job) -> float | None:
-    """Mean over the workers of the last roster, as the job's own page has it; None where nobody was measured."""
+    """Mean over the workers of the last roster, as on the job's own page; None if no worker was measured."""
     ahead, _ = staleness(job, range(min(parse_spec(job.spec).workers, MAX_RANKS)))
     means = [float(each.mean()) for each in ahead.values() if len(each)]
     return sum(means) / len(means) if means else None
 
 
 def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int64]], int]:
-    """By rank, for each of its last iterations: by how many it was ahead of the slowest when it was let go.
+    """By rank, for each of its last iterations: its lead over the slowest, in iterations, when it was released.
 
-    Only the last roster counts; a worker alone, or one whose detail was pruned, has none. And over how many iterations.
+    Only the last roster counts; a single worker, or one with pruned detail, has none. Also the number of iterations.
     """
     here, recent = _last_roster(job, ranks)
     return ahead_of(here, job_synchronization(job).barrier), recent
 
 
 def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]:
-    """What each worker of the last roster reported lately, and over how many iterations; nothing of one alone."""
+    """Recent reports of each worker of the last roster, and their number of iterations; none for a single worker."""
     if len(ranks) < 2:
         return {}, 0
     recent = max(10, STALENESS_POINTS // len(ranks))
@@ -88,8 +88,8 @@ def _of_generation(block: Block, generation: int) -> Block:
 def ahead_of(everybody: Mapping[int, Block], barrier: Choice) -> dict[int, NDArray[np.int64]]:
     """By rank, for each iteration: how many the slowest lacked when this worker began to pull.
 
-    That is what it had done itself, less what all had done by then, placed in time by measured durations. Under a full
-    barrier that says too much: who goes on has what all others pushed, and two rows are never placed exactly.
+    This is its own completed count minus that of all workers at that time, placed by measured durations. Under a full
+    barrier it would be too high: a released worker has all others' pushes, and two rows are never placed exactly.
     """
     if not everybody or is_full(registry.resolve("barrier", barrier)):
         return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in everybody.items()}
@@ -103,7 +103,7 @@ def ahead_of(everybody: Mapping[int, Block], barrier: Choice) -> dict[int, NDArr
 
 
 def _done_by_all(blocks: Sequence[Block]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Numbers of iterations, rising, and since when every worker had done so many; the first of them always."""
+    """Numbers of iterations, rising, and since when every worker had completed that many; always with the first."""
     done = np.unique(
         np.concatenate([part for each in blocks for part in (each["iteration"][:1], each["iteration"] + 1)])
     )

@@ -1,4 +1,4 @@
-"""What one update does to the parameters of a job whose barrier has no iterations in common."""
+"""The effect of one update on the parameters of a job whose barrier has no common iterations."""
 
 from controlplane.core.barriers import AsyncBarrier, step_sentence
 from controlplane.jobs.models import Job
@@ -8,7 +8,7 @@ from controlplane.protocol.spec import parse_spec
 
 
 def stepping(job: Job) -> str:
-    """One sentence; empty where iterations are made in common."""
+    """One sentence; empty if the workers' iterations are common."""
     barrier = resolve("barrier", job_synchronization(job).barrier)
     if not isinstance(barrier, AsyncBarrier):
         return ""

@@ -1,4 +1,4 @@
-"""The control plane's own parts, each with how it stands, the numbers behind that, and the remedy in words."""
+"""The control plane's components, each with its health, the numbers behind it, and the remedy as text."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from frontend import formats
 from frontend.queries.wording import counted
 
 KEPT_S = 2
-"""All who look within so long see the same reading."""
+"""All viewers within this time see the same reading."""
 
 LAG_S = 10.0
-"""Ingest copies once a second; what is older than this is late."""
+"""Ingest copies once a second; data older than this is late."""
 
 BEAT_S = 15.0
 SLOW_MS = 250.0
 FULL = 0.8
-"""Of Redis' limit."""
+"""Part of Redis' memory limit."""
 
 QUEUED = 50
-"""Tasks; each queue is looked at several times a second."""
+"""Most tasks in a queue; each queue is polled several times a second."""
 
 PACKAGES = ("django", "channels", "celery", "djangorestframework", "plotly", "numpy", "msgspec", "uvicorn")
 
@@ -35,7 +35,7 @@ WELL, WATCH, DOWN, UNKNOWN = "healthy", "degraded", "down", "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One number of a part."""
+    """One number of a component."""
 
     name: str
     text: str
@@ -43,7 +43,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part: its state in a word, what that rests on, and what to do where it is not well."""
+    """One component: its state, the values behind it, and the remedy if it is not healthy."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """Everything on the page."""
+    """The whole page."""
 
     parts: tuple[Part, ...]
     at: datetime
@@ -68,12 +68,12 @@ class System:
 
     @property
     def troubled(self) -> int:
-        """Parts that are not well."""
+        """Components that are not healthy."""
         return sum(part.state != WELL for part in self.parts)
 
 
 def system() -> System:
-    """How everything stands; read once for all who look at the same time."""
+    """The health of all components; read once for simultaneous viewers."""
     now: Health = cache.get_or_set("system-health", read_health, KEPT_S) or read_health()
     past: list[Sample] = samples() if "redis" not in now.faults else []
     return System(
@@ -86,7 +86,7 @@ def system() -> System:
 
 
 def parts(now: Health, past: Sequence[Sample]) -> tuple[Part, ...]:
-    """Every part, from what was found now and over the last hour."""
+    """Every component, from current values and those of the last hour."""
     return (_web(now, past), _decisions(now, past), _history(now, past), _beat(now), _redis(now, past), _database(now))
 
 
@@ -249,7 +249,7 @@ def polyline(values: Sequence[float]) -> str:
 
 
 def _worst(now: Health, *, down: bool, watch: bool) -> str:
-    """What is read from Redis is not known without it."""
+    """Values in Redis are unknown without it."""
     if "redis" in now.faults:
         return UNKNOWN
     return DOWN if down else WATCH if watch else WELL

@@ -1,4 +1,4 @@
-"""Reads a few iterations of some workers one by one, for the timeline and its totals."""
+"""Reads a few single iterations of some workers, for the timeline and its totals."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,11 +19,11 @@ MAX_ITERATIONS = 20
 """With 16 workers and six phases, a redraw within 50 ms."""
 
 AROUND: Final = 40
-"""Iterations on either side of those shown whose reports help to place them in time."""
+"""Iterations before and after those shown whose reports help to place them in time."""
 
 
 def window(job: Job, view: View) -> Window:
-    """The iterations that the view asks for, or the latest; never past either end."""
+    """The requested iterations, or the latest; never past either end."""
     roster = parse_spec(job.spec).workers
     history = History(job)
     newest = history.newest

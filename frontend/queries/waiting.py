@@ -1,9 +1,9 @@
-"""What waiting costs, per worker, job and day. One definition everywhere: lost is the time in which a worker waits for
+"""The cost of waiting, per worker, job and day. One definition everywhere: lost is the time in which a worker waits for
 others (a report's ``waiting_s``) or for the control plane (``coordination_s``), as a share of all workers' time; the
 rest is data loading, compute and communication. Live jobs are summed; simulated ones are counted apart.
 
-Workers and days of a job sum up to the totals that ingest keeps. What was reported in iterations that were done again
-is in those, and in no worker's history: it has a row of its own beside the workers, and is spread over the days.
+Workers and days of a job sum up to the totals that ingest keeps. Reports of iterations that were repeated are in those
+totals, and in no worker's history: they have a separate row next to the workers, and are spread over the days.
 """
 
 from collections import defaultdict
@@ -30,7 +30,7 @@ from frontend.queries.history import History
 from frontend.queries.staleness import MAX_RANKS, mean_staleness, staleness
 
 NOISE_S = 1e-6
-"""Sums of the same numbers in another order differ by less."""
+"""Sums of the same numbers in another order differ by less than this."""
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ MAX_JOBS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Worker-seconds, and those of them that were lost to waiting for others and for the control plane."""
+    """Worker-seconds, and the part of them lost to waiting for others and for the control plane."""
 
     whole_s: float = 0.0
     waiting_s: float = 0.0
@@ -58,7 +58,7 @@ class Spent:
 
     @property
     def price(self) -> str:
-        """What the lost time cost, where a price is set."""
+        """The cost of the lost time, if a price is set."""
         return price(self.lost_s)
 
     def __add__(self, other: "Spent") -> "Spent":
@@ -78,14 +78,14 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpent:
-    """One job of the days that are shown, under the policies that held last."""
+    """One job of the shown days, with its last policies."""
 
     job: Job
     batching: str
     barrier: str
     spent: Spent
     staleness: float | None
-    """Iterations, mean over the workers of its last roster: what a relaxed barrier paid for less waiting."""
+    """Iterations, mean over the workers of its last roster: the staleness that a relaxed barrier causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class Ledger:
 
     jobs: tuple[JobSpent, ...]
     days: tuple[tuple[date, Spent, Spent], ...]
-    """Day, what live jobs spent, what simulated ones did: virtual time, in no sum and without a price."""
+    """Day, time of live jobs, time of simulated ones: virtual time, in no sum and without a price."""
     total: Spent
     simulated: Spent
     since: date
@@ -103,7 +103,7 @@ class Ledger:
 
 
 def price(seconds: float) -> str:
-    """What so many worker-seconds cost; empty where no price is set."""
+    """The cost of that many worker-seconds; empty if no price is set."""
     if settings.WORKER_HOUR is None:
         return ""
     amount, unit = settings.WORKER_HOUR
@@ -111,7 +111,7 @@ def price(seconds: float) -> str:
 
 
 def waiting(job: Job, view: View) -> Waiting:
-    """Every worker of a job, by rank; of a very large roster the first ``MAX_RANKS``."""
+    """Every worker of a job, by rank; only the first ``MAX_RANKS`` of a very large roster."""
     workers = min(parse_spec(job.spec).workers, MAX_RANKS)
     history = History(job)
     found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
@@ -131,10 +131,10 @@ def waiting(job: Job, view: View) -> Waiting:
 
 
 def days_of(job: Job) -> dict[date, Spent]:
-    """What each day (UTC) lost; a stretch of merged iterations counts for the day in whose middle it lies.
+    """The lost time of each day (UTC); a stretch of merged iterations counts for the day of its middle.
 
-    They sum up to the job's totals: what is in no worker's history, such as iterations that were done again, is spread
-    over the days by the time that was worked on each.
+    They sum up to the job's totals: time in no worker's history, such as of repeated iterations, is spread
+    over the days by the time worked on each.
     """
     workers = min(parse_spec(job.spec).workers, MAX_RANKS)
     history = History(job)
@@ -167,7 +167,7 @@ def _with_rest(job: Job, days: dict[date, Spent]) -> dict[date, Spent]:
 
 
 def ledger(today: date) -> Ledger:
-    """Every job that ran within the last ``DAYS`` days, the costliest first."""
+    """Every job that ran within the last ``DAYS`` days, the most expensive first."""
     since = today - timedelta(days=DAYS - 1)
     begin = datetime(since.year, since.month, since.day, tzinfo=UTC)
     ran = Job.objects.filter(started_at__isnull=False).exclude(finished_at__lt=begin).order_by("-id")
@@ -211,7 +211,7 @@ def _job_rows(spent: Mapping[Job, Spent]) -> Iterator[JobSpent]:
 
 
 def _kept(job: Job, name: str, read: Callable[[Job], T]) -> T:
-    """What ``read`` finds, kept while the job's history does not move."""
+    """The result of ``read``, cached until the job's history changes."""
     position = Cursor.objects.filter(job=job, stream="events").values_list("incarnation", "position").first()
     key = f"lost-{name}-{job.pk}-{job.iteration}-{position}".replace(" ", "")
     kept: tuple[T] | None = cache.get(key)

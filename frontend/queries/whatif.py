@@ -1,4 +1,4 @@
-"""What else a job could do, as it was played last, and how well its predictors do side by side."""
+"""Alternatives to a job's current way, from the latest simulations, and its predictors' errors side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from controlplane.runtime.models import Forecast
 from frontend.figures.rows import Other, Others, PredictorErrors, View
 
 SCORES = 200
-"""Scorings that are drawn: the last."""
+"""Number of last scorings that are drawn."""
 
 __all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictors", "standing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One predictor as it was scored last."""
+    """One predictor with its last score."""
 
     name: str
     error: float
@@ -30,22 +30,22 @@ class Standing:
 
 
 def look(job: Job) -> None:
-    """Somebody looks: have it played soon, and again while it goes on."""
+    """The page is being viewed: simulate soon, and again while the job runs."""
     forecasts.want(job.pk)
 
 
 def forecast(job: Job) -> Forecast | None:
-    """What was played last."""
+    """The latest simulations."""
     return Forecast.objects.filter(job=job).first()
 
 
 def made_at(jobs: Sequence[Job]) -> tuple[Any, ...]:
-    """When these jobs were played last."""
+    """When these jobs were last simulated."""
     return tuple(Forecast.objects.filter(job__in=jobs).order_by("job").values_list("made_at", flat=True))
 
 
 def others(job: Job, view: View) -> Others:
-    """Every way that was played, the best first."""
+    """Every simulated alternative, the best first."""
     found = forecast(job)
     if found is None or not found.answer:
         return Others(ways=(), now=None, doubt=0.0, reason=_reason(job, found))
@@ -57,7 +57,7 @@ def others(job: Job, view: View) -> Others:
 
 
 def predictors(job: Job, view: View) -> PredictorErrors:
-    """The relative errors of all that run side by side, over the iterations."""
+    """The relative errors of all predictors that run side by side, over the iterations."""
     rows = _scorings(job)
     names = sorted({name for payload in rows for name in payload["scores"]})
     return PredictorErrors(
@@ -71,7 +71,7 @@ def predictors(job: Job, view: View) -> PredictorErrors:
 
 
 def standing(job: Job) -> list[Standing]:
-    """The predictors as they were scored last, the best first."""
+    """The predictors with their last scores, the best first."""
     rows = _scorings(job)
     if not rows:
         return []
@@ -90,7 +90,7 @@ def _scorings(job: Job) -> list[dict[str, Any]]:
 
 
 def _acting(job: Job, rows: Sequence[dict[str, Any]]) -> str:
-    """Which predictor decides: the one adopted last, or the one that was acting when they were scored last."""
+    """The deciding predictor: the last one adopted, or the active one at the last scoring."""
     last = Decision.objects.filter(job=job, kind__in=("adopt-predictor", "score-predictors"))
     payload = last.order_by("-incarnation", "-sequence").values_list("payload", flat=True).first()
     return str(payload["acting"]) if payload else ""

@@ -1,4 +1,4 @@
-"""The engine's commands in words, without their reasons: one phrase for each kind. Pure."""
+"""The engine's commands as text, without their reasons: one phrase for each kind. Pure."""
 
 import re
 from collections import Counter
@@ -15,11 +15,11 @@ from frontend.formats import milliseconds
 Payload = dict[str, Any]
 
 FLAG = re.compile(r"(?P<kind>.+)-(?P<who>[wsj]\d+)-\d+\.\d+")
-"""How the engine names a flag: what is wrong, with whom, and a number."""
+"""The engine's name of a flag: what is wrong, the subject, and a number."""
 
 
 def describe(kind: str, payload: Payload, earlier: dict[str, int] | None = None) -> str:
-    """A command in words; of shares, what changed since ``earlier``."""
+    """A command as text; for shares, the changes since ``earlier``."""
     if kind == "set-shares":
         return _shares(payload.get("shares", {}), earlier or {})
     phrase = PHRASES.get(kind)
@@ -119,7 +119,7 @@ def _close_flag(payload: Payload) -> str:
 
 
 def _named(who: str) -> str:
-    """``w3`` and ``s0`` as they are; ``j0`` is the job as a whole."""
+    """``w3`` and ``s0`` unchanged; ``j0`` is the job as a whole."""
     return "the job" if who.startswith("j") else who
 
 
@@ -163,7 +163,7 @@ def _drain_server(payload: Payload) -> str:
 
 
 def _choice(choice: Payload) -> str:
-    """A policy with what was set of it: ``ssp (staleness 3)``."""
+    """A policy with its parameters: ``ssp (staleness 3)``."""
     settings = ", ".join(f"{name} {_setting(value)}" for name, value in choice.get("parameters", {}).items())
     return f"{choice.get('name', '?')} ({settings})" if settings else choice.get("name", "?")
 
@@ -212,7 +212,7 @@ def _train(payload: Payload) -> str:
 
 
 def _score(payload: Payload) -> str:
-    """Every predictor's error, the least first: ``ema 4.1%, active; lstm 6.0%``."""
+    """Every predictor's error, the smallest first: ``ema 4.1%, active; lstm 6.0%``."""
     scores = sorted(payload.get("scores", {}).items(), key=lambda each: (each[1].get("relative", 0.0), each[0]))
     acting = payload.get("acting")
     parts = [
@@ -230,12 +230,12 @@ def _title(payload: Payload) -> str:
 
 
 def _workers(ranks: Iterable[int]) -> str:
-    """``w0 w2 w3``, and no more than fits a line."""
+    """``w0 w2 w3``, at most one line."""
     return workers(sorted(ranks))
 
 
 def _shares(shares: dict[str, int], earlier: dict[str, int]) -> str:
-    """``w0 64 → 93, w3 64 → 23``: only what changed, and no more than fits a line."""
+    """``w0 64 → 93, w3 64 → 23``: only the changes, at most one line."""
     ranks = sorted(shares, key=int)
     moved = [rank for rank in ranks if rank in earlier and earlier[rank] != shares[rank]]
     if earlier and not moved:
@@ -282,9 +282,9 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "score-predictors": _score,
     "adopt-predictor": _adopt,
 }
-"""By the command's tag; shares have their own, which names what they change."""
+"""By the command's tag; shares have their own text, which names the changes."""
 
 
 def emulation_title(document: dict[str, Any] | None) -> str:
-    """What a machine is made to be, in words; empty where it is real."""
+    """The emulated speed of a machine as text; empty for a real one."""
     return "" if document is None else msgspec.convert(document, Emulation).description

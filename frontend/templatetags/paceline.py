@@ -1,4 +1,4 @@
-"""Formats, icons and states for templates; the words and numbers themselves are in ``frontend.formats``."""
+"""Formats, icons and states for templates; the texts and numbers themselves are in ``frontend.formats``."""
 
 from datetime import datetime
 from functools import cache
@@ -33,13 +33,13 @@ register.filter("limited", is_limited)
 
 @register.filter
 def switches(options: tuple[Option | Entry, ...]) -> str:
-    """What a reader of a figure can choose or type, as the JSON that its element reads."""
+    """The options and inputs of a figure, as the JSON that its element reads."""
     return msgspec.json.encode(options).decode()
 
 
 @register.filter
 def plainly(value: object) -> str:
-    """What somebody asked, as it was sent: words as they are, all else as JSON, of which a long one has lines."""
+    """A user's request as it was sent: strings unchanged, all other values as JSON, split into lines if long."""
     if isinstance(value, str):
         return value
     text = msgspec.json.encode(value)
@@ -75,12 +75,12 @@ STATE_ICONS = {
     "down": "cross",
     "unknown": "question",
 }
-"""State is never told by colour alone: each has an icon and its word."""
+"""State is never shown by colour alone: each has an icon and its word."""
 
 
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
-    """An icon of the sprite; with a label it has a meaning of its own, without it is decoration."""
+    """An icon of the sprite; with a label it has its own meaning, without it is decoration."""
     sprite = static("paceline/icons.svg")
     if label:
         named = '<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>'
@@ -101,7 +101,7 @@ def state(name: str) -> SafeString:
 
 @register.simple_tag
 def when(moment: datetime | None) -> SafeString:
-    """Relative time that keeps counting, with the absolute one on hover."""
+    """Relative time that is updated continuously, with the absolute one on hover."""
     if moment is None:
         return format_html("<span>{}</span>", "never")
     return format_html(
@@ -120,9 +120,9 @@ def terms() -> dict[str, Term]:
 
 @register.simple_tag(takes_context=True)
 def word(context: dict[str, Any], name: str, label: str = "", *, link: bool = True) -> SafeString:
-    """A term under another label where wanted: a link to its glossary entry, with its meaning on hover.
+    """A term, under another label if given: a link to its glossary entry, with its meaning on hover.
 
-    Where there is no page to link to (a report), or within another link, only the meaning on hover.
+    If there is no page to link to (a report), or within another link, only the meaning on hover.
     """
     term = terms().get(name)
     if term is None:
@@ -135,13 +135,13 @@ def word(context: dict[str, Any], name: str, label: str = "", *, link: bool = Tr
 
 @register.filter
 def at(values: tuple[str, ...], place: int) -> str:
-    """The value at a place."""
+    """The value at an index."""
     return values[place]
 
 
 @register.filter
 def of_key(found: dict[Any, Any], key: Any) -> Any:
-    """What a mapping has under a key, or nothing."""
+    """The value of a mapping's key, or nothing."""
     return found.get(key) if found else None
 
 
@@ -153,13 +153,13 @@ def worker_class(rank: int) -> str:
 
 @register.filter
 def first_clause(sentence: str) -> str:
-    """What a finding says first; the whole of it stands in the table of findings."""
+    """The first part of a finding; the whole text is in the table of findings."""
     return sentence.partition(";")[0]
 
 
 @register.filter
 def gain(part: float) -> str:
-    """By how much something became shorter, in words that need no sign."""
+    """By how much something became shorter, as text without a sign."""
     per_cent = f"{abs(part):.0%}"
     return "unchanged" if per_cent == "0%" else f"{per_cent} {'shorter' if part >= 0 else 'longer'}"
 

@@ -1,1 +1,1 @@
-"""Pages: each view reads through ``frontend.queries`` and renders; what changes anything goes through REST."""
+"""Pages: each view reads through ``frontend.queries`` and renders; all changes go through REST."""

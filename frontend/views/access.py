@@ -1,4 +1,4 @@
-"""What stands before every page: who may see it, and the answer to a query that cannot be followed."""
+"""Checks before every page: the user's role, and the response to an invalid query."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -18,9 +18,9 @@ Guarded = Callable[..., HttpResponseBase]
 
 
 def needs(role: Role) -> Callable[[View[P]], Guarded]:
-    """Let a view be seen by ``role`` and above; others are sent to sign in, or told what they lack.
+    """Restrict a view to ``role`` and above; others are sent to sign in, or get a page that names the missing role.
 
-    What it refuses by ``QueryError`` is answered 400, with the error's sentence.
+    A ``QueryError`` is answered by 400, with the error's sentence.
     """
 
     def decorate(view: View[P]) -> Guarded:
@@ -42,5 +42,5 @@ def needs(role: Role) -> Callable[[View[P]], Guarded]:
 
 
 def rights(request: HttpRequest) -> dict[str, Any]:
-    """What templates offer to this person."""
+    """The user's permissions, for templates."""
     return {"may_operate": may(request.user, Role.OPERATOR), "may_admin": may(request.user, Role.ADMIN)}

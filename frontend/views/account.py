@@ -1,4 +1,4 @@
-"""The page of API tokens and sessions: one's own, and for admins those of everybody."""
+"""The page of API tokens and sessions: the user's own, and for admins those of all users."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -31,7 +31,7 @@ def account_page(request: HttpRequest) -> HttpResponse:
 @never_cache
 @needs(Role.VIEWER)
 def account_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, to be put in place."""
+    """Its live part, which replaces the current one."""
     return render(request, "parts/account_tables.html", _account(request) | {"oob": True})
 
 
@@ -67,10 +67,10 @@ def _account(request: HttpRequest) -> dict[str, Any]:
 
 
 def _asked(request: HttpRequest) -> dict[str, Any]:
-    """What the form says.
+    """The content of the form.
 
     Raises:
-        QueryError: naming the field that is not as the form sends it.
+        QueryError: naming a field that is not as the form sends it.
     """
     name, days, role = (request.POST.get(field, "").strip() for field in ("name", "days", "role"))
     if not 0 < len(name) <= 100 or not is_plain(name):

@@ -1,4 +1,4 @@
-"""The page of what was asked, by whom."""
+"""The page of requests and their users."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -10,7 +10,7 @@ from frontend.views.access import needs, rights
 
 @needs(Role.VIEWER)
 def audit(request: HttpRequest) -> HttpResponse:
-    """Newest first; narrowed by ``actor`` and ``action``."""
+    """Newest first; filtered by ``actor`` and ``action``."""
     actor, action = asked_for(request)
     page = audit_page(actor=actor, action=action, number=request.GET.get("page", 1))
     context = {"page": page, "actor": actor, "action": action, "actions": actions()}
@@ -18,5 +18,5 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 
 def asked_for(request: HttpRequest) -> tuple[str, str]:
-    """By whom, and what, as the reader narrowed it; nothing: all."""
+    """The reader's filters by user and kind; nothing: all."""
     return request.GET.get("actor", "").strip()[:100], request.GET.get("action", "")[:40]

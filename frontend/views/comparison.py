@@ -1,4 +1,4 @@
-"""The page that lays 2 to 6 jobs side by side."""
+"""The page that compares 2 to 6 jobs."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -16,7 +16,7 @@ from frontend.views.access import needs, rights
 
 @needs(Role.VIEWER)
 def comparison_page(request: HttpRequest) -> HttpResponse:
-    """The jobs named by ``jobs``, against the one named by ``baseline``; without any, how to pick some."""
+    """The jobs named by ``jobs``, compared with the one named by ``baseline``; without any, how to select some."""
     numbers = ",".join(request.GET.getlist("jobs"))
     if not numbers:
         return render(request, "pages/comparison.html", rights(request) | {"recent": selectors.jobs()[:12]})

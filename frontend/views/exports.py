@@ -1,4 +1,4 @@
-"""A job's decisions, and what was asked by whom, to take away: all of a kind, row by row as they are read."""
+"""Exports of a job's decisions, and of users' requests: all of a kind, streamed row by row."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> StreamingH
 
 @needs(Role.VIEWER)
 def audit_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
-    """What was asked, narrowed as on the page, oldest first."""
+    """Requests, filtered as on the page, oldest first."""
     actor, action = asked_for(request)
     rows = audit_rows(actor=actor, action=action).order_by("id")
     return _file(request, map(_asked, rows.iterator(chunk_size=500)), AUDIT_COLUMNS, "audit", form)
@@ -84,12 +84,12 @@ def _flat(value: Any) -> Any:
 
 
 def _harmless(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula stays a text."""
+    """A text that a spreadsheet would interpret as a formula stays a text."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
 
 
 class _Echo:
-    """A file that gives back what is written to it."""
+    """A file object that returns what is written to it."""
 
     def write(self, text: str) -> str:
         return text

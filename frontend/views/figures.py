@@ -148,7 +148,7 @@ class TraceView(APIView):
 
 @contextmanager
 def _figure_problems() -> Iterator[None]:
-    """A figure that does not exist, or cannot be drawn as asked, is the reader's mistake."""
+    """A figure that does not exist, or cannot be drawn as requested, is a client error."""
     try:
         yield
     except UnknownFigure as error:
@@ -159,7 +159,7 @@ def _figure_problems() -> Iterator[None]:
 
 
 def _once(request: Request, etag: str, build: Callable[[], bytes]) -> HttpResponse:
-    """The figure, unless the reader has it."""
+    """The figure, or 304 if the client has it."""
     if etag in _entity_tags(request.headers.get("If-None-Match", "")):
         return _figure(HttpResponse(status=304), etag)
     return _figure(HttpResponse(build()), etag)

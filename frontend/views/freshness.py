@@ -1,4 +1,4 @@
-"""What pages ask for while nothing tells them that anything moved: how old it is what they show."""
+"""Polled by pages while no ticks arrive: the age of their data."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from frontend.views.access import needs
 
 
 def data_age(job: int | None = None) -> dict[str, Any]:
-    """What the notice and the chip of a page are made from: of one job, or of all."""
+    """The content of a page's notice and chip: for one job, or for all."""
     return {
         "history_notice": overview.history_notice(),
         "data_age": freshness.oldest(None if job is None else [job]),
@@ -21,7 +21,7 @@ def data_age(job: int | None = None) -> dict[str, Any]:
 
 @needs(Role.VIEWER)
 def freshness_live(request: HttpRequest) -> HttpResponse:
-    """Both, to be put in place."""
+    """Both, which replace the current ones."""
     job = request.GET.get("about", "")
     number = int(job) if job.isdecimal() and len(job) < 18 else None
     return render(request, "parts/freshness_live.html", data_age(number) | {"oob": True})

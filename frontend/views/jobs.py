@@ -29,7 +29,7 @@ from frontend.views.freshness import data_age
 
 @needs(Role.VIEWER)
 def jobs_page(request: HttpRequest) -> HttpResponse:
-    """The list, or only its rows where a live part asks."""
+    """The list, or only its rows if a live part requests them."""
     search, state = request.GET.get("q", "").strip()[:100], one_of(request.GET, "state", ("", *job_list.FILTERS))
     page, lines = job_list.job_page(now=timezone.now(), search=search, state=state, number=request.GET.get("page", 1))
     hidden = [name for name in request.GET.get("hide", "").split(",") if name in job_list.COLUMNS]
@@ -47,13 +47,13 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def job_page(request: HttpRequest, job_id: int) -> HttpResponse:
-    """One job, whole."""
+    """The whole page of one job."""
     return _job(request, job_id, "pages/job.html", {})
 
 
 @needs(Role.VIEWER)
 def job_live(request: HttpRequest, job_id: int) -> HttpResponse:
-    """The live parts of a job's page, to be put in place."""
+    """The live parts of a job's page, which replace the current ones."""
     return _job(request, job_id, "pages/job_live.html", {"oob": True})
 
 
@@ -103,7 +103,7 @@ def rotate_token(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @needs(Role.OPERATOR)
 def submit_page(request: HttpRequest) -> HttpResponse:
-    """The form; it posts to REST itself, so that what it shows as JSON and curl is what it does."""
+    """The form; it posts to REST itself, so that the JSON and the curl command that it shows are its exact request."""
     address = request.build_absolute_uri(API_JOBS)
     context: dict[str, Any] = {"presets": presets.PRESETS, "options": presets.options(), "jobs_url": address}
     context |= {"predicting": presets.predicting(), "details": presets.details()}

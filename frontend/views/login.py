@@ -17,13 +17,13 @@ from controlplane.people.throttle import Throttled
 
 
 class SignIn(LoginView):
-    """The sign-in page; whoever is signed in already goes on."""
+    """The sign-in page; a user who is signed in is redirected."""
 
     template_name = "pages/login.html"
     redirect_authenticated_user = True
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        """The page again, with what was wrong."""
+        """The page again, with the error."""
         throttled: Throttled | None = getattr(self.request, "throttled", None)
         if throttled is None:
             return super().form_invalid(form)
@@ -34,7 +34,7 @@ class SignIn(LoginView):
 
 @never_cache
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """In the place of Django admin's own form: one page checks passwords."""
+    """Replaces Django admin's own form: one page checks passwords."""
     if request.user.is_authenticated:
         raise PermissionDenied(f"{request.user.get_username()} is not a member of staff")
     return redirect_to_login(request.GET.get("next") or reverse("admin:index"))

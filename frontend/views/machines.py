@@ -29,19 +29,19 @@ def machines_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def machines_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, to be put in place."""
+    """Its live part, which replaces the current one."""
     return render(request, "parts/machines_live.html", _machines(request) | {"oob": True})
 
 
 @needs(Role.VIEWER)
 def machine_page(request: HttpRequest, agent_id: int) -> HttpResponse:
-    """One machine: what it did in which job, how fast it is, its findings and its last lines."""
+    """One machine: its work in each job, its speed, its findings and its last lines."""
     return render(request, "pages/machine.html", _machine(request, agent_id) | {"figures": MACHINES})
 
 
 @needs(Role.VIEWER)
 def machine_live(request: HttpRequest, agent_id: int) -> HttpResponse:
-    """Its live part, to be put in place."""
+    """Its live part, which replaces the current one."""
     return render(request, "parts/machine_detail.html", _machine(request, agent_id) | {"oob": True})
 
 
@@ -56,7 +56,7 @@ def enrolment(request: HttpRequest) -> HttpResponse:
 
 
 def _machines(request: HttpRequest) -> dict[str, Any]:
-    """Those that the query asks for."""
+    """The machines that match the query."""
     offered = rights(request)
     tokens = tokens_valid() if offered["may_admin"] else ()
     return offered | {"picked": picked(fleet.machines_now(), request.GET), "tokens": tokens}

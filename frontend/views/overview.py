@@ -1,4 +1,4 @@
-"""The overview: the cluster at a glance."""
+"""The overview of the cluster."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def overview_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def overview_live(request: HttpRequest) -> HttpResponse:
-    """Its live parts, to be put in place."""
+    """Its live parts, which replace the current ones."""
     return render(request, "pages/overview_live.html", _context(request) | {"oob": True})
 
 

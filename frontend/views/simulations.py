@@ -1,4 +1,4 @@
-"""Pages of simulations: the list with the form of another, and one of them."""
+"""Pages of simulations: the list with the form for a new one, and one simulation."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -10,12 +10,12 @@ from frontend.queries import simulations as queries
 from frontend.views.access import needs, rights
 
 USUAL = "demo"
-"""The scenario that is picked where none is asked for."""
+"""The scenario that is selected by default."""
 
 
 @needs(Role.VIEWER)
 def simulations_page(request: HttpRequest) -> HttpResponse:
-    """The list, or only its rows where a live part asks."""
+    """The list, or only its rows if a live part requests them."""
     context = rights(request) | {"page": queries.simulation_page(request.GET.get("page", 1))}
     if request.headers.get("HX-Request"):
         return render(request, "parts/simulations_table.html", context)

@@ -10,11 +10,11 @@ from frontend.views.access import needs, rights
 
 @needs(Role.VIEWER)
 def system_page(request: HttpRequest) -> HttpResponse:
-    """Every part of the control plane: how it stands, and what to do about it."""
+    """Every component of the control plane: its health, and the remedy."""
     return render(request, "pages/system.html", rights(request) | {"system": system()})
 
 
 @needs(Role.VIEWER)
 def system_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, to be put in place."""
+    """Its live part, which replaces the current one."""
     return render(request, "parts/system_parts.html", {"system": system(), "oob": True})

@@ -52,7 +52,7 @@ def _measure(client: Client, job: int, record: Record, *, since: int) -> None:
 
 
 def _is_complete(client: Client, job: int, record: Record, run: Run, iterations: int, workers: int) -> bool:
-    """Whether all reports and the last evaluation have arrived; where their number is unknown, whether none came."""
+    """Whether all reports and the last evaluation have arrived; where their number is unknown, whether no more came."""
     before = record.updates()
     _measure(client, job, record, since=0)
     if has_every_report(run):

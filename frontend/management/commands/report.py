@@ -1,4 +1,4 @@
-"""``manage.py report JOB -o FILE.html``: one job as one file that needs nothing else."""
+"""``manage.py report JOB -o FILE.html``: one job as one self-contained file."""
 
 import sys
 from argparse import ArgumentParser
