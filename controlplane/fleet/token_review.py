@@ -4,7 +4,6 @@ The token's own claims are read only to refuse it early, with a cure; only the A
 """
 
 import base64
-import binascii
 import json
 import ssl
 import time
@@ -116,7 +115,7 @@ def _claims(token: str) -> dict[str, Any]:
     try:
         payload = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (ValueError, binascii.Error):
+    except (ValueError, RecursionError):
         claims = None
     if not isinstance(claims, dict):
         raise TokenRefused(
@@ -128,7 +127,7 @@ def _claims(token: str) -> dict[str, Any]:
 
 def _check_claims(claims: dict[str, Any], cluster: Cluster) -> None:
     audiences = claims.get("aud")
-    audiences = [audiences] if isinstance(audiences, str) else audiences or []
+    audiences = audiences if isinstance(audiences, list) else [] if audiences is None else [audiences]
     if AUDIENCE not in audiences:
         found = ", ".join(map(repr, audiences)) or "none"
         raise TokenRefused(

@@ -130,7 +130,19 @@ def test_tokens_of_other_accounts_and_for_other_audiences_are_refused_without_as
     assert api.reviews == []
 
 
-@pytest.mark.parametrize("claims", ["%%%", base64.urlsafe_b64encode(b"[1]").decode(), "e30", "bnVsbA"])
+def encoded(claims: bytes) -> str:
+    return base64.urlsafe_b64encode(claims).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        "%%%",
+        "e30",
+        "bnVsbA",
+        *map(encoded, (b"[1]", b'{"aud": 5}', b'{"aud": true}', b'{"aud": {"a": 1}}', b"[" * 2000)),
+    ],
+)
 def test_what_is_no_token_is_refused_without_asking(api: ApiServer, reviewer: Reviewer, claims: str) -> None:
     assert refusal(reviewer, f"a.{claims}.c")
     assert api.reviews == []
