@@ -1,5 +1,6 @@
 """Django's command line, which ``manage.py`` and the installed ``paceline`` share."""
 
+import atexit
 import os
 import secrets
 import sys
@@ -40,8 +41,10 @@ def run(arguments: list[str]) -> None:
 def leave_checkout_alone() -> None:
     """The demo makes a folder and a secret for its services; its own process must leave none in the checkout."""
     os.environ["SECRET_KEY"] = secrets.token_urlsafe(64)
-    with suppress(FileNotFoundError):  # the demo reports a missing temporary folder itself
-        os.environ["PACELINE_DATA_DIR"] = tempfile.gettempdir()
+    with suppress(OSError):  # the demo reports a missing temporary folder itself
+        folder = tempfile.TemporaryDirectory(prefix="paceline-demo-", ignore_cleanup_errors=True)
+        atexit.register(folder.cleanup)
+        os.environ["PACELINE_DATA_DIR"] = folder.name
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import glob
 import os
 import re
 import secrets
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -225,6 +226,8 @@ def _data_dir(value: str) -> Path:
         raise _refuse("PACELINE_DATA_DIR", value, f"a folder that can be made here ({error.strerror})") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise _refuse("PACELINE_DATA_DIR", value, "a folder that this user may write; change its owner or name another")
+    if path.stat().st_mode & stat.S_ISVTX:
+        raise _refuse("PACELINE_DATA_DIR", value, "a folder of its own: this one is shared by all users, as /tmp is")
     _make_private(path)
     return path
 

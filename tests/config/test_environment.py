@@ -196,6 +196,15 @@ def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_a_folder_that_all_users_share_is_refused_and_left_open(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    assert refusal(tmp_path) == (
+        f"PACELINE_DATA_DIR: found '{tmp_path}', expected a folder of its own:"
+        " this one is shared by all users, as /tmp is"
+    )
+    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
+
+
 def test_celery_spells_unix_sockets_its_own_way() -> None:
     assert [
         broker_url("redis://:pw@host:6379/1"),
