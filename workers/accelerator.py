@@ -23,7 +23,7 @@ class Gauge(Protocol):
         """The load to be reported, given that of the machine."""
 
     def numbers(self) -> Numbers:
-        """Measurements of the device by name, as far as it has them."""
+        """Measurements of the device by name, if it has them."""
 
 
 class Processor:
@@ -111,7 +111,7 @@ def nvml_of(device: str, library: Any = None, uuid: Callable[[str], str] | None 
         nvml = library or importlib.import_module("pynvml")
         nvml.nvmlInit()
         return Nvml(nvml, nvml.nvmlDeviceGetHandleByUUID((uuid or _uuid_of)(device)))
-    except Exception as error:  # any error of a driver: training goes on without its measurements
+    except Exception as error:  # any error of a driver: training continues without its measurements
         log.info(f"no temperature, power or utilization of {device}: NVML: {error}")
         return None
 

@@ -7,7 +7,7 @@ MOST_DESCRIPTORS = 65_536
 
 
 def allow_descriptors() -> int:
-    """Raise the limit of this process, and of those that it starts, as far as its owner may; what it is now."""
+    """Raise the limit of this process, and of those that it starts, up to its owner's limit; return the current one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

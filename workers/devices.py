@@ -69,7 +69,7 @@ def devices_of(asked: str, gpus: Gpus) -> list[str]:
 def devices_by_slot(devices: list[str], slots: int, local_rank: int | None = None) -> list[str]:
     """One for each slot, in turn.
 
-    Agents that a launcher starts on one machine, by their ``local_rank`` there, go on where the one before ends.
+    Agents that a launcher starts on one machine, by their ``local_rank`` there, continue where the previous one ends.
     """
     first = (local_rank or 0) * slots
     return [devices[(first + slot) % len(devices)] for slot in range(slots)]

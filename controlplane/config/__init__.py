@@ -1,4 +1,4 @@
-"""Settings and entry points: imports everything, is imported by nobody.
+"""Settings and entry points: imports everything, and no module imports it.
 
 Importing the settings imports this package, and so makes our Celery app the one that every ``shared_task`` belongs to.
 """

@@ -19,4 +19,4 @@ app.autodiscover_tasks(["controlplane.runtime"])
 
 @setup_logging.connect
 def keep_our_logging(**_: object) -> None:
-    """Celery configures no logging where somebody listens here; Django has done so already."""
+    """Keeps Celery from configuring logging, since the signal has a receiver; Django has configured it already."""

@@ -1,4 +1,4 @@
-"""What a person is told when the database cannot be used: one sentence with the cure, in place of a traceback."""
+"""The message to the user when the database cannot be used: one sentence with the cure, instead of a traceback."""
 
 from django.conf import settings
 from django.db import DatabaseError, OperationalError

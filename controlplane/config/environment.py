@@ -56,7 +56,7 @@ class Environment:
     log_format: str
     log_level: str
     worker_hour: tuple[float, str] | None
-    """What an hour of one worker costs, and in what; None where nobody said."""
+    """The price of an hour of one worker, and its currency; None if it is not set."""
     kubernetes: Cluster | None
     """The cluster whose pods may join by their service accounts; None: none may."""
     traced_part: float | None

@@ -102,7 +102,7 @@ CELERY_BROKER_URL = broker_url(REDIS_URL) or "memory://"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 # Tasks are acknowledged early, and `rescue` finds what was fetched and not begun: Redis need not keep them until then.
-# To tell it over a connection that is gone raises what Celery does not expect, and ends the process.
+# Notifying Redis over a lost connection raises what Celery does not expect, and ends the process.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"ack_emulation": False}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "history"
@@ -156,7 +156,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_TRUSTED_ORIGINS = [PACELINE_URL]
-# Whoever terminates TLS redirects and answers for subdomains: agents and health checks may come in behind it.
+# The proxy that terminates TLS redirects, and answers for subdomains: agents and health checks may connect behind it.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if ENVIRONMENT.https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENVIRONMENT.https else None

@@ -188,14 +188,14 @@ class Release(Value, frozen=True, kw_only=True):
 
 
 class Barrier(Protocol):
-    """When a worker may go on."""
+    """Decides when a worker may continue."""
 
     name: ClassVar[str]
     synchronous: ClassVar[bool]
-    """Whether the servers close an iteration only with everybody's contribution."""
+    """Whether the servers close an iteration only with every worker's contribution."""
 
     def release(self, progress: Progress) -> dict[int, Release]:
-        """How far each rank may go, given everybody's progress."""
+        """How far each rank may go, given every worker's progress."""
 
 
 class PlacementPolicy(Protocol):
@@ -265,7 +265,7 @@ class PlacementDecision(Value, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Rebalancing(Protocol):
-    """A placement policy that goes on deciding while the job runs."""
+    """A placement policy that keeps deciding while the job runs."""
 
     state_type: ClassVar[type[msgspec.Struct]]
 

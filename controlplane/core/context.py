@@ -102,7 +102,7 @@ class Policies:
             self.data_state = None
 
     def _carried(self, batching: Any) -> Any:
-        """What ``batching`` can go on from; before it there may be none."""
+        """The state from which ``batching`` can continue; before it there may be none."""
         if self.batching_state is None:
             return None
         if isinstance(batching, Carrying):

@@ -146,7 +146,7 @@ class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"
     reason: Text
     after: Word
     sequence: Count = 0
-    """The highest number of a command so far: numbers go on behind it."""
+    """The highest number of a command so far: numbers continue after it."""
     forgot: bool = False
     """Whether orders may have been issued that are not recorded: Redis had lost a part of the log."""
     published: dict[Count32, Orders] = {}

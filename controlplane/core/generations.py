@@ -271,7 +271,7 @@ def _take_loss(context: Context, worker: Worker, report: IterationReport) -> boo
 
 
 def complete(context: Context) -> None:
-    """Take in the iterations that every counting worker has now reported, and let the workers go on."""
+    """Take in the iterations that every counting worker has now reported, and let the workers continue."""
     job = context.job
     if job.round.behind > 0 or not job.generation.roster or job.state in JOB_OVER:
         return

@@ -1,8 +1,8 @@
 """An iteration of an attached job that does not end: who has not come to the sum in which the others wait.
 
 Each rank says so by itself (``Stalled``), with what it is doing. One that is not in the sum, as others are, is named at
-once. Where all that speak are in it, those that say nothing are named once somebody has said so again. A rank that
-hangs after the sum keeps nobody from ending that iteration: it is one behind those that wait for it in the next.
+once. If all reporting ranks are in it, the silent ones are named after another report. A rank that
+hangs after the sum does not prevent the end of that iteration: it is one behind the ranks that wait for it in the next.
 """
 
 from controlplane.core.choices import Finding

@@ -39,7 +39,7 @@ def _is_late(context: Context) -> bool:
 
 
 def _has_data(context: Context, worker: Worker) -> bool:
-    """Whether the data can be divided among one more; the job goes on without a worker for whom there are none."""
+    """Whether the data can be divided among one more; the job continues without a worker for whom there are none."""
     job, room = context.job, drawing.data_room(context)
     if room is None or len(job.generation.roster) + len(newcomers(job)) <= room:
         return True
@@ -88,7 +88,7 @@ def leavers(job: Job) -> list[int]:
 
 
 def reconsider(context: Context) -> None:
-    """Whether enough workers are here for the job to go on; it pauses or resumes by itself."""
+    """Whether there are enough workers for the job to continue; it pauses or resumes by itself."""
     job, spec = context.job, context.spec
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.starts.is_rebuilding:
         return
@@ -224,7 +224,7 @@ def limits_allow(context: Context, workers: int) -> bool:
 
 
 def go_on_without(context: Context, worker: Worker, why: str) -> None:
-    """The others go on in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
+    """The others continue in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
     generations.depart(context, worker, why)
     recovery.on_worker_gone(context, worker)
     generations.complete(context)

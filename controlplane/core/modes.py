@@ -141,7 +141,7 @@ class Lockstep:
 
 
 class Asynchronous(Lockstep):
-    """Each worker goes on by itself."""
+    """Each worker continues independently."""
 
     is_asynchronous: ClassVar = True
     has_global_batch: ClassVar = False
@@ -266,7 +266,7 @@ def _unused(worker: "Worker") -> int:
 
 
 def _divide_the_batch(job: "Job", published: dict[int, Orders]) -> bool:
-    """Whether these orders are one decision about everybody who counts."""
+    """Whether these orders are one decision about all counting workers."""
     if sorted(published) != job.generation.roster or any(
         orders.generation != job.generation.number for orders in published.values()
     ):

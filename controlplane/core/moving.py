@@ -311,7 +311,7 @@ def takes_slot(context: Context, assignments: Sequence[Assignment]) -> bool:
 
 
 def on_slot_refused(context: Context, event: SlotRefused) -> None:
-    """There is none: the job goes on with the servers that it has."""
+    """There is none: the job continues with its current servers."""
     job = context.job
     request = job.placement.request
     waited = request is not None and (event.role, event.index) == ("server", request.index)
@@ -365,7 +365,7 @@ def emptied(job: Job) -> tuple[list[Block], str] | None:
 
 
 def let_server_go(context: Context, server: Server, why: str) -> bool:
-    """A server has ended: if it held nothing, the job goes on without it, and its slot is given back."""
+    """A server has ended: if it held nothing, the job continues without it, and its slot is released."""
     job = context.job
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.starts.is_rebuilding:
         return False

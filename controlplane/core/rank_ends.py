@@ -30,7 +30,7 @@ RETURN: Final = (
     "ranks, none of which is here: it goes on when they come back, and fails after {:g} s without them. If their"
     " launcher was killed it will not say so: start the script again with this job's token, or stop the job"
 )
-"""Where a launcher is killed, nobody tells of its end."""
+"""A killed launcher cannot report its end."""
 
 LAUNCHER_MS: Final = 60_000
 """How long to wait for the launcher's exit code after every rank has ended its loop."""

@@ -102,7 +102,7 @@ def wait(context: Context, reason: str, awaited: str) -> None:
 
 
 def go_on(context: Context, reason: str) -> None:
-    """The ranks are here: the job runs, unless somebody else has paused it."""
+    """The ranks are here: the job runs, unless it was paused for another reason."""
     job = context.job
     job.attachment.waits_since_ms = None
     if job.pauses.pop(DIFFER, None) is None:

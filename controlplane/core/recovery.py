@@ -1,10 +1,10 @@
 """Checkpoints, and how a job continues after a loss of parameters: rollback and refill.
 
 **Checkpoints.** In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at
-a boundary, the servers keep what they have, and all go on. Once every block is on disk one server writes the manifest;
-only then is the checkpoint valid. Where the workers hold the parameters, the first of them saves every n-th version and
-writes the manifest too. Where the data are split among the workers, their positions are saved with it, for this job
-only. The policies' states are not part of it: a rollback keeps them, and another job learns again.
+a boundary, the servers keep what they have, and all continue. Once every block is on disk one server writes the
+manifest; only then is the checkpoint valid. Where the workers hold the parameters, the first of them saves every
+n-th version and writes the manifest too. Where the data are split among the workers, their positions are saved with
+it, for this job only. The policies' states are not part of it: a rollback keeps them, and another job learns again.
 
 **Rollback.** The parameters are lost with the processes that held them: the whole job goes back to what is still known
 of them. Every process is replaced by a new instance, so that no unfinished work can count: partial sums end with the

@@ -154,7 +154,7 @@ class Updates(msgspec.Struct, kw_only=True):
     cut: int | None = None
     """A-BSP: the last iteration that was cut short."""
     quorums: dict[int, list[int]] = {}
-    """Backup workers: who makes the iterations that are not complete, as far as they were named."""
+    """Backup workers: the workers that make each incomplete iteration, if they were named."""
     late: dict[int, int] = {}
     """By rank: how many updates came too late and were dropped."""
     late_until: dict[int, int] = {}
@@ -164,10 +164,10 @@ class Updates(msgspec.Struct, kw_only=True):
 
 
 class Hold(msgspec.Struct, kw_only=True):
-    """Whether every worker should stop at its next boundary; replaced whole when they are, and when they go on."""
+    """Whether every worker should stop at its next boundary; replaced whole when all have stopped, and on resuming."""
 
     sequence: int | None = None
-    """They are, by orders from this sequence on; None: they go on."""
+    """They should stop, by orders from this sequence on; None: they continue."""
     is_quiesced: bool = False
     """They have, and it was said."""
 
@@ -297,7 +297,7 @@ class Job(msgspec.Struct, kw_only=True):
     """What the job waits for in this state, as last published."""
     running_ms: int | None = None
     pauses: dict[str, str] = {}
-    """Why the job is paused: each cause with its reason. It goes on when there is none."""
+    """Why the job is paused: each cause with its reason. It continues when there is none."""
     paused_ms: int = 0
     """How long the job was paused so far."""
     resumed_ms: int = 0

@@ -4,7 +4,7 @@ from getpass import getuser
 
 
 def command_line() -> str:
-    """The user of the machine: whoever can run a command of ``manage.py`` holds the database."""
+    """The user of the machine: access to ``manage.py`` implies access to the database."""
     try:
         return f"{getuser()} (command line)"
     except (KeyError, OSError):  # a container's user without a name

@@ -11,7 +11,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 def client_address(request: HttpRequest) -> str:
     """The address of the client; empty if it has none, such as on a Unix socket.
 
-    Each trusted proxy appends the address that it was connected from to ``X-Forwarded-For``; whatever stands before
+    Each trusted proxy appends the address that it was connected from to ``X-Forwarded-For``; everything before
     those entries was written by the client, and is ignored.
     """
     peer = request.META.get("REMOTE_ADDR", "")

@@ -41,7 +41,7 @@ def origin(address: str, browser: str) -> dict[str, str]:
 
 
 def live_sessions(user: User | None = None) -> QuerySet[Session]:
-    """Those of the user, or of everybody, that have not expired, the newest first."""
+    """Unexpired sessions of the user, or of all users, the newest first."""
     rows = Session.objects.filter(expire_date__gt=timezone.now(), user__isnull=False).select_related("user")
     return (rows if user is None else rows.filter(user=user)).order_by("-signed_in_at", "number")
 

@@ -55,7 +55,7 @@ def token_create(
 
 
 def live_tokens(user: User | None = None) -> QuerySet[AuthToken]:
-    """Those of the user, or of everybody, that have not expired, the newest first."""
+    """Unexpired tokens of the user, or of all users, the newest first."""
     valid = Q(expiry=None) | Q(expiry__gt=timezone.now())
     rows: QuerySet[AuthToken] = AuthToken.objects.filter(valid).select_related("grant", "user")
     return (rows if user is None else rows.filter(user=user)).order_by("-created", "token_key")

@@ -1,6 +1,6 @@
-"""Chance without a generator to carry along: a number is a function of a seed and of what it is drawn for.
+"""Random numbers without generator state: a number is a function of a seed and of its purpose.
 
-So a draw does not depend on what was drawn before it, or by whom, and a restored engine goes on alike. The mixing
+So a draw does not depend on earlier draws, or on who made them, and a restored engine continues alike. The mixing
 function is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014). Not for secrets.
 """
 

@@ -1,4 +1,4 @@
-"""The one table from a question and a name to the policy that answers it.
+"""The one table from a kind and a name to the policy.
 
 It describes, checks and resolves choices. Importing it imports no policy: each is imported on its first use, since
 some load torch. A new policy is a file, its parameters in ``parameters`` and an entry here.
@@ -27,7 +27,7 @@ QUESTIONS = {
 
 
 class Registration(Value, frozen=True, kw_only=True):
-    """One policy: what it is called, what can be set, and where it is."""
+    """One policy: its name, its parameters, and where it is defined."""
 
     question: str
     name: str
@@ -41,7 +41,7 @@ class Registration(Value, frozen=True, kw_only=True):
 
 
 class CatalogueEntry(Value, frozen=True, kw_only=True):
-    """What a person or a form needs to know to choose a policy and to set it."""
+    """The information that a user or a form needs to choose and configure a policy."""
 
     question: str
     name: str
@@ -297,7 +297,7 @@ _TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
 
 
 def names(question: str) -> list[str]:
-    """The registered answers to a question, sorted."""
+    """The registered policies of a kind, sorted."""
     return sorted(name for asked, name in _TABLE if asked == question)
 
 
@@ -314,7 +314,7 @@ def check(synchronization: Synchronization) -> None:
     """Whether a job can run with these choices: each is registered, its parameters are allowed, and all compose.
 
     Raises:
-        SpecError: naming the field, what was found and what is allowed.
+        SpecError: naming the field, its value and what is allowed.
     """
     kinds = {}
     for field in synchronization.__struct_fields__:
@@ -350,7 +350,7 @@ def _rules() -> list[Registration]:
 
 
 def predictors(batching: Choice) -> list[str]:
-    """The names of those that predict for a batching policy, side by side; the one that was to be acted upon first."""
+    """The names of the predictors of a batching policy, side by side; the one that is acted upon first comes first."""
     _, _, parts = _validate("batching", batching, field=_field_of("batching"))
     chosen = [one for part in parts.values() for one in (part if isinstance(part, tuple) else (part,))]
     return [choice.name for choice in chosen]

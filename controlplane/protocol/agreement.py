@@ -26,7 +26,7 @@ class Row(NamedTuple):
     ceiling: int = 0
     """The most samples that its device's memory holds; 0: not known."""
     gives_up: int = 0
-    """1: this rank could not go on with uneven shares; they stay as they are."""
+    """1: this rank could not continue with uneven shares; they stay as they are."""
     leaves: int = 0
     """1: its launcher will end it soon, and start it again: all ranks leave at the same boundary."""
     timed: int = -1
@@ -79,7 +79,7 @@ class Change(NamedTuple):
 
 
 class Timeline:
-    """The shares that are agreed on, past changes as far as they may still be needed."""
+    """The agreed shares, with past changes that may still be needed."""
 
     __slots__ = ("_changes",)
 
@@ -121,7 +121,7 @@ class Settled(NamedTuple):
     stop: bool
     """Do not begin the next iteration."""
     leaves: bool
-    """Nor then, but the job goes on: the ranks will be started again."""
+    """Do not begin it either, but the job continues: the ranks will be started again."""
     change: Change | None
     """New shares."""
 

@@ -73,7 +73,7 @@ def divide(weights: Sequence[int], size: int, multiple: int = 1) -> list[int]:
 
 
 def within(shares: Sequence[int], ceilings: Sequence[int], multiple: int = 1) -> list[int]:
-    """The same number of samples with no rank above its ceiling (0: it has none), as far as there is room.
+    """The same number of samples with no rank above its ceiling (0: it has none), if there is room.
 
     Samples that do not fit stay with the ranks above their ceilings, in proportion: the global batch is constant.
     """

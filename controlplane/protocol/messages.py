@@ -73,7 +73,7 @@ class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
     iteration: Count32 | None = None
     """The next iteration that it starts; None: a loop without its own state continues where the job is."""
     position: Count | None = None
-    """Where in the job's permutations that iteration begins, as far as the loop knows."""
+    """Where in the job's permutations that iteration begins, if the loop knows it."""
     prefetched: Annotated[int, Meta(ge=-1, le=MAX_INT32)] = -1
     """The last iteration whose samples its loader has handed out."""
     micro_batch: Positive32 | None = None
@@ -138,7 +138,7 @@ class IterationReport(WorkerNumbers, frozen=True, kw_only=True, tag="report", gc
     ceiling: Positive32 | None = None
     """The largest number of samples that fits into its device's memory, once it has run out of memory."""
     exchanges: list[Exchanged] = []
-    """With each server. They go on side by side, so they sum to more than ``push_s + pull_s``."""
+    """With each server. They run in parallel, so they sum to more than ``push_s + pull_s``."""
     blocks: list[BlockExchanged] = []
     """Of each block, about once a second."""
     moving_s: Seconds = 0.0

@@ -392,7 +392,7 @@ SHORT: Mapping[str, tuple[str, float]] = {
     "beta2": ("betas", 0.999),
     "epsilon": ("eps", 1e-8),
 }
-"""Fields next to ``options``: the option that each stands for, and the value that optimisers without it accept."""
+"""Fields next to ``options``: the option that each sets, and the value that optimisers without it accept."""
 
 
 def _short(optimizer: Optimizer, name: str, field: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """What one worker may do next.
 
     The share holds for iterations ``share_from`` to ``share_until``. Where ``share_until`` is behind the worker, it
-    waits at most ``decision_timeout_s`` for newer orders and then goes on with this share. With data ``shared``,
+    waits at most ``decision_timeout_s`` for newer orders and then continues with this share. With data ``shared``,
     iteration ``k`` takes positions ``origin_position + (k - origin_iteration) * global_batch + offset`` onwards of
     the job's seeded permutations.
     """
@@ -206,7 +206,7 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     blocks: list[Block]
     """Only those of this server."""
     next_placement: Count32 = 0
-    """The placement that a change under way leads to; 0: there is none, and what was frozen for one goes on."""
+    """The placement that a change under way leads to; 0: there is none, and what was frozen for one is in use again."""
     sends: dict[Count32, Count32] = {}
     """Blocks that this server should hand over for it, by block: the server that should hold it."""
     receivers: list[ServerAddress] = []

@@ -25,7 +25,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Schedule:
-    """The orders received so far, as far as they may still be needed."""
+    """The orders received so far that may still be needed."""
 
     __slots__ = ("_received",)
 

@@ -28,7 +28,7 @@ Read = list[tuple[bytes, dict[bytes, bytes]]]
 
 
 class StaleCursor(RuntimeError):
-    """Somebody else has moved a cursor: nothing was written."""
+    """Another process has moved a cursor: nothing was written."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,7 +55,7 @@ logger = structlog.get_logger(__name__)
 
 
 def write_apart(job: int, copied: Copied, commands: Read, events: Read) -> tuple[int, list[DeadLetter]]:
-    """Write a batch entry by entry, and set aside what cannot be written; how many reports were new, and what was.
+    """Write a batch entry by entry, and store what cannot be written; the number of new reports, and the dead letters.
 
     Raises:
         StaleCursor: if another process has moved a cursor meanwhile.
@@ -96,7 +96,7 @@ def end_job(client: Client, job: int, letter: DeadLetter) -> None:
 
 
 def sentence() -> str:
-    """For the operator: how many entries were set aside lately, of which jobs, and the cure; empty where none was."""
+    """For the operator: how many entries lately became dead letters, of which jobs, and the cure; empty if none did."""
     lately = DeadLetter.objects.filter(at__gt=timezone.now() - SHOWN_FOR)
     counts = dict(lately.order_by("job").values_list("job").annotate(number=Count("pk")))
     if not counts:
@@ -113,7 +113,7 @@ def sentence() -> str:
 
 
 def job_warnings(client: Client) -> str:
-    """A warning about jobs whose entries were set aside or that failed in a background loop; empty while healthy."""
+    """A warning about jobs with dead letters or that failed in a background loop; empty while healthy."""
     try:
         letters = sentence()
     except DatabaseError:  # the check of the database itself reports this
@@ -122,7 +122,7 @@ def job_warnings(client: Client) -> str:
 
 
 def _set_aside_commands(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
-    """Write the commands of an answer one by one, and set aside those that fail."""
+    """Write the commands of an answer one by one, and store those that fail as dead letters."""
     stream_id, letters, released = entry[0].decode(), [], False
     try:
         answer = answer_of(entry[1])

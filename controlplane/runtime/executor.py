@@ -49,7 +49,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     slot: str
     data: bytes
     parent: str = ""
-    """The decision that it follows from, as ``traceparent``; empty where nobody traces."""
+    """The decision that it follows from, as ``traceparent``; empty without tracing."""
 
 
 Address = tuple[Role, int, str]

@@ -40,7 +40,7 @@ class CannotPlay(RuntimeError):
 
 
 def want(job: int, client: Client | None = None) -> None:
-    """Somebody looks at what else this job could do; where Redis is out of reach, nothing new comes."""
+    """A page shows this job's alternatives: request new simulations; without Redis none are made."""
     with suppress(RedisError, RuntimeError):
         (client or shared()).zadd(names.FORECASTS_WANTED, {str(job): time.time()})
 

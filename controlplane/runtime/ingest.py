@@ -192,9 +192,9 @@ class Ingest:
         return True
 
     def _write_apart(self, job: int, commands: Read, events: Read) -> int | None:
-        """Write a batch that failed entry by entry, and end the job where one had to be set aside; how many reports.
+        """Write a failed batch entry by entry, and end the job if one became a dead letter; return how many reports.
 
-        None where not even that could be done: the job rests.
+        None where even that failed: the job is retried later.
         """
         try:
             reports, letters = dead_letters.write_apart(job, self._jobs[job], commands, events)
@@ -212,7 +212,7 @@ class Ingest:
         job = self._folds.next_job()
         if job is None:
             return False
-        # Copying goes on; the chunks are tried again with the next reports.
+        # Copying continues; the chunks are tried again with the next reports.
         with isolated_step("folding", job, self._client):
             self._folds.step()
             return True

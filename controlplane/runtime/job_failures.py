@@ -1,4 +1,4 @@
-"""Isolates jobs in background loops: a step that fails for one job is logged and shown, and the loop goes on."""
+"""Isolates jobs in background loops: a step that fails for one job is logged and shown, and the loop continues."""
 
 import time
 from collections.abc import Iterator

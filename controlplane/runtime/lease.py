@@ -108,7 +108,7 @@ class Lease:
         return time.monotonic() * 1000 + self._clock_offset_ms
 
     def renew(self) -> None:
-        """Go on holding; costs a call once a second only.
+        """Extend the lease; costs a call only once a second.
 
         Raises:
             LeaseLost: if the token is stale.

@@ -51,7 +51,7 @@ async def append_lines(caller: Caller, batch: LogLines) -> None:
 
 
 class StaleLines(RuntimeError):
-    """Somebody else has moved the cursor of a job's lines: nothing was written."""
+    """Another process has moved the cursor of a job's lines: nothing was written."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -30,7 +30,7 @@ class Script:
     def run_hot(self, client: Client, keys: list[str], *arguments: Part, then: bytes = b"") -> Any:
         """As ``run``, past the client's layers; ``client`` has one connection of its own.
 
-        ``then`` is a packed command that changes nothing and is sent along; its reply is still to be heard.
+        ``then`` is a packed command that changes nothing and is sent along; its reply must still be received.
         """
         rest = (len(keys), *keys, *arguments)
         send(client, pack("EVALSHA", self.sha, *rest) + then)

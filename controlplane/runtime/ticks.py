@@ -1,4 +1,4 @@
-"""Tells pages, after a commit, that something they show has changed."""
+"""Notifies pages, after a commit, that something they show has changed."""
 
 import time
 from collections.abc import Mapping

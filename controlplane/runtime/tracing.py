@@ -88,17 +88,17 @@ class Turn:
 
 
 def arrivals(job: int) -> Arrivals | None:
-    """For a gateway; None where nobody traces."""
+    """For a gateway; None without tracing."""
     return Arrivals(found, job) if (found := _spans()) is not None else None
 
 
 def turn(job: int) -> Turn | None:
-    """For a coordinator; None where nobody traces."""
+    """For a coordinator; None without tracing."""
     return Turn(found, job) if (found := _spans()) is not None else None
 
 
 def sending(parent: str, job: int, rank: int) -> Callable[[], None] | None:
-    """To be called once the orders that follow from the decision ``parent`` are sent; None where nobody traces."""
+    """To be called once the orders that follow from the decision ``parent`` are sent; None without tracing."""
     found, begin_ns = _spans(), time.time_ns()
     return None if found is None else lambda: found.orders(parent, job, rank, begin_ns, time.time_ns())
 

@@ -55,7 +55,7 @@ class Checkpoints:
         self._manifests: set[tuple[str, int]] = set()
 
     def reach(self, version: int) -> None:
-        """The values have that version now, by everybody's updates."""
+        """The values have that version now, by all workers' updates."""
         if self._every is not None and version % self._every == 0:
             self._keep(version)
             for index in sorted(self._blocks):

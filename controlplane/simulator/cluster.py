@@ -251,7 +251,7 @@ class Cluster:
             self.kernel.at(happening.at_s, self._happen, happening)
 
     def _reach(self, version: int) -> None:
-        """The values have that version now, by everybody's updates."""
+        """The values have that version now, by all workers' updates."""
         self.checkpoints.reach(version)
         self.moves.reach(version)
 

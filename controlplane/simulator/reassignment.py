@@ -3,7 +3,7 @@
 Nothing here decides for the system: it models what LB-BSP sections 2.2.3 and 5.3 compare with. A worker that has
 nothing left asks the one that will be busy for the longest; that one hands over so many samples that both end together.
 Each hand-over takes a message there and back, and samples take longer where they were not meant to be processed. The
-engine knows nothing of it: to it, everybody's share is as BSP has it.
+engine does not know: to it, every worker's share is as under BSP.
 """
 
 from collections.abc import Sequence

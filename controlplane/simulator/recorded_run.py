@@ -62,7 +62,7 @@ OTHERS: Final = {
     "backup": barrier("backup"),
     "a-bsp": barrier("aggressive"),
 }
-"""What is compared with it unless other policies are named, as far as they go together with the rest of the job."""
+"""The policies compared with it by default, if they are compatible with the rest of the job."""
 
 
 class TooLittle(SimulationError):

@@ -143,7 +143,7 @@ def check(scenario: Scenario) -> None:
 
 
 def chosen(scenario: Scenario, name: str) -> Synchronization:
-    """The policies that ``name`` stands for: one of the scenario's, or registered names as in ``lb-bsp-cpu+pssp``.
+    """The policies named ``name``: one of the scenario's, or registered names as in ``lb-bsp-cpu+pssp``.
 
     Raises:
         ScenarioError: where there is no such policy; says which there are.
@@ -181,7 +181,7 @@ def _check_ranges(scenario: Scenario) -> None:
 
 
 def _found(scenario: Scenario, field: str) -> object:
-    """What stands at ``groups[0].machine.slowness``."""
+    """The value at ``groups[0].machine.slowness``."""
     found: object = scenario
     for name, at in re.findall(r"(\w+)|\[(\d+)\]", field):
         if isinstance(found, dict):

@@ -36,7 +36,7 @@ class Variation(Value, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def flags(self) -> str:
-        """What ``manage.py simulate`` is told to play the same, a space before each."""
+        """The options with which ``manage.py simulate`` plays the same, a space before each."""
         return "".join(f" --{name.replace('_', '-')} {value}" for name, value in self.document().items())
 
     @property

@@ -96,7 +96,7 @@ def what_if(
     was simulated.
 
     Raises:
-        SimulationError: for a policy that does not exist, or a model on which nothing can go on.
+        SimulationError: for a policy that does not exist, or a model on which no iteration can complete.
     """
     scenario = scenario_of(run)
     check(scenario)

@@ -32,7 +32,7 @@ PULL_STEP: Final = STEPS[PULL]
 
 
 class Surroundings(Protocol):
-    """Everybody and everything else in the job, as a worker meets it."""
+    """The rest of the job, as a worker sees it."""
 
     kernel: Kernel
     driver: Driver

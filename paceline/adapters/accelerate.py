@@ -84,7 +84,7 @@ def prepared(accelerator: Any, loader: Loader) -> "PreparedLoader":
 
 
 class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc,unused-ignore]
-    """Batches on the device; tells Accelerate when the last batch of a pass is being processed."""
+    """Batches on the device; notifies Accelerate when the last batch of a pass is being processed."""
 
     _is_accelerate_prepared = True
     use_stateful_dataloader = False

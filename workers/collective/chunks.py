@@ -2,7 +2,7 @@
 
 Every member of a group starts the same sums in the same order, from the back of the vector to its front: gradients
 become final in about that order. The front is always last, so no sum of a whole vector is complete before every member
-has reported how many samples its part stands for.
+has reported how many samples its part has.
 """
 
 from collections.abc import Sequence

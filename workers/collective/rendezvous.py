@@ -43,7 +43,7 @@ class Meeting:
 
     Args:
         name: of the generation; no two that meet at the same store share one.
-        members: everybody in it, the store at the first.
+        members: all ranks in it, the store at the first.
         rank: of this worker, among the members.
         host: the address of this worker.
     """

@@ -133,7 +133,7 @@ class Acceptor:
             self._begin_encryption(pending)
 
     def _begin_encryption(self, pending: Pending) -> None:
-        """The same descriptor from then on, in another object: the selector is told."""
+        """The same descriptor from then on, in another object: update the selector."""
         self._selector.unregister(pending.connected)
         try:
             pending.connected = pending.encrypting = self._encryption.accept(pending.connected)
@@ -145,7 +145,7 @@ class Acceptor:
             self._selector.register(pending.connected, selectors.EVENT_READ, pending)
 
     def _is_encrypted(self, pending: Pending) -> bool:
-        """Whether TLS is agreed on where it should be; then the handshake within goes on."""
+        """Whether TLS is agreed on where it should be; then the handshake within continues."""
         if pending.encrypting is None:
             return True
         try:
@@ -164,7 +164,7 @@ class Acceptor:
             return
         try:
             answer = None
-            while answer is None:  # what TLS has decrypted wakes nobody
+            while answer is None:  # what TLS has decrypted wakes no selector
                 answer = pending.greeting.take(_read(pending))
         except (BlockingIOError, ssl.SSLWantReadError):
             return

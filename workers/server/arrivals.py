@@ -71,7 +71,7 @@ class Arrivals:
         )
 
     def resume(self, opened: Open) -> None:
-        """Go on with what another one had."""
+        """Continue with the state of another instance."""
         self._furthest, self._seen, self._held = opened.iteration, opened.seen, opened.kept
         self._growing = opened.growing
 

@@ -182,7 +182,7 @@ class Block:
             self._settle_freeze()
 
     def thaw(self) -> None:
-        """Go on: the block stays here after all."""
+        """Continue: the block stays here after all."""
         with self._condition:
             if not self._gone:
                 self._freeze_at, self._frozen = None, False

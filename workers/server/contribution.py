@@ -10,7 +10,7 @@ from workers.transport.handshake import Peer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """The sum of one worker's gradients over one block, and the samples that it stands for."""
+    """The sum of one worker's gradients over one block, and its number of samples."""
 
     term: tuple[int, int]
     peer: Peer
@@ -53,7 +53,7 @@ class Sum:
         return contribution.total
 
     def take_over(self, total: memoryview, *, samples: int, count: int) -> None:
-        """Go on with what another sum had; its memory is this one's now."""
+        """Continue with the content of another sum; its memory belongs to this one now."""
         self._total, self.samples, self.count = total, samples, count
 
     def clear(self) -> memoryview:

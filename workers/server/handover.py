@@ -2,7 +2,7 @@
 
 A block is frozen at the version that the orders name, sent whole, and acknowledged. When all are, or one cannot be,
 that is said once; what becomes of them is for the orders that follow: they name a new placement, and the blocks leave,
-or none, and they go on here.
+or none, and they stay in use here.
 """
 
 import logging

@@ -24,8 +24,8 @@ from workers.transport.errors import BadHeader, TransportError
 log = logging.getLogger(__name__)
 
 KEPT = 4
-"""Iterations of which each block's norm is known. No server is more than one ahead of another: nobody can make the step
-of the next before all have said theirs of this one."""
+"""Iterations of which each block's norm is known. No server is more than one ahead of another: none can make the step
+of the next before all have sent theirs of this one."""
 
 PAUSE_S = 0.1
 MOST_AT_ONCE = 10_000

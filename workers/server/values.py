@@ -64,7 +64,7 @@ class Values:
         return self._rule.state()
 
     def resume(self, state: Mapping[str, torch.Tensor], steps: int) -> None:
-        """Go on from what the rule of the same values remembered elsewhere, after so many steps."""
+        """Continue from the state of the rule that had the same values before, after so many steps."""
         self._rule.restore(state)
         self._snapshot = Snapshot(steps=steps, values=self._snapshot.values)
 
@@ -78,7 +78,7 @@ class Values:
         snapshot.readers -= 1
 
     def squared_norm(self, growing: Sum) -> float:
-        """That of the mean of what ``growing`` holds, over what an optimiser changes; 0 where it stands for nothing.
+        """The norm of the mean of ``growing``, over what an optimiser changes; 0 where it has no samples.
 
         Raises:
             TypeError: if the rule cannot say.
@@ -88,7 +88,7 @@ class Values:
         return self._rule.squared_norm(growing.total, growing.samples) if growing.samples else 0.0
 
     def apply(self, growing: Sum, *, scale: float = 1.0, norm: float | None = None) -> None:
-        """A step by what ``growing`` holds; none where it stands for no sample. ``scale`` is that of the step.
+        """A step by ``growing``; none where it has no samples. ``scale`` is that of the step.
 
         ``norm`` is that of the mean gradient of all blocks, where a step depends on it.
         """

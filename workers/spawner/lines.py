@@ -79,7 +79,7 @@ class Lines:
         return Line(level=level, text=self._clean(text)), fields
 
     def _raw_line(self, text: str) -> Line:
-        """A traceback goes on as long as lines are indented, and ends with what was raised."""
+        """A traceback continues as long as lines are indented, and ends with what was raised."""
         if text.startswith("Traceback (most recent call last)"):
             self._in_traceback = True
             return Line(level="error", text=self._clean(text))

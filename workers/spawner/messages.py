@@ -108,7 +108,7 @@ class Channel(Generic[Received]):
         self._sock.close()
 
     def abandon(self) -> None:
-        """Close this process's copy only: the other side and the process that it was inherited from go on."""
+        """Close this process's copy only: the other side and the process that it was inherited from continue."""
         self._sock.close()
 
     def _next(self) -> Received | None:

@@ -1,7 +1,7 @@
 """Checkpoints of one worker, for jobs whose workers hold the parameters.
 
 All of them are the same after each step, so one writes, whom the orders name: every n-th version, cut as servers'
-blocks are, so that a job with servers can begin with it too. Everybody begins with what it wrote, from its own folder;
+blocks are, so that a job with servers can begin with it too. Each worker begins with what it wrote, from its folder;
 so each looks for the writer's mark there when the job begins.
 """
 

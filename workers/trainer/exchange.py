@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 RECONNECT_S = 30.0
 """How long a server may be away before the worker gives up. Its agent reports a lost one much sooner, and the control
-plane tells; while that is away too, nobody could, and the worker goes on waiting."""
+plane passes it on; while that is unreachable too, the worker keeps waiting."""
 PAUSE_S = 0.1
 WATCH_S = 0.2
 

@@ -114,7 +114,7 @@ class Reduction:
         self.placement_version = 0
         self.ledger = Ledger()
         self.may_stop = False
-        """Whether everybody had orders to stand when the last sum was made: one who stood alone would stop the others
+        """Whether all ranks had orders to stop when the last sum was made: one that stopped alone would stop the others
         in the middle of the next."""
 
     def __enter__(self) -> "Reduction":

@@ -39,7 +39,7 @@ class Channel:
         self._deadline: float | None = None
 
     def encrypt(self, wrap: Callable[[socket.socket], ssl.SSLSocket]) -> None:
-        """Go on with what ``wrap`` makes of the socket. Raises what that raises."""
+        """Replace the socket by the result of ``wrap``. Raises what that raises."""
         self._socket = wrap(self._socket)
         self._is_encrypted = True
 

@@ -1,7 +1,7 @@
 """Encryption of the data plane: TLS 1.3, both sides with a certificate of the job, made by its control plane.
 
-A server that encrypts says so in its first frame, and goes on in TLS. One that does not is only spoken to on this
-machine, or where the owner of the connecting machine allowed it; so who alters that first frame gains nothing.
+A server that encrypts says so in its first frame, and continues in TLS. One that does not is only used on this
+machine, or where the owner of the connecting machine allowed it; so altering that first frame gains nothing.
 """
 
 import base64
@@ -53,7 +53,7 @@ class Identity:
 
 
 class Encryption:
-    """One process's part: what it listens with, and how it goes on with servers.
+    """One process's part: how it listens, and how it connects to servers.
 
     Args:
         identity: None: it has none, and can only exchange unencrypted.
@@ -82,7 +82,7 @@ class Encryption:
         return self._server.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
 
     def meet(self, channel: Channel, address: ServerAddress, *, encrypts: bool) -> None:
-        """Go on with the server at ``address`` as its first frame has it.
+        """Continue with the server at ``address`` according to its first frame.
 
         Raises:
             Unauthorised: if its certificate is not that of this server of this job.

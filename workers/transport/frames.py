@@ -73,7 +73,7 @@ class Header(Value, frozen=True, kw_only=True, gc=False):
     """The fixed part of a frame. Fields that an operation does not use are zero.
 
     ``placement`` is a placement's version. ``iteration`` is that of a pushed contribution, the version asked for in
-    a pull, and the version given in its reply. ``samples`` is how many samples a pushed sum stands for; it travels in
+    a pull, and the version given in its reply. ``samples`` is how many samples are in a pushed sum; it travels in
     the frame of the sum, so that neither can arrive without the other. In the reply to a pull, and where a block is
     filled, it is how often the block's values were changed. ``incarnation`` and ``generation`` are those of the
     sender's orders: a server that does not have these yet answers when it has. ``held_s`` is how long the server held a

@@ -75,7 +75,7 @@ class Greeting:
 
     @property
     def due(self) -> int:
-        """Missing bytes of the hello, as far as is known; later bytes are not part of it."""
+        """Missing bytes of the hello, if its length is known; later bytes are not part of it."""
         return HEADER_BYTES + (self._hello.length if self._hello else 0) - len(self._received)
 
     def take(self, data: bytes) -> Answer | None:

@@ -54,7 +54,7 @@ class EmulatedLink:
         self.reach(0)
 
     def reach(self, iteration: int) -> None:
-        """Somebody is at ``iteration``: the limit that holds from there on."""
+        """The first process has reached ``iteration``: set the limit that applies from there on."""
         if iteration > self._iteration:
             self._iteration = iteration
             limit = self._emulation.at(iteration)

@@ -150,7 +150,7 @@ class Foreign:
         return writers
 
     def check_update(self, replica: Any, parameters: Vector, update: Any, samples: int) -> None:
-        """Raise ``SpecError`` unless ``update`` stands for ``samples``, and the vectors are as they must be."""
+        """Raise ``SpecError`` unless ``update`` is over ``samples``, and the vectors are as they must be."""
         if not isinstance(update, Update):
             raise self._error("what update gives", type(update).__name__, "an Update")
         if update.samples != samples:

@@ -1,4 +1,4 @@
-"""What a machine allows and has, as far as workloads depend on it: its data folder, its device, its owner's consent."""
+"""What a machine allows and has, where workloads depend on it: its data folder, its device, its owner's consent."""
 
 from dataclasses import dataclass
 from pathlib import Path

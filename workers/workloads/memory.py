@@ -69,6 +69,6 @@ class Pieces:
             self._release()
 
     def cut(self, samples: Samples) -> list[Samples]:
-        """The pieces in which these are worked on, as far as is known."""
+        """The pieces in which these are processed, where known."""
         size = self.limit or max(1, len(samples))
         return [samples[at : at + size] for at in range(0, len(samples), size)]

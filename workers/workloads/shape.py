@@ -117,7 +117,7 @@ class Rule(Protocol):
     """
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
-        """Change the values by ``total``, which stands for ``samples`` > 0; ``total`` may be overwritten.
+        """Change the values by ``total``, which is over ``samples`` > 0; ``total`` may be overwritten.
 
         The step is ``scale`` times as long as usual: updates that are applied one by one, as they arrive from n
         workers, make an n-th of a step each.
@@ -127,7 +127,7 @@ class Rule(Protocol):
         """Everything but the values that the next steps depend on, by name; views, to be copied at once."""
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Go on from what ``state`` gave, of this block or the same one elsewhere."""
+        """Continue from the result of ``state``, of this block or the same one elsewhere."""
 
 
 @runtime_checkable

@@ -53,7 +53,7 @@ def by_samples(samples: Mapping[int, int]) -> Weights:
 
 
 def equally(samples: Mapping[int, int]) -> Weights:
-    """Every contribution that stands for samples counts the same, however many they are.
+    """Every contribution with at least one sample counts the same, whatever their number.
 
     Raises:
         ValueError: if there are no samples, or a count is negative.
@@ -74,7 +74,7 @@ def scale_steps(usual: LocalWork, speed: float) -> LocalWork:
 
 
 def scale_rate(usual: LocalWork, speed: float) -> LocalWork:
-    """The baseline that tunes the rate in proportion to the batch: a fast client's data have a bigger say."""
+    """The baseline that tunes the rate in proportion to the batch: a fast client's data have more influence."""
     batch = _scaled(usual.batch, speed)
     return LocalWork(steps=usual.steps, batch=batch, rate=usual.rate * batch / usual.batch)
 

@@ -1,1 +1,1 @@
-"""When a worker may go on."""
+"""When a worker may continue."""

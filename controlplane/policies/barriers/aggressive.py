@@ -80,7 +80,7 @@ class Aggressive:
         if tally is None:
             tally = state.tallies[processed.iteration] = Tally(total=processed.total)
         known = tally.samples.get(processed.rank, 0)
-        # Words of one worker come in order, but one that computes an iteration again begins at zero.
+        # Messages of one worker come in order, but one that computes an iteration again begins at zero.
         tally.samples[processed.rank] = max(known, processed.samples)
         tally.processed += tally.samples[processed.rank] - known
         if processed.requests and tally.fastest is None:
@@ -90,7 +90,7 @@ class Aggressive:
         return state, self._decide(processed.iteration, tally, state.noise)
 
     def close(self, iteration: int, state: AggressiveState) -> AggressiveState:
-        """Nothing more is decided about iterations that are complete."""
+        """Iterations that are complete need no more decisions."""
         state.closed = iteration
         state.tallies = {number: tally for number, tally in state.tallies.items() if number > iteration}
         return state

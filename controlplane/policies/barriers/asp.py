@@ -33,11 +33,11 @@ class Asp:
         return self.parameters.step_scale
 
     def start(self, members: Members, state: Any | None) -> tuple[AspState, Passage]:
-        """Everybody may go on."""
+        """Every worker may continue."""
         return AspState(), Passage(releases=dict.fromkeys(sorted(members.done), FREE))
 
     def arrive(self, arrival: Arrival, state: AspState) -> tuple[AspState, Passage]:
-        """It may go on."""
+        """It may continue."""
         return state, Passage(releases={arrival.rank: FREE})
 
     def recheck_at_ms(self, state: AspState) -> int | None:

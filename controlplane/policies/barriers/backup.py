@@ -1,7 +1,7 @@
 """Backup workers: all n + b compute every iteration, and the first n whose updates are ready make it.
 
 The engine names them, since servers that chose by themselves would disagree; servers commit exactly the named ones.
-The others drop the iteration and go on with the next. A lost worker takes the place of a backup.
+The others drop the iteration and continue with the next. A lost worker takes the place of a backup.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Backup:
     parameters: BackupParameters
 
     def release(self, progress: Progress) -> dict[int, Release]:
-        """As BSP: the servers hold each iteration until those who were named have contributed."""
+        """As BSP: the servers hold each iteration until the named workers have contributed."""
         return Bsp().release(progress)
 
     def appoint(self, ranks: list[int], completed: int, state: Any | None) -> tuple[BackupState, list[Quorum]]:
@@ -65,7 +65,7 @@ class Backup:
         return state, self._name(iteration, state)
 
     def close(self, iteration: int, state: BackupState) -> BackupState:
-        """Nothing more is decided about iterations that are complete."""
+        """Iterations that are complete need no more decisions."""
         state.named = max(state.named, iteration)
         state.ready = {number: ready for number, ready in state.ready.items() if number > state.named}
         return state

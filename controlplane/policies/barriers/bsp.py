@@ -9,7 +9,7 @@ class Bsp:
     """Grants ahead of the slowest worker, the same to all.
 
     The servers close an iteration only when every member of the roster has contributed, and a pull waits for the
-    version that this makes: that is the barrier. So leave may run ``lead`` iterations ahead of it without anybody
+    version that this makes: that is the barrier. So grants may run ``lead`` iterations ahead of it without any worker
     overtaking; with a lead of 1 the watermark alone is the barrier.
     """
 
@@ -17,7 +17,7 @@ class Bsp:
     synchronous: ClassVar[bool] = True
 
     def release(self, progress: Progress) -> dict[int, Release]:
-        """Up to ``lead`` iterations past the last one that everybody has finished."""
+        """Up to ``lead`` iterations past the last one that every worker has finished."""
         if not progress.done:
             return {}
         slowest = min(progress.done, key=lambda rank: (progress.done[rank], rank))

@@ -17,7 +17,7 @@ from controlplane.policies.wording import SHOWN, iterations, workers
 
 
 class SspState(msgspec.Struct, kw_only=True):
-    """How far everybody is."""
+    """The progress of every worker."""
 
     done: dict[int, int]
     levels: dict[int, dict[int, bool]]

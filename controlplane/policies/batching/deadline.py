@@ -32,7 +32,7 @@ MOST_OWED = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """Speeds count processing alone: the budget ends it, communication comes on top for everybody."""
+    """Speeds count processing alone: the budget ends it, and communication adds to it for every worker."""
 
     name: ClassVar[str] = "deadline"
     every_iteration: ClassVar[bool] = True

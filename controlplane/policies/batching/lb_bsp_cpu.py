@@ -2,7 +2,7 @@
 
 On CPUs the time of a batch is its size over the worker's speed, so proportional shares end together. Speed counts
 compute and unoverlapped communication (section 4). The rounding of line 6 is ruling 1's, in ``apportion``. How the
-next speed is predicted (line 3) is the predictor's affair; others may run beside it.
+next speed is predicted (line 3) is up to the predictor; others may run beside it.
 """
 
 from collections.abc import Mapping, Sequence

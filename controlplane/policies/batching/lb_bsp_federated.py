@@ -2,7 +2,7 @@
 
 The learning rate and the number tau of local steps stay what they are: a client that took more or larger steps would
 pull the model towards its own data. Clients are stable, so an EMA predicts them, and no worker waits for the decision.
-What each client's update weighs is the aggregation rule's affair (equal weights, ruling 10).
+The weight of each client's update is up to the aggregation rule (equal weights, ruling 10).
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class LbBspFederated:
         return kept, divide(request, self.panel.speeds(kept), kept.acting)
 
     def carry(self, before: Any, state: Any) -> Any | None:
-        """The averages: they go on with another weight."""
+        """The averages: they continue with another weight."""
         return self.panel.carry(before.panel, state) if isinstance(before, LbBspFederated) else None
 
     def decide(

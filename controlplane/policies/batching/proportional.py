@@ -55,7 +55,7 @@ def keep_unknown(request: ShareRequest, known: Container[int], limits: Limits) -
 
 
 def held(shares: Mapping[int, int], limits: Limits, total: int) -> str:
-    """The end of a sentence: whom the upper limit holds, if anybody."""
+    """The end of a sentence: the workers at the upper limit, if any."""
     names = [f"w{rank} {shares[rank]}" for rank in shares if shares[rank] == limits[rank][1] < total]
     return f"; held by the upper limit: {listing(names)}" if names else ""
 

@@ -1,7 +1,7 @@
 """Whether a new division of shares is worth adopting: more than the noise of what it was predicted from.
 
-Predictions move with every measurement, and shares would move after them for ever, by one sample here and there, now
-and then to the worse. A new division is adopted where its predicted gain exceeds what measurements vary by. A smaller
+Predictions change with every measurement, and shares would follow them forever, by one sample here and there,
+sometimes for the worse. A new division is adopted where its predicted gain exceeds what measurements vary by. A smaller
 gain that lasts is adopted too: what the present proposal would have gained is counted on measurements that were not
 known when it was made, and noise does not gain anything there.
 """
@@ -50,7 +50,7 @@ class Habit(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a worker took for its samples, beside what was expected of it."""
+    """What a worker took for its samples, and what was expected of it."""
 
     samples: int
     busy_s: float

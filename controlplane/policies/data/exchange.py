@@ -35,7 +35,7 @@ class Exchange(Rotation):
 
     @property
     def gap(self) -> int:
-        """Differences up to this one are let be."""
+        """Differences up to this one are ignored."""
         usual = SWAP_GAP if self.parameters.method == "swap" else MIGRATE_GAP
         return usual if self.parameters.gap is None else self.parameters.gap
 

@@ -1,4 +1,4 @@
-"""Every worker has its own splits and goes on in them where it stopped (A-BSP section 3.3.1, task level)."""
+"""Every worker has its own splits and continues in them where it stopped (A-BSP section 3.3.1, task level)."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

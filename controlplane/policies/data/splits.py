@@ -1,7 +1,7 @@
 """A data set in splits: which worker has which, and how often each sample was processed.
 
 A split is a range of the job's one seeded permutation, and is always processed in a circle from where it stopped (A-BSP
-section 3.3.1). So a single number says everything about it: how many samples of it were processed. Over its size, that
+section 3.3.1). So a single number describes it: how many samples of it were processed. Over its size, that
 is the number of times that every one of its samples was; the rest is how far the present pass has come.
 
 A split can be divided where a worker would have none: both parts know exactly what was processed of them.
@@ -129,7 +129,7 @@ def sizes(state: SplitsState) -> dict[int, int]:
 
 
 def divide(state: SplitsState, number: int, *, taker: int) -> SplitsState:
-    """Give the second half of a split to another worker, as a split of its own behind the first half."""
+    """Give the second half of a split to another worker, as a new split behind the first half."""
     split = state.splits[number]
     middle = (split.start + split.stop) // 2
     before = split.reached(middle, split.processed), split.reached(middle, split.counted_from)
@@ -206,7 +206,7 @@ def _provide(state: SplitsState, newcomer: int) -> SplitsState:
         state = _hand(state, number, newcomer)
     if own:
         return state
-    # By pigeonhole somebody has two samples; in splits of one each, one of them was handed over above.
+    # By pigeonhole some worker has two samples; in splits of one each, one of them was handed over above.
     number = max(state.owned(giver), key=lambda number: (state.splits[number].size, number))
     return divide(state, number, taker=newcomer)
 

@@ -17,7 +17,7 @@ from controlplane.policies.placement.loads import MEBIBYTE
 from controlplane.protocol.base import Value
 
 ENOUGH = 3
-"""A line has two unknowns: with fewer measurements there is no error of it to speak of."""
+"""A line has two unknowns: with fewer measurements its error is not known."""
 
 
 class Moments(Value, frozen=True, kw_only=True, array_like=True):
@@ -87,7 +87,7 @@ def fit(moments: Moments) -> Line | None:
     if moments.weight <= 0:
         return None
     measured = moments.weight**2 / moments.squares
-    # Sizes that differ by less than a thousandth say nothing about a slope.
+    # Sizes that differ by less than a thousandth give no information about a slope.
     spread = moments.size_size / moments.weight
     if spread > (1e-3 * moments.size) ** 2:
         alpha = moments.size_seconds / moments.size_size
@@ -111,7 +111,7 @@ def lines_of(moments: Mapping[int, Moments], servers: Sequence[int]) -> dict[int
 
 
 def average(lines: Sequence[Line]) -> Line:
-    """What a new server is predicted to be like; nothing is sure about it."""
+    """The prediction for a new server, with infinite uncertainty."""
     return Line(
         alpha=sum(line.alpha for line in lines) / len(lines),
         beta=sum(line.beta for line in lines) / len(lines),

@@ -1,4 +1,4 @@
-"""Keeps blocks where they are, as far as moving them gains nothing.
+"""Keeps blocks where they are, if moving them gains nothing.
 
 A wanted placement matters by how much each server holds, not by which of several equal blocks it is: every block that
 stays is one that need not be frozen, sent and committed.

@@ -2,7 +2,7 @@
 
 By rulings 12 to 14, and to the letter with ``literal``:
 
-- exploring: a block is put on a random server only as far as that server is predicted to take no longer than the
+- exploring: a block is put on a random server only if that server is predicted to take no longer than the
   others will, and only epsilon of all bytes; servers with little or nothing are timed by probes instead. To the
   letter a block goes anywhere: with two servers at a fiftieth of the speed, training is 2 to 3 times slower for it;
 - trigger: also when the predicted gain exceeds a margin, since the straggler test never fires when all have recovered;
@@ -161,7 +161,7 @@ class Psld(Looking):
     def _scale_out(
         self, request: PlacementRequest, lines: Mapping[int, Line], superior: Sequence[int]
     ) -> tuple[int, str]:
-        """Section 4.4: how many servers to ask for, and the words to it.
+        """Section 4.4: how many servers to request, and the sentence for it.
 
         The threshold is a part of the initial number (ruling 12). A new server is predicted as the average of those
         that there are (section 5.1), and is asked for only where it is predicted to help.

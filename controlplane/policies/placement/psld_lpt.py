@@ -1,4 +1,4 @@
-"""psld-lpt, our own (ruling 16): the largest block first, each to the server that is predicted to finish first.
+"""psld-lpt, not from the papers (ruling 16): the largest block first, each to the server predicted to finish first.
 
 PSLD's model of communication, without its superior set and its cost: a slow server gets as much as it can do in the
 time of the others, and none where its latency alone is too long. Servers with little are probed, and blocks move when
@@ -21,7 +21,7 @@ from controlplane.policies.placement.rebalancing import Looking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsldLpt(Looking):
-    """Looks every few iterations; nothing in it is left to chance."""
+    """Looks every few iterations; nothing in it is random."""
 
     name: ClassVar[str] = "psld-lpt"
 

@@ -1,4 +1,4 @@
-"""What every placement that goes on deciding has in common: what it remembers, when it looks, whom it probes."""
+"""The common part of all placements that keep deciding: their state, when they look, and which servers they probe."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.orders import Block
 
 LITTLE = 0.25
-"""A server with less than this fraction of an even share says little about larger exchanges: it is probed."""
+"""A server with less than this fraction of an even share does not show how larger exchanges behave: it is probed."""
 
 SMALLEST_PROBE = 4096
 
@@ -144,9 +144,9 @@ def speed_variance(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float
 def probes_of(
     request: PlacementRequest, state: ServersState, lines: Mapping[int, Line], parameters: ProbingParameters
 ) -> dict[int, int]:
-    """Servers that hold little, and how much to send them for the sake of being timed (ruling 13).
+    """Servers that hold little, and how much to send them in order to time them (ruling 13).
 
-    At most half as long as the present exchange takes, by what is known of them: it goes beside that, and is not felt.
+    At most half as long as the present exchange takes, by what is known of them: it runs in parallel, without a delay.
     """
     loads = loads_of(request.blocks, request.servers)
     even = sum(loads.values()) / max(1, len(loads))
@@ -166,7 +166,7 @@ def probes_of(
 
 
 def retired(request: PlacementRequest, state: ServersState, parameters: ProbingParameters) -> list[int]:
-    """Servers that have held nothing for so long that they are given back."""
+    """Servers that have held nothing for so long that they are released."""
     if not parameters.retire_after:
         return []
     return sorted(

@@ -3,7 +3,7 @@
 Ruling 12. To the letter, ``lower >= threshold`` leaves one of several identical servers, and as measurements get
 better the set collapses anyway (servers within 5 % of each other, 0.5 % noise: 2 of 8 are kept). So a server is out
 only if its lower bound is strictly above the threshold *and* its mean is beyond a practical tolerance of the best
-one's. The order is that of upper bounds: behind the first that is out may stand one that is less sure, and each is
+one's. The order is that of upper bounds: behind the first that is out may be one that is less sure, and each is
 judged by itself, against the threshold that the first one left.
 """
 

@@ -4,8 +4,8 @@ The d-th difference w of the speed follows w = sum of phi_i w_(k-i) + sum of the
 residuals of the fit itself; with d = 0 it is taken from its mean. The fit is recursive maximum likelihood (Ljung and
 Soderstrom, 1983): least squares with regressors filtered by the moving average, without which it does not come to the
 coefficients of a series that was differenced too often. It learns from an outlier as if it was an ordinary error, and
-its coefficients stay stationary and invertible (``stationary``). All workers are one batched operation. It knows
-nothing of CPU and memory.
+its coefficients stay stationary and invertible (``stationary``). All workers are one batched operation. It does
+not use CPU and memory.
 """
 
 import math
@@ -32,7 +32,7 @@ OVERDIFFERENCED = -0.95
 """First moving average coefficient before anything is seen, from d = 2 on: it takes the second difference back."""
 
 BOUND = 0.98
-"""Largest partial autocorrelation: closer to 1 what was seen once would stay for ever."""
+"""Largest partial autocorrelation: closer to 1 what was seen once would stay forever."""
 
 ERROR, LEAST_ERROR = 0.1, 1e-4
 """Typical error of a forecast before any was made, and at least; relative to the worker's first speed."""
@@ -44,7 +44,7 @@ SLOW = 0.02
 """Weight of the newest error in the typical one, and at least of the newest speed in the mean."""
 
 LARGEST_STEP = 2.0
-"""No forecast is further than this factor from the last speed: twice differenced noise can point anywhere."""
+"""No forecast is further than this factor from the last speed: twice differenced noise can extrapolate to anything."""
 
 
 class ArimaState(Value, frozen=True, kw_only=True):

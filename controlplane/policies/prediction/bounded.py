@@ -1,7 +1,7 @@
 """Bounds what one report may do, in front of all predictors: clocks jump, and machines pause for a moment.
 
-A speed counts for no more than twice, and no less than half, the median of itself and the two before it. A change that
-lasts is believed with the second report of it; one odd report moves no forecast further than that. If it was a worker's
+A speed counts for no more than twice, and no less than half, the median of itself and the two before it. A lasting
+change counts from the second report of it; one odd report moves no forecast further than that. If it was a worker's
 very first, which could not be detected, the third one shows it: the worker's state is then reset.
 """
 
@@ -46,5 +46,5 @@ def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int,
 
 
 def is_plausible(seen: Measured, told: Measured) -> bool:
-    """Whether a report says how well somebody predicts: what no machine does says nothing about that."""
+    """Whether a report can be used to score predictors: impossible values cannot."""
     return told.speed / IMPLAUSIBLE <= seen.speed <= told.speed * IMPLAUSIBLE

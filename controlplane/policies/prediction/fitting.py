@@ -180,7 +180,7 @@ def _fit_common(
     check: Tensor,
     chance: torch.Generator,
 ) -> dict[str, Tensor]:
-    """One model for a random part of everybody's samples."""
+    """One model for a random part of all workers' samples."""
     pick = torch.randperm(targets.numel(), generator=chance)[:COMMON_SAMPLES]
     parts = (inputs.flatten(0, 1)[pick], targets.flatten()[pick], learn.flatten()[pick], check.flatten()[pick])
     return _descend(network, begin, *(part[None] for part in parts), steps=COMMON_STEPS, rate=COMMON_RATE)

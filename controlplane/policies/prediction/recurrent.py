@@ -30,7 +30,7 @@ KEPT_MODELS = 128
 """Weights that are kept ready, of as many jobs: with a thousand workers some 1 MB each."""
 
 LOST = 4
-"""A lesson without an answer for so many times as long as until the next one is taken for lost."""
+"""A lesson unanswered for this many times the interval between lessons is considered lost."""
 
 MOST_UNANSWERED = 5
 

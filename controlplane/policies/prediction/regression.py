@@ -59,7 +59,7 @@ class Regression:
         return RegressionState()
 
     def observe(self, measured: Mapping[int, Measured], state: RegressionState) -> RegressionState:
-        """Slopes from everybody's departures, then each one's level."""
+        """Slopes from all workers' departures, then each one's level."""
         ranks, rows = state.sheet.with_ranks(measured, np.zeros(WIDTH))
         at, seen = columns(measured, ranks)
         if not len(at):
@@ -68,7 +68,7 @@ class Regression:
         moments = self._moments(state, part, logs)
         typical = self._levels(part, logs, slopes(moments), state.typical)
         part[:, -FEATURES:] = coming
-        # The first observation comes without the readings of its own iteration's start: those of its end must do.
+        # The first observation comes without the readings of its own iteration's start: those of its end are used.
         new = part[:, 0] == 1
         part[new, 5:] = np.tile(coming[new], 3)
         rows[at] = part
@@ -86,7 +86,7 @@ class Regression:
         return state
 
     def keep(self, ranks: Collection[int], state: RegressionState) -> RegressionState:
-        """The levels of ``ranks``; the slopes are everybody's and stay."""
+        """The levels of ``ranks``; the slopes are common to all workers and stay."""
         return RegressionState(sheet=state.sheet.kept(ranks, WIDTH), moments=state.moments, typical=state.typical)
 
     def _moments(self, state: RegressionState, rows: Array, logs: Array) -> Array:

@@ -23,7 +23,7 @@ class Sheet(Value, frozen=True, kw_only=True):
         return np.frombuffer(self.cells, dtype=np.float64).reshape(len(self.ranks), width).copy()
 
     def with_ranks(self, ranks: Collection[int], blank: Array) -> tuple[list[int], Array]:
-        """Ranks and rows of everybody, those of ``ranks`` who have none yet at ``blank``."""
+        """Ranks and rows of all workers, those of ``ranks`` who have none yet at ``blank``."""
         rows = self.rows(len(blank))
         if new := sorted(set(ranks) - set(self.ranks)):
             everybody = self.ranks + new
@@ -52,5 +52,5 @@ def columns(measured: Mapping[int, Measured], ranks: list[int]) -> tuple[Indices
 
 
 def predictions(ranks: list[int], speeds: Array) -> dict[int, float]:
-    """By rank, to nine digits: on another machine the last bits may differ, and no share should hang on them."""
+    """By rank, to nine digits: on another machine the last bits may differ, and no share should depend on them."""
     return {rank: float(f"{speed:.9g}") for rank, speed in zip(ranks, speeds.tolist(), strict=True)}

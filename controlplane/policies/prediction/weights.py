@@ -24,7 +24,7 @@ class Weights(Value, frozen=True, kw_only=True):
     """Each rank's usual speed, which its model takes speeds relative to."""
     tensors: dict[str, bytes]
     better: list[bool] = []
-    """Of each model, whether it beat the worker's average on what was held back; empty where nobody compared."""
+    """For each model, whether it beat the worker's average on what was held back; empty if they were not compared."""
 
     def arrays(self, shapes: Mapping[str, tuple[int, int]]) -> dict[str, Floats]:
         """The tensors in 64 bits, so that what follows from them is the same on every machine to nine digits."""
@@ -35,7 +35,7 @@ class Weights(Value, frozen=True, kw_only=True):
 
 
 class LessonData(Value, frozen=True, kw_only=True):
-    """History of ``ranks``, oldest first, 32-bit floats (iterations, ranks, 3); not a number where not measured."""
+    """History of ``ranks``, oldest first, 32-bit floats (iterations, ranks, 3); NaN where not measured."""
 
     ranks: list[int]
     history: bytes

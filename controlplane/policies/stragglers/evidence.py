@@ -1,7 +1,7 @@
 """Finds stragglers among workers and servers, and says on what evidence: the detector of DESIGN section 5.
 
 - Compute, communication and waiting are kept apart: in a synchronous job the workers that wait are the fast ones, so
-  waiting is never held against anybody. Compute is compared per sample (``units``), communication as it is, a server by
+  waiting never counts against a worker. Compute is compared per sample (``units``), communication as it is, a server by
   the median of what its workers measured.
 - Relative and individual: slow by the others' measure, or by its own past where the others did not change (``panel``).
 - Transient and lasting: a median over the window and most of its iterations, or three on end far off
@@ -38,7 +38,7 @@ SERVER_FIXED_PART = 0.1
 
 
 class EvidenceState(Value, frozen=True, kw_only=True):
-    """What was measured of whom in the latest iterations."""
+    """What was measured of each worker and server in the latest iterations."""
 
     compute: Panel = Panel()
     communication: Panel = Panel()
@@ -110,7 +110,7 @@ class Evidence:
         return msgspec.structs.replace(state, servers=servers), found
 
     def standing(self, subject: Subject, kind: Kind, rank: int, state: EvidenceState) -> tuple[Standing, str]:
-        """What can be said now about one of them, and the sentence: also that there is not enough evidence."""
+        """What can be said now about one of them, and the sentence: also if there is not enough evidence."""
         of = state.servers if subject == "server" else state.compute if kind == "compute" else state.communication
         if rank not in of.ranks:
             return Standing.UNCLEAR, explanations.unclear(subject, rank, 0, self.parameters.window)
@@ -122,7 +122,7 @@ class Evidence:
         return Standing(of.open.get(rank, stands)), says
 
     def _units(self, samples: list[int]) -> list[float]:
-        """Of the samples all but a part that stands for the usual time which does not depend on the share."""
+        """The samples, with a fixed part for the usual time that does not depend on the share."""
         fixed = self.parameters.fixed_part
         usual, each = fixed * sum(samples) / len(samples), 1 - fixed
         return [usual + each * count for count in samples]

@@ -69,7 +69,7 @@ def opening(
 def stands(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
     """``w5 takes 2.3 times the others' median in compute per sample, slow in 8 of the last 8 iterations``."""
     against = "the others' median" if shown.measure == "others" else "its own usual time"
-    what = "compute per sample" if kind == "compute" else kind  # shares differ, and are no fault of theirs
+    what = "compute per sample" if kind == "compute" else kind  # shares differ, which is not the workers' fault
     return (
         f"{_name(subject, rank)} takes {shown.ratio:.1f} times {against} in {what}, "
         f"slow in {shown.raised} of the last {shown.window} iterations"
@@ -86,7 +86,7 @@ def closing(subject: Subject, rank: int, kind: str, shown: Figures | None) -> Fi
 
 
 def lasts(subject: Subject, rank: int, kind: str) -> Finding:
-    """A transient flag makes way for a lasting one."""
+    """A lasting flag replaces a transient one."""
     sentence = f"{_name(subject, rank)} has been slow for longer than a disturbance: transient becomes lasting"
     return Finding(rank=rank, kind=kind, open=False, sentence=sentence, subject=subject, escalated=True)
 
@@ -106,7 +106,7 @@ def unclear(subject: Subject, rank: int, measured: int, window: int) -> str:
 
 
 def is_quiet(evidence: Mapping[str, Any]) -> bool:
-    """Whether a finding says itself that it has no impact: it stays listed without an alert."""
+    """Whether the finding's sentence itself says that it has no impact: it stays listed without an alert."""
     whole, without = evidence.get("iteration_s"), evidence.get("without_s")
     return whole is not None and without is not None and 0 < whole <= HOLDS_UP * without
 

@@ -13,7 +13,7 @@ COMPARED: Final = 3
 """Of two different values it cannot be decided which one is the outlier."""
 
 KNOWN: Final = 5
-"""Iterations after which somebody's own past is evidence."""
+"""Iterations after which a worker's own past is evidence."""
 
 PACE, PACE_WHILE_OPEN = 0.05, 0.005
 """Weight of one more iteration in what is usual, in the long run."""
@@ -22,7 +22,7 @@ JUMP: Final = 0.2
 """One iteration moves what is usual by no more than if it had been so much off: a spike is no new habit."""
 
 NOT_WORTH: Final = 0.1
-"""What an excess counts as, at most, in an iteration in which the time lost is not worth speaking of."""
+"""The most that an excess counts as in an iteration in which the time lost is negligible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class New:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """The time lost from which on an iteration counts as slow."""
+    """The time lost at which an iteration counts as slow."""
 
     part: float
     least_s: float
@@ -123,7 +123,7 @@ def medians_of_others(values: Sequence[float], *, least: int) -> tuple[float, fl
     left = len(ordered) - 1
     if left < max(1, least):
         return None
-    # Without the entry itself the list is one shorter: whatever stood behind it moves up by one.
+    # Without the entry itself the list is one shorter: each value behind it moves up by one.
     return ordered[left // 2], ordered[left // 2 + 1]
 
 

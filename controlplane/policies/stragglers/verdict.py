@@ -62,7 +62,7 @@ def bars(parameters: EvidenceParameters) -> Bars:
 
 
 def lowest_bar(parameters: EvidenceParameters) -> float:
-    """Who is below it by both measures in the latest iteration is neither slow lastingly nor for a moment."""
+    """A worker that is below it by both measures in the latest iteration is neither slow lastingly nor for a moment."""
     return min(bars(parameters).raised, bars(parameters).spike)
 
 
@@ -102,7 +102,7 @@ def measured(column: Column) -> int:
 
 
 def figures(column: Column, parameters: EvidenceParameters, standing: Standing | None = None) -> Figures:
-    """The measure that stands on most and, of equal ones, shows most: over the iterations that told ``standing``."""
+    """The measure with the most evidence and, of equal ones, the largest: over the iterations behind ``standing``."""
     last = SPIKES if standing is Standing.TRANSIENT else len(column.others)
     measures: dict[Measure, Sequence[float]] = {
         "others": _values(column.others[-last:]),

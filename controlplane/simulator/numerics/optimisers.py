@@ -71,7 +71,7 @@ class Adam:
         return move
 
     def forget(self, part: slice) -> None:
-        """Both moments; the count of steps is that of all parameters, and goes on."""
+        """Both moments; the count of steps is that of all parameters, and continues."""
         self._first, self._second = self._first.copy(), self._second.copy()
         self._first[part] = self._second[part] = 0.0
 

@@ -1,7 +1,7 @@
 """Models as functions of stacked workers: parameters ``(m, p)`` with m = n workers or 1, samples ``(n, b)``, sums out.
 
 Every gradient is the *sum* over a worker's samples, and comes with the sum of their losses, so that unequal shares are
-weighted by what they stand for (ruling 7). ``mask`` is 0 where a shorter share was filled up.
+weighted by their numbers of samples (ruling 7). ``mask`` is 0 where a shorter share was filled up.
 """
 
 from collections.abc import Callable

@@ -20,7 +20,7 @@ ProblemName = Literal[
 ]
 
 Partition = Literal["shared", "iid", "uneven", "shards", "sorted"]
-"""Whose samples are whose: everybody draws from one seeded permutation; or each worker has its own part: at random; at
+"""How samples are partitioned: all workers draw from one seeded permutation; or each has its own part: at random; at
 random, but the samples of one label after those of another; of two shards sorted by label, as PSP 6.1; or a stretch of
 the data as sorted by label."""
 
@@ -77,7 +77,7 @@ class Numerics(Part, frozen=True, kw_only=True):
     """Weight of the norm of the parameters, where the problem has one."""
     partition: Partition = "shared"
     resumes: bool = True
-    """With its own part: whether a worker goes on where it stopped, or restarts each iteration."""
+    """With its own part: whether a worker continues where it stopped, or restarts each iteration."""
     optimizer: Optimizer = Optimizer()
     target: Target = Target()
     federated: Federated | None = None

@@ -20,7 +20,7 @@ SAMPLES_PER_CORE_S: Final = 250.0
 
 
 def _client(cores: float) -> Group:
-    # A share stands for tau batches of its size.
+    # A share is tau batches of its size.
     machine = CpuMachine(samples_per_second=cores * SAMPLES_PER_CORE_S / LOCAL_STEPS)
     return Group(count=1, machine=machine, link=Link(latency_s=0.1))
 

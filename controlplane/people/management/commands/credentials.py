@@ -13,7 +13,7 @@ from controlplane.people.tokens import limit_of, live_tokens, tokens_revoke
 
 
 class Command(BaseCommand):
-    """Whoever can run this holds the database; what is ended is audited."""
+    """Access to this command implies access to the database; ended credentials are audited."""
 
     help = "List valid API tokens and sessions of all users or one, and revoke some or all."
     requires_system_checks = []
