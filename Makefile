@@ -13,7 +13,7 @@ RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
 ADAPTERS := .venv-adapters/.installed
 
-FAST         := "not integration and not browser"
+FAST         := "not integration and not browser and not cluster"
 SIDE_BY_SIDE := -n 4 --dist loadfile
 
 # Processes that keep what was compiled start a quarter sooner.
@@ -36,6 +36,7 @@ export HYPOTHESIS_PROFILE
 test: $(TESTS)
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m "integration or browser" -n 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m cluster $(ARGS) || [ $$? -eq 5 ]
 
 # The libraries that paceline.adapters is for, in an environment of their own; without it the tests with them are skipped.
 adapters: $(ADAPTERS)

@@ -29,7 +29,7 @@ FOLDERS = [
 LEFT_OUT = [f"--ignore=tests/{path}" for path in ("api/test_contract.py", "api/demo", "api/test_permissions.py")]
 """Slow, and of no interest here."""
 
-FAST = "not integration and not browser"
+FAST = "not integration and not browser and not cluster"
 
 
 def test_what_speaks_to_the_database_passes_on_postgresql(postgres_url: str) -> None:

@@ -19,7 +19,7 @@ from tests.support.stack import Stack, running_stack
 from tests.support.waiting import eventually
 
 pytestmark = [
-    pytest.mark.integration,
+    pytest.mark.cluster,
     pytest.mark.timeout(600),
     pytest.mark.skipif(
         not (PYTHON.parents[1] / ".installed").exists(),

@@ -11,7 +11,7 @@ from tests.support.waiting import eventually
 NODES = 2
 
 
-@pytest.mark.integration
+@pytest.mark.cluster
 @pytest.mark.timeout(400)
 @pytest.mark.skipif(
     not (PYTHON.parents[1] / ".installed").exists(), reason="the adapters' libraries are not installed: make adapters"

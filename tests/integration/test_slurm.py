@@ -16,7 +16,7 @@ from tests.support.slurm import Cluster, running_cluster, why_not
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(bool(why_not()), reason=why_not() or "Slurm is here")]
+pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(why_not()), reason=why_not() or "Slurm is here")]
 
 SCRIPT = [sys.executable, "-m", "tests.support.attached_script"]
 NATIVE = """

@@ -35,8 +35,6 @@ SHARE_STACK = frozenset(
 
 DEAREST = (
     STACK,
-    "tests/integration/test_ray.py",
-    "tests/integration/test_ray_autoscaling.py",
     "tests/integration/test_postgres.py",
     "tests/integration/test_several.py",
     "tests/browser/test_pages.py",
@@ -49,7 +47,7 @@ DEAREST = (
 )
 """What must not begin when all others are nearly done."""
 
-MARKS = frozenset({"integration", "browser"})
+MARKS = frozenset({"integration", "browser", "cluster"})
 
 
 def is_passed_over(path: Path, asked: str) -> bool:

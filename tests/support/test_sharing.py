@@ -86,7 +86,7 @@ def test_every_file_that_is_named_is_there() -> None:
     [
         ("integration or browser", ["test_plain.py"]),
         ("browser", ["test_plain.py", "test_starts.py"]),
-        ("not integration and not browser", []),
+        ("not integration and not browser and not cluster", []),
         ("", []),
     ],
 )
