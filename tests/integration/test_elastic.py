@@ -60,10 +60,12 @@ def test_a_job_without_checkpoints_outlives_a_killed_server_and_a_worker_that_ha
     (refill,) = eventually(lambda: stack.ask("GET", path)["results"], what="the refill")
     assert "was ended by signal 9; " in refill["reason"]
     stack.await_iteration(job, stack.job(job)["iteration"] + 5)
-    os.kill(process_of(job, "w2").pid, signal.SIGSTOP)
+    stopped = process_of(job, "w2")
+    os.kill(stopped.pid, signal.SIGSTOP)
     silent = eventually(lambda: [r for r in lives(stack, job, "w2") if r["state"] == "lost"], what="its death")[0]
     assert silent["reason"].startswith("sent no heartbeat for ")
     assert stack.await_job(job, "succeeded")["iteration"] == 200
+    eventually(lambda: not stopped.is_running(), what="the end of the process that hangs", seconds=60)
 
 
 def model(stack: Stack, job: int) -> dict[str, np.ndarray]:

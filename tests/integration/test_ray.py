@@ -162,12 +162,12 @@ def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_co
     cluster.kill(killed)
     stood, returned = follow(plane, job, until=lambda: is_elsewhere(plane, killed) and are_ready(plane, job, 3))
     log.info("the job stood still for %.1f s; the agent and its worker were back after %.1f s", stood, returned)
-    assert stood < 20
+    assert stood < 60
     moved = joined(plane, "steady")["steady-2"]
     assert moved["unverified_labels"]["ray-node"] in {node[:SHOWN] for node in cluster.nodes if node != killed}
     assert members(cluster, "steady")["steady-2"]["host"] in {placed[name]["host"] for name in ("steady-0", "steady-1")}
     (ended, *_) = lives(plane, job, "steady-2")
-    assert any(word in ended["reason"] for word in ("was lost", "no heartbeat")), ended["reason"]
+    assert any(word in ended["reason"] for word in ("was lost", "no heartbeat", "ended by signal")), ended["reason"]
     plane.await_iteration(job, plane.job(job)["iteration"] + 20)
     plane.stop(job)
     down(plane, cluster, "steady")
@@ -188,7 +188,7 @@ def test_a_fleet_grows_for_a_job_that_waits_and_shrinks_when_nobody_needs_it(pla
 
     job = plane.submit(**TRAINING | {"labels": {"pool": "growing"}})["id"]
     assert "slots" in plane.job(job)["waiting"]["sentence"]
-    plane.await_job(job, "succeeded", seconds=120)
+    plane.await_job(job, "succeeded", seconds=300)
     agents = {process["agent"] for process in plane.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
     assert agents == {"growing-0", "growing-1", "growing-2"}
 
