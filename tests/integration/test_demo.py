@@ -49,12 +49,12 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
         ]
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(640)
 def test_it_paces_a_script(tmp_path: Path) -> None:
     port = free_port()
     arguments = ["--attached", "--exit", "--json", "--iterations", "60", "--port", str(port)]
     with running(tmp_path, "demo", *arguments) as command:
-        code = command.process.wait(timeout=360)
+        code = command.process.wait(timeout=600)
         assert_nothing_left(command, tmp_path, port)
     said = command.said()
     result = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
