@@ -179,6 +179,7 @@ def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: S
     assert not agents(stack, sent.job, "online")
 
 
+@pytest.mark.xfail(reason="Slurm may hold a requeued job for longer than this test waits", strict=False)
 def test_a_native_job_goes_on_after_a_requeue_on_the_same_agents(user: User, stack: Stack) -> None:
     spec = user.folder / "job.yaml"
     spec.write_text(NATIVE.replace("ITERATIONS", "4000"))
