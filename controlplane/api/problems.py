@@ -13,6 +13,7 @@ from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 from rest_framework import exceptions
+from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
 
 from controlplane.api import busy
@@ -91,6 +92,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         request: HttpRequest | None = getattr(context.get("request"), "_request", None)
         logger.error("request failed", exc_info=error, extra={"path": getattr(request, "path", "")})
         got_request_exception.send(sender=None, request=request)
+    if (asked := context.get("request")) is not None:  # a view of its own renderer refuses in JSON too
+        asked.accepted_renderer, asked.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     body = document(problem.status_code, str(problem.detail), problem.errors)
     return Response(body, status=problem.status_code, headers=problem.headers, content_type=CONTENT_TYPE)
 

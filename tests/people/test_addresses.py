@@ -42,6 +42,6 @@ def test_one_host_is_one_network(address: str, network: str) -> None:
 
 
 def test_uvicorn_leaves_the_address_of_a_request_as_it_is() -> None:
-    """By itself it believes X-Forwarded-For of whoever connects from this machine: a throttle would count nothing."""
+    """By itself it believes X-Forwarded-For of any client on this machine: a throttle would count nothing."""
     options = web_command("127.0.0.1", 8000)[3:]
     assert uvicorn.main.make_context("uvicorn", options).params["proxy_headers"] is False

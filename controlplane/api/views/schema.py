@@ -8,27 +8,14 @@ from django.http import HttpResponse
 from drf_spectacular.renderers import OpenApiYamlRenderer
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.api.parsers import JsonParser
 
 _turn = Lock()
 
 
-class Refusing:
-    """Refusals as elsewhere in the API, though the view itself renders something else."""
-
-    def handle_exception(self, error: Exception) -> Response:
-        """The problem, as JSON."""
-        self.request.accepted_renderer = JSONRenderer()  # type: ignore[attr-defined]
-        self.request.accepted_media_type = JSONRenderer.media_type  # type: ignore[attr-defined]
-        reply: Response = super().handle_exception(error)  # type: ignore[misc]
-        return reply
-
-
-class SchemaView(Refusing, SpectacularAPIView):
+class SchemaView(SpectacularAPIView):
     """The same bytes for all clients."""
 
     parser_classes = (JsonParser,)
@@ -42,7 +29,7 @@ class SchemaView(Refusing, SpectacularAPIView):
         return HttpResponse(body, content_type=OpenApiYamlRenderer.media_type, headers=headers)
 
 
-class DocsView(Refusing, SpectacularSwaggerSplitView):
+class DocsView(SpectacularSwaggerSplitView):
     """Swagger UI, its script separate from the page, as the content security policy requires."""
 
     url_name = "api:schema"
