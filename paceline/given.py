@@ -1,7 +1,11 @@
 """What a script passes to ``pacer.loader``: a data set, or a DataLoader whose options are kept."""
 
+import os
+import sys
+import tempfile
 from typing import Any, Final
 
+import torch.multiprocessing
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -28,6 +32,12 @@ KEPT: Final = (
 )
 """What is taken over from a DataLoader."""
 
+PATH: Final = 107
+"""Bytes that Linux allows in the path of a Unix socket."""
+
+SOCKET: Final = len("/pymp-12345678/listener-12345678")
+"""Those of it that a DataLoader's process adds to the temporary folder's path."""
+
 OURS: Final = ("sampler", "batch_sampler")
 """Options of ``DataLoader`` that the shares decide."""
 
@@ -47,7 +57,10 @@ def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tup
         raise CannotAttach(f"loader(): seed is {plan['seed']!r}; give a whole number from 0 to 2**63 - 1")
     if not isinstance(given, IterableDataset) and len(given) < 1:
         raise CannotAttach("loader(): the data set has no sample; give one that has")
-    return given, Plan(**plan), check_options(options)
+    options = check_options(options)
+    if options.get("num_workers"):
+        check_sockets(tempfile.gettempdir())
+    return given, Plan(**plan), options
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -60,6 +73,24 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
         if options.get(name) is not None:
             raise CannotAttach(f"loader(): {name} is decided by the shares; leave it out")
     return {name: value for name, value in options.items() if name not in OURS}
+
+
+def check_sockets(folder: str) -> None:
+    """Whether a DataLoader's processes can make the sockets by which they hand over tensors.
+
+    Where they cannot, they print a traceback, and the loader waits for its first batch forever.
+
+    Raises:
+        CannotAttach: if the temporary folder's path is too long.
+    """
+    strategy: str = torch.multiprocessing.get_sharing_strategy()  # type: ignore[no-untyped-call]
+    by_sockets = sys.platform == "linux" and strategy == "file_descriptor"
+    found, room = len(os.fsencode(folder)), PATH - SOCKET
+    if by_sockets and found > room:
+        raise CannotAttach(
+            f"loader(): the processes of num_workers have sockets in the temporary folder, whose path has {found}"
+            f" bytes ({folder}); set TMPDIR to one of at most {room}"
+        )
 
 
 def check_number(name: str, value: Any) -> int:

@@ -31,7 +31,7 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
     kept = tmp_path / "kept"
     few = ["--iterations", "60", "--port", str(port), "--keep", str(kept)]
     with running(tmp_path, "demo", "--exit", "--json", *few) as command:
-        code = command.process.wait(timeout=200)
+        code = command.end(seconds=200)
         assert_nothing_left(command, tmp_path, port)
     said = command.said()
     result = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
@@ -49,13 +49,15 @@ def test_it_shows_what_it_promises_and_leaves_nothing_behind(tmp_path: Path) -> 
         ]
 
 
-@pytest.mark.timeout(640)
-def test_it_paces_a_script(tmp_path: Path) -> None:
-    port = free_port()
+@pytest.mark.timeout(400)
+def test_it_paces_a_script_also_where_the_temporary_folder_has_a_long_name(tmp_path: Path) -> None:
+    port, long = free_port(), tmp_path / ("a" * 90)
+    long.mkdir()
     arguments = ["--attached", "--exit", "--json", "--iterations", "60", "--port", str(port)]
-    with running(tmp_path, "demo", *arguments) as command:
-        code = command.process.wait(timeout=600)
-        assert_nothing_left(command, tmp_path, port)
+    with running(tmp_path, "demo", *arguments, environment={"TMPDIR": str(long)}) as command:
+        code = command.end(seconds=360)
+        command.assert_gone(port)
+        assert list(long.iterdir()) == []
     said = command.said()
     result = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
     timed, *others = [bar["holds"] for bar in result["bars"]]

@@ -22,7 +22,7 @@ def test_nothing_is_lost_doubled_or_evicted_under_fire(tmp_path: Path) -> None:
         pytest.skip(INSTALL_REDIS)
     asked = ("--minutes", "2", "--faults", str(len(KINDS)), "--kinds", *KINDS)
     with running(tmp_path, "bench", "faults", "--json", *asked) as command:
-        code = command.process.wait(timeout=END_S)
+        code = command.end(seconds=END_S)
         said = command.said()
     assert code == 0, said
     document = json.loads(said.splitlines()[-1])

@@ -27,7 +27,7 @@ def test_a_control_plane_is_there_for_the_command_and_gone_with_it(tmp_path: Pat
     arguments = ["run", "--local", "--name", "alone", "--", sys.executable, "-c", TELL]
     environment = {"PACELINE_API_TOKEN": "", "PACELINE_URL": ""}
     with running(tmp_path, *arguments, program=program, environment=environment) as command:
-        assert command.process.wait(timeout=120) == 0, command.said()
+        assert command.end(seconds=120) == 0, command.said()
         said = command.said().splitlines()
         told = json.loads(next(line for line in said if line.startswith("{")))
         assert told["ready"] == 200

@@ -1,6 +1,12 @@
 """The same samples: each once a pass, under shares that change, workers that draw ahead, ends, breaks and restarts."""
 
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -264,3 +270,33 @@ def test_a_state_is_loaded_before_the_first_batch() -> None:
     taken(pacer, loader, 1, most=2)
     with pytest.raises(CannotAttach, match="load the state before the first"):
         loader.load_state_dict(loader.state_dict())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems hand tensors over in other ways")
+@pytest.mark.parametrize("too_long", [False, True])
+def test_a_temporary_folder_too_long_for_sockets_is_refused_rather_than_waited_in(
+    too_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder = short / ("x" * (75 + too_long - len(f"{short}/")))
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    try:
+        if too_long:
+            assert "AF_UNIX path too long" in socket_of_a_process(folder)
+            with pytest.raises(CannotAttach, match=r"path has 76 bytes \(/tmp/.*\); set TMPDIR to one of at most 75"):
+                alone(0, 1).loader(numbers(), 8, num_workers=1)
+        else:
+            assert socket_of_a_process(folder) == ""
+            assert len(alone(0, 1).loader(numbers(), 8, num_workers=1)) == 13
+        assert len(alone(0, 1).loader(numbers(), 8)) == 13
+    finally:
+        shutil.rmtree(short)
+
+
+def socket_of_a_process(folder: Path) -> str:
+    """What a process says that makes a socket as a DataLoader's processes do."""
+    program = "from multiprocessing.connection import Listener; Listener().close()"
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    return run.stderr

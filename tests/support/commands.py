@@ -41,10 +41,17 @@ class Running:
 
         eventually(look, what=f"the word {word!r}", seconds=seconds)
 
+    def end(self, *, seconds: float) -> int:
+        """Wait for its end; the exit code."""
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not over within {seconds:g} s; it said:\n{self.said()}") from None
+
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> int:
         """Ask for the end; the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=END_S)
+        return self.end(seconds=END_S)
 
     def assert_gone(self, port: int) -> None:
         """See that none of its processes is left, and that others can listen on its port."""
@@ -91,7 +98,7 @@ def running(
 def run(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run it to its end: exit code and output."""
     with running(folder, *arguments, environment=environment) as command:
-        return command.process.wait(timeout=END_S), command.said()
+        return command.end(seconds=END_S), command.said()
 
 
 def port_is_free(port: int) -> bool:

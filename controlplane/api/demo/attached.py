@@ -7,11 +7,11 @@ import difflib
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.table import Table
 
@@ -20,6 +20,7 @@ from controlplane.api.demo.verdict import Bar
 from controlplane.runtime.embedded.control_plane import CHECKOUT
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.processes import start_service
+from controlplane.runtime.embedded.sockets import socket_folder
 from controlplane.runtime.embedded.supervisor import Supervisor
 
 RATIO = 0.45
@@ -31,6 +32,8 @@ LINES = 8
 PER_EPOCH = 3
 BATCHING = "lb-bsp-linear"
 LOOK_S = 0.3
+LOADER_SOCKET = "pymp-12345678/listener-12345678"
+"""As long as the sockets' paths of a DataLoader's processes, under TMPDIR."""
 PLAIN, PACED = "train.py", "train_paceline.py"
 
 EPOCH = re.compile(r"epoch (\d+): loss (\S+), accuracy (\S+), (\S+) s/iteration")
@@ -96,12 +99,15 @@ class Scripts:
         folder = examples()
         changed = lines_changed(folder / PLAIN, folder / PACED)
         self.say(f"{PLAIN} and {PACED} in {folder}: {changed} lines differ.")
-        # Loader processes leave folders behind; the name is short, since sockets are made in them.
-        with TemporaryDirectory(prefix="pl-", ignore_cleanup_errors=True) as temporary:
-            own = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": temporary}
+        # Processes of a DataLoader leave folders behind, and have sockets in them.
+        temporary = socket_folder(LOADER_SOCKET)
+        try:
+            own = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
             plain = self._run("plain", torchrun(folder / PLAIN, self.epochs), own, supervisor)
             known = {**own, "PACELINE_API_TOKEN": self.token}
             paced = self._run("paced", self._paced(folder / PACED), known, supervisor)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         return [plain, paced], judge_scripts(plain, paced, changed)
 
     def _paced(self, script: Path) -> list[str]:

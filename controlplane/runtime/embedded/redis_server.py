@@ -8,7 +8,6 @@ only, behind a random password in a file that only its owner can read, never on 
 import secrets
 import shutil
 import sys
-import tempfile
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,9 +18,7 @@ import redis
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.processes import Service, start_service
-
-SOCKET_PATH_LIMIT = 100
-"""The kernel allows 107 bytes (103 on macOS) in the path of a Unix socket."""
+from controlplane.runtime.embedded.sockets import fits, socket_folder
 
 START_S = 10.0
 
@@ -113,10 +110,10 @@ def _start_real(binary: Path, folder: Path, log: Path) -> EmbeddedRedis:
 def _socket_path(private: Path) -> Path:
     """In the private folder, or in one of its own under the temporary folder where that path would be too long."""
     path = private / "redis.sock"
-    if len(str(path).encode()) <= SOCKET_PATH_LIMIT:
+    if fits(path):
         path.unlink(missing_ok=True)  # left by an instance that was killed
         return path
-    return Path(tempfile.mkdtemp(prefix="paceline-"), "redis.sock")
+    return socket_folder(path.name) / path.name
 
 
 def _quoted(path: Path) -> str:
