@@ -130,6 +130,14 @@ def _refuse(variable: str, found: object, expected: str) -> ImproperlyConfigured
     return ImproperlyConfigured(f"{variable}: found {found!r}, expected {expected}")
 
 
+def _without_secrets(address: str) -> str:
+    """An address as it may be repeated: what stands before its ``@`` and in its query can be a password or a token."""
+    address, question, _ = address.partition("?")
+    scheme, slashes, rest = address.rpartition("://")
+    _login, at, place = rest.rpartition("@")
+    return f"{scheme}{slashes}{'***@' if at else ''}{place}{'?***' if question else ''}"
+
+
 def _price(value: str) -> tuple[float, str] | None:
     if not value.strip():
         return None
@@ -161,7 +169,9 @@ def _kubernetes(env: environ.Env) -> Cluster | None:
         return None
     api = env.str("PACELINE_KUBERNETES_API", default="https://kubernetes.default.svc").rstrip("/")
     if urlsplit(api).scheme != "https" or not urlsplit(api).hostname:
-        raise _refuse("PACELINE_KUBERNETES_API", api, "the API server's address, such as https://10.0.0.1:6443")
+        raise _refuse(
+            "PACELINE_KUBERNETES_API", _without_secrets(api), "the API server's address, such as https://10.0.0.1:6443"
+        )
     return Cluster(
         accounts=accounts,
         api=api,
@@ -186,10 +196,12 @@ def _traced_part(variables: Mapping[str, str]) -> float | None:
     if name is None or _boolean(variables, "OTEL_SDK_DISABLED"):
         return None
     if urlsplit(variables[name]).scheme not in {"http", "https"}:
-        raise _refuse(name, variables[name], "an address of an OTLP/HTTP receiver such as http://127.0.0.1:4318")
+        raise _refuse(
+            name, _without_secrets(variables[name]), "an address of an OTLP/HTTP receiver such as http://127.0.0.1:4318"
+        )
     if not all(map(release_of, OTLP_PACKAGES)):
         cure = "OpenTelemetry to be installed (pip install -r requirements/tracing.txt, or paceline[tracing])"
-        raise _refuse(name, variables[name], f"no endpoint, or {cure}")
+        raise _refuse(name, _without_secrets(variables[name]), f"no endpoint, or {cure}")
     if (protocol := variables.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")) != "http/protobuf":
         raise _refuse("OTEL_EXPORTER_OTLP_PROTOCOL", protocol, "http/protobuf")
     text = variables.get("OTEL_TRACES_SAMPLER_ARG", "").strip() or "1"
@@ -290,7 +302,7 @@ def _made_secret(path: Path) -> str:
 def _url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise _refuse("PACELINE_URL", value, "an address such as https://paceline.example.org")
+        raise _refuse("PACELINE_URL", _without_secrets(value), "an address such as https://paceline.example.org")
     return value.rstrip("/")
 
 
@@ -307,7 +319,9 @@ def _hosts(value: list[str], *, debug: bool) -> list[str]:
 
 def _redis_url(value: str) -> str:
     if value and urlsplit(value).scheme not in REDIS_SCHEMES:
-        raise _refuse("REDIS_URL", value, "redis://host:port/db, rediss://... or unix:///path/to/socket")
+        raise _refuse(
+            "REDIS_URL", _without_secrets(value), "redis://host:port/db, rediss://... or unix:///path/to/socket"
+        )
     return value
 
 

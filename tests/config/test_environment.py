@@ -189,6 +189,28 @@ def test_a_password_is_not_repeated_in_a_refusal(tmp_path: Path) -> None:
     assert "hunter2" not in refusal(tmp_path, DATABASE_URL="mysql://root@hunter2/x")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://ada:hunter2@x:4317", "grpc://***@x:4317"),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "ada:hunter2@x:4317/v1", "***@x:4317/v1"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://ada:p@hunter2@x:4317", "grpc://***@x:4317"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://x:4317?token=hunter2", "grpc://x:4317?***"),
+        ("REDIS_URL", "redis+tls://:hunter2@x:6379/0", "redis+tls://***@x:6379/0"),
+        ("PACELINE_URL", "ftp://ada:hunter2@x", "ftp://***@x"),
+    ],
+)
+def test_an_address_is_repeated_without_its_secrets(tmp_path: Path, name: str, value: str, shown: str) -> None:
+    assert refusal(tmp_path, **{name: value}).startswith(f"{name}: found {shown!r}, expected ")
+
+
+def test_an_endpoint_of_a_missing_package_is_repeated_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.config.environment.release_of", lambda package: "")
+    assert "hunter2" not in refusal(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT="http://ada:hunter2@x:4318")
+
+
 def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert refusal(tmp_path / "file" / "var") == (
