@@ -22,6 +22,7 @@ class Job(models.Model):
     """As ``controlplane.protocol.spec.spec_document`` writes it."""
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     idempotency_key = models.CharField(max_length=200, null=True)
+    SEALED = ("key",)
     key = models.BinaryField(default=new_job_key)
     """Encrypted: see ``sealing``."""
     launch = models.CharField(max_length=8, default="native")

@@ -1,6 +1,7 @@
 """Job keys are encrypted in the database, under a key derived from ``SECRET_KEY``: a copy of the database reveals none.
 
-The first of ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
+A model names its encrypted columns in ``SEALED``, for ``manage.py reseal``. The first of ``SECRET_KEY`` and
+``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
 """
 
 import base64
@@ -42,6 +43,15 @@ def unseal(stored: bytes | memoryview) -> bytes:
 def resealed(stored: bytes | memoryview) -> bytes:
     """The same key, encrypted under the current ``SECRET_KEY``."""
     return seal(unseal(stored))
+
+
+def is_current(stored: bytes | memoryview) -> bool:
+    """Whether it is encrypted under the current ``SECRET_KEY``."""
+    try:
+        _box_of((settings.SECRET_KEY,)).decrypt(bytes(stored))
+    except InvalidToken:
+        return False
+    return True
 
 
 def _box() -> MultiFernet:

@@ -1,28 +1,47 @@
-"""``manage.py reseal``: stores job keys under the current ``SECRET_KEY``; then the previous one can be removed."""
+"""``manage.py reseal``: stores keys under the current ``SECRET_KEY``; then the previous one can be removed."""
 
 from typing import Any
 
+from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError
-from django.db import transaction
+from django.db import models, transaction
 
-from controlplane.jobs.models import Job
-from controlplane.jobs.sealing import SealBroken, resealed
+from controlplane.jobs.sealing import SealBroken, is_current, resealed
 
 
 class Command(BaseCommand):
     """Re-encrypts all keys or none, while jobs run: the keys themselves do not change."""
 
-    help = "Encrypt job keys in the database with the present SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
+    help = "Encrypt keys in the database with the present SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print how many keys there were."""
-        count = 0
-        try:
-            with transaction.atomic():
-                for pk, stored in Job.objects.order_by("pk").values_list("pk", "key"):
-                    Job.objects.filter(pk=pk).update(key=resealed(stored))
-                    count += 1
-        except SealBroken as error:
-            raise CommandError(f"job {pk}: {error}; nothing was changed") from None
-        self.stdout.write(f"{count} job keys are stored under the present SECRET_KEY")
+        """Print how many keys there are."""
+        columns = [(model, name) for model in apps.get_models() for name in getattr(model, "SEALED", ())]
+        while _pass(columns):  # again for what was stored meanwhile, by processes that still have the previous one
+            pass
+        count = sum(model._default_manager.count() for model, _ in columns)
+        self.stdout.write(f"{count} keys are stored under the present SECRET_KEY")
+
+
+@transaction.atomic
+def _pass(columns: list[tuple[type[models.Model], str]]) -> int:
+    """Re-encrypt what is not encrypted under the current secret; how many there were.
+
+    Raises:
+        CommandError: if a key cannot be decrypted; then nothing is changed.
+    """
+    count = 0
+    for model, name in columns:
+        rows = model._default_manager
+        for pk, stored in rows.order_by("pk").values_list("pk", name):
+            if is_current(stored):
+                continue
+            try:
+                key = resealed(stored)
+            except SealBroken as error:
+                raise CommandError(f"{model._meta.verbose_name} {pk}: {error}; nothing was changed") from None
+            # Only over what was read: another process may have stored something else since.
+            rows.filter(**{"pk": pk, name: stored}).update(**{name: key})
+            count += 1
+    return count
