@@ -14,4 +14,5 @@ class PeopleConfig(AppConfig):
 
     def ready(self) -> None:
         """Connect the receivers."""
+        import_module("controlplane.people.tokens")
         import_module("controlplane.people.trail")

@@ -42,6 +42,10 @@ class TokenGrant(models.Model):
     name = models.CharField(max_length=100)
     role = models.CharField(max_length=10, default="", blank=True)
     """The highest role that it carries; empty: that of its user."""
+    parent = models.ForeignKey(
+        "knox.AuthToken", null=True, on_delete=models.CASCADE, related_name="child_grants", default=None
+    )
+    """The token with which it was made: it expires no later, and is revoked with it."""
     used_at = models.DateTimeField(null=True)
     """To within a few minutes."""
     used_from = models.CharField(max_length=45, default="", blank=True)

@@ -2,11 +2,13 @@
 
 import logging
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
 from django.db.models import Q, QuerySet
+from django.db.models.signals import pre_delete
+from django.dispatch import receiver
 from django.utils import timezone
 from knox.models import AuthToken
 
@@ -30,12 +32,21 @@ class TokenRefused(Exception):
 
 @transaction.atomic
 def token_create(
-    *, user: User, name: str, actor: str, role: Role | None = None, lifetime: timedelta = LIFETIME
+    *,
+    user: User,
+    name: str,
+    actor: str,
+    role: Role | None = None,
+    lifetime: timedelta = LIFETIME,
+    parent: AuthToken | None = None,
 ) -> tuple[AuthToken, str]:
     """A new token and its secret, in clear for this once; it carries at most ``role``.
 
+    One that is made with another token expires no later than this ``parent``, and is revoked with it: who stole a
+    token cannot outlast its end.
+
     Raises:
-        TokenRefused: if the user has too many tokens, or less than that role.
+        TokenRefused: if the user has too many tokens, or less than that role, or the parent was revoked.
     """
     User.objects.select_for_update().get(pk=user.pk)  # of two requests at the limit, one is refused
     count = live_tokens(user).count()
@@ -47,9 +58,16 @@ def token_create(
     if role is not None and (held is None or ORDER.index(role) > ORDER.index(held)):
         raise TokenRefused(f"the role {role} is above that of {user.get_username()} here, {held or 'none'}")
     limit = role or getattr(user, "role_limit", None) or ""
+    if parent is not None and not AuthToken.objects.select_for_update().filter(pk=parent.pk).exists():
+        raise TokenRefused("the token of this request was revoked")
     row, secret = AuthToken.objects.create(user=user, expiry=lifetime)
-    TokenGrant.objects.create(token=row, name=name, role=limit)
+    if parent is not None and parent.expiry is not None:
+        row.expiry = min(row.expiry, parent.expiry)
+        row.save(update_fields=["expiry"])
+    TokenGrant.objects.create(token=row, name=name, role=limit, parent=parent)
     detail = {"name": name, "user": user.get_username(), "role": limit or "that of the user"}
+    if parent is not None:
+        detail["parent"] = f"token {parent.token_key}"
     audit(actor=actor, action="token-create", subject=f"token {row.token_key}", detail=detail)
     return row, secret
 
@@ -57,19 +75,42 @@ def token_create(
 def live_tokens(user: User | None = None) -> QuerySet[AuthToken]:
     """Unexpired tokens of the user, or of all users, the newest first."""
     valid = Q(expiry=None) | Q(expiry__gt=timezone.now())
-    rows: QuerySet[AuthToken] = AuthToken.objects.filter(valid).select_related("grant", "user")
+    rows: QuerySet[AuthToken] = AuthToken.objects.filter(valid).select_related("grant__parent", "user")
     return (rows if user is None else rows.filter(user=user)).order_by("-created", "token_key")
 
 
 @transaction.atomic
 def tokens_revoke(rows: QuerySet[AuthToken], *, actor: str) -> int:
-    """End those tokens; how many there were."""
-    ended = list(rows.select_related("user"))
+    """End those tokens and all that were made with them; how many there were."""
+    ended = list(rows.select_related("user").select_for_update(of=("self",)))
+    gone: set[str] = set()
     for row in ended:
-        detail = {"user": row.user.get_username()}
+        if row.pk in gone:
+            continue
+        family = _family(row)
+        gone |= {each.pk for each in family}
         row.delete()
-        audit(actor=actor, action="token-revoke", subject=f"token {row.token_key}", detail=detail)
-    return len(ended)
+        for each in family:
+            detail = {"user": each.user.get_username()}
+            if each != row:
+                detail["with"] = f"token {row.token_key}"
+            audit(actor=actor, action="token-revoke", subject=f"token {each.token_key}", detail=detail)
+    return len(gone)
+
+
+@receiver(pre_delete, sender=AuthToken)
+def end_children(sender: object, instance: AuthToken, **_: Any) -> None:
+    """However a token is deleted, so are those that were made with it: without a grant they would have all rights."""
+    for child in AuthToken.objects.filter(grant__parent=instance):
+        child.delete()
+
+
+def _family(row: AuthToken) -> list[AuthToken]:
+    """The token and all that were made with it, directly or not."""
+    found = [row]
+    for each in found:
+        found += AuthToken.objects.select_related("user").filter(grant__parent=each).order_by("created", "pk")
+    return found
 
 
 def limit_of(token: AuthToken) -> Role | None:
@@ -79,10 +120,10 @@ def limit_of(token: AuthToken) -> Role | None:
 
 
 def token_used(token: AuthToken, address: str) -> None:
-    """Remember the use. A busy database is no reason to refuse the request."""
+    """Remember the use, once in a while, wherever it comes from. A busy database is no reason to refuse the request."""
     now = timezone.now()
     grant: TokenGrant | None = getattr(token, "grant", None)
-    if grant is None or (grant.used_at and grant.used_at > now - USE_GRAIN and grant.used_from == address):
+    if grant is None or (grant.used_at and grant.used_at > now - USE_GRAIN):
         return
     try:
         with transaction.atomic():

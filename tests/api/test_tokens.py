@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def test_a_token_is_shown_once_and_works(operator: APIClient, anybody: APIClient) -> None:
     made = operator.post("/api/v1/tokens", {"lifetime_s": 60}, format="json").json()
     listed = operator.get("/api/v1/tokens").json()["results"]
-    fields = {"id", "user", "name", "role", "created_at", "expires_at", "used_at", "used_from"}
+    fields = {"id", "user", "name", "role", "parent", "created_at", "expires_at", "used_at", "used_from"}
     assert (listed[0]["id"], set(listed[0])) == (made["id"], fields)
     anybody.credentials(HTTP_AUTHORIZATION=f"Token {made['token']}")
     assert anybody.get("/api/v1/me").json() == {"username": "operator", "role": "operator"}
@@ -85,6 +85,16 @@ def test_a_token_is_named_and_carries_a_lower_role(operator: APIClient, anybody:
     assert "your role is viewer" in refused(anybody.post("/api/v1/jobs", {}, format="json"))["detail"]
     (row,) = (row for row in operator.get("/api/v1/tokens").json()["results"] if row["id"] == made["id"])
     assert (row["used_from"], row["used_at"] is None) == ("127.0.0.1", False)
+
+
+def test_a_token_made_with_a_token_lives_and_ends_with_it(operator: APIClient, anybody: APIClient) -> None:
+    made = operator.post("/api/v1/tokens", {"lifetime_s": 60}, format="json").json()
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {made['token']}")
+    child = anybody.post("/api/v1/tokens", {"lifetime_s": 86_400}, format="json").json()
+    assert (child["expires_at"], child["parent"]) == (made["expires_at"], made["id"])
+    assert operator.delete(f"/api/v1/tokens/{made['id']}").status_code == 204
+    anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {child['token']}")
+    assert refused(anybody.get("/api/v1/me"))["status"] == 401
 
 
 def test_a_role_above_one_s_own_is_refused(operator: APIClient) -> None:

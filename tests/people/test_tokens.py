@@ -1,10 +1,12 @@
 """API tokens: named, limited in role and number, with their last use."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.utils import timezone
 from knox.models import AuthToken
 
@@ -88,8 +90,67 @@ def test_a_token_of_before_has_all_rights_of_its_user(ada: User) -> None:
     assert live_tokens(ada).get() == row
 
 
+def test_another_address_within_minutes_is_not_written(
+    ada: User, django_assert_num_queries: Callable[[int], AbstractContextManager[object]]
+) -> None:
+    token_create(user=ada, name="one", actor="ada")
+    token_used(AuthToken.objects.get(), "192.0.2.1")
+    row = AuthToken.objects.select_related("grant").get()
+    with django_assert_num_queries(0):
+        for address in ("192.0.2.2", "192.0.2.1", "192.0.2.2"):
+            token_used(row, address)
+
+
+def test_a_token_s_child_expires_no_later_than_itself(ada: User) -> None:
+    parent, _ = token_create(user=ada, name="parent", actor="ada", lifetime=timedelta(minutes=5))
+    child, _ = token_create(user=ada, name="child", actor="ada", lifetime=timedelta(days=366), parent=parent)
+    shorter, _ = token_create(user=ada, name="shorter", actor="ada", lifetime=timedelta(minutes=1), parent=parent)
+    assert (child.expiry, child.grant.parent) == (parent.expiry, parent)
+    assert shorter.expiry < parent.expiry
+
+
+def test_a_revoked_token_takes_its_children_along(ada: User) -> None:
+    parent, _ = token_create(user=ada, name="parent", actor="ada")
+    child, _ = token_create(user=ada, name="child", actor="ada", parent=parent)
+    grandchild, _ = token_create(user=ada, name="grandchild", actor="ada", parent=child)
+    other, _ = token_create(user=ada, name="other", actor="ada")
+    assert tokens_revoke(live_tokens(ada).filter(pk=parent.pk), actor="root") == 3
+    assert list(live_tokens(ada)) == [other]
+    entries = AuditEntry.objects.filter(action="token-revoke").order_by("id")
+    assert [entry.subject for entry in entries] == [f"token {row.token_key}" for row in (parent, child, grandchild)]
+    assert "with" not in entries[0].detail
+    assert {entry.detail["with"] for entry in entries[1:]} == {f"token {parent.token_key}"}
+
+
+def test_a_token_that_is_deleted_elsewhere_takes_its_children_along(ada: User) -> None:
+    parent, _ = token_create(user=ada, name="parent", actor="ada")
+    child, _ = token_create(user=ada, name="child", actor="ada", parent=parent)
+    token_create(user=ada, name="grandchild", actor="ada", parent=child)
+    parent.delete()
+    assert not AuthToken.objects.exists()
+    assert not TokenGrant.objects.exists()
+
+
+def test_a_token_that_was_revoked_meanwhile_makes_none(ada: User) -> None:
+    parent, _ = token_create(user=ada, name="parent", actor="ada")
+    tokens_revoke(live_tokens(ada), actor="root")
+    with pytest.raises(TokenRefused, match="the token of this request was revoked"):
+        token_create(user=ada, name="child", actor="ada", parent=parent)
+
+
 def test_revoking_is_audited_with_the_owner(ada: User) -> None:
     row, _ = token_create(user=ada, name="one", actor="ada")
     assert tokens_revoke(live_tokens(ada), actor="root") == 1
     entry = AuditEntry.objects.get(action="token-revoke")
     assert (entry.actor, entry.subject, entry.detail) == ("root", f"token {row.token_key}", {"user": "ada"})
+
+
+def test_a_token_and_its_child_are_revoked_once_each(ada: User) -> None:
+    parent, _ = token_create(user=ada, name="parent", actor="ada")
+    token_create(user=ada, name="child", actor="ada", parent=parent)
+    for rows in (live_tokens(ada), live_tokens(ada).reverse()):
+        with transaction.atomic():
+            AuditEntry.objects.all().delete()
+            assert tokens_revoke(rows, actor="root") == 2
+            assert AuditEntry.objects.filter(action="token-revoke").count() == 2
+            transaction.set_rollback(True)

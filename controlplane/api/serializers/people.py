@@ -43,6 +43,8 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
     user = serializers.CharField(source="user.username", read_only=True)
     name = serializers.SerializerMethodField()
     role = serializers.SerializerMethodField()
+    parent = serializers.CharField(source="grant.parent.token_key", default=None, read_only=True, allow_null=True)
+    """The token with which it was made: it ends with that."""
     created_at = serializers.DateTimeField(source="created", read_only=True)
     expires_at = serializers.DateTimeField(source="expiry", read_only=True, allow_null=True)
     used_at = serializers.DateTimeField(source="grant.used_at", default=None, read_only=True, allow_null=True)
@@ -50,7 +52,10 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
 
     class Meta:
         model = AuthToken
-        fields: tuple[str, ...] = ("id", "user", "name", "role", "created_at", "expires_at", "used_at", "used_from")
+        fields: tuple[str, ...] = (
+            *("id", "user", "name", "role", "parent"),
+            *("created_at", "expires_at", "used_at", "used_from"),
+        )
 
     def get_name(self, row: AuthToken) -> str:
         """Empty for a token of an earlier release."""

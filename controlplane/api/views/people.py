@@ -51,7 +51,10 @@ class TokensView(ListAPIView[AuthToken]):
 
     @extend_schema(request=TokenRequest, responses={201: NewToken, **problem_responses(409)})
     def post(self, request: Request) -> Response:
-        """Make a token with your role or a lower one. It is shown in this reply only; its hash is kept."""
+        """Make a token with your role or a lower one. It is shown in this reply only; its hash is kept.
+
+        One that is made with another token expires no later than that, and is revoked with it.
+        """
         asked = TokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         said = asked.validated_data
@@ -63,6 +66,7 @@ class TokensView(ListAPIView[AuthToken]):
                 actor=user.get_username(),
                 role=Role(said["role"]) if said["role"] else None,
                 lifetime=timedelta(seconds=said["lifetime_s"]),
+                parent=request.auth if isinstance(request.auth, AuthToken) else None,
             )
         except TokenRefused as error:
             raise Problem(409, str(error)) from None
