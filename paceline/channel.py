@@ -91,7 +91,7 @@ def open_channel(world: int) -> AnyChannel | None:
         return None
     if dist.get_world_size() != world:
         raise CannotAttach(
-            f"the launcher speaks of {world} ranks, torch.distributed of {dist.get_world_size()}: call"
+            f"the launcher has {world} ranks, torch.distributed {dist.get_world_size()}: call"
             " paceline.attach() behind init_process_group(), or give it rank and world"
         )
     return Channel() if _sums_on_cpu() else Channel(dist.new_group(backend="gloo"))

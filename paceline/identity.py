@@ -61,7 +61,7 @@ def identity(
     world = found[1] if world is None else world
     if world is None:
         raise CannotAttach(
-            "JOB_COMPLETION_INDEX gives this rank, and nothing says of how many: set PACELINE_WORLD, or call"
+            "JOB_COMPLETION_INDEX gives this rank, but the number of ranks is unknown: set PACELINE_WORLD, or call"
             " attach(world=...)"
         )
     if not 0 <= rank < world:

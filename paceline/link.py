@@ -285,7 +285,7 @@ class SocketLink:
         elif rejection.code in ENDING:
             self._end(rejection.detail or FINAL[ENDING[rejection.code]])
         elif rejection.code in ("malformed", "oversized"):
-            self._end(f"the control plane cannot take what this release says: {rejection.detail}")
+            self._end(f"the control plane does not support this release's protocol: {rejection.detail}")
         else:
             self._tell_once(rejection.detail)
 

@@ -146,7 +146,7 @@ class Reporter:
             try:
                 subscriber(done)
             except Exception:
-                log.exception("paceline: a subscriber failed, and is told nothing more")
+                log.exception("paceline: a subscriber failed and gets no more reports")
                 self.subscribers = [other for other in self.subscribers if other is not subscriber]
 
     def _say(self, control: Control, done: Iteration, position: int, sending_s: float, ceiling: int) -> None:

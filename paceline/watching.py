@@ -104,7 +104,7 @@ def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | N
     size = module.process_group.size()
     if size != watcher.world:
         raise CannotAttach(
-            f"watch(): DDP averages over {size} ranks, the job has {watcher.world}: shares can only be told to all of"
+            f"watch(): DDP averages over {size} ranks, the job has {watcher.world}: shares can only be sent to all of"
             " them; wrap the module with the group of all ranks"
         )
     if getattr(module, "_comm_hooks", None):
@@ -228,7 +228,7 @@ def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
     if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
         watcher.give_up(
             "FSDP2 on a GPU overlaps its collectives with compute in streams of its own: events of the script's stream"
-            " cannot tell what a rank computed from what it waited for"
+            "cannot separate a rank's compute time from its waiting time"
         )
         return
     for group in groups:

@@ -63,18 +63,19 @@ def join(
     server_slots: Annotated[int, typer.Option(min=0, max=MAX_SLOTS, help="Parameter servers at a time.")] = 1,
     name: Annotated[str | None, typer.Option(help="This machine's name. Default: its host name.")] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE to be shown with it; jobs ask for those of its token.")
+        list[str] | None,
+        typer.Option(help="KEY=VALUE label shown on the dashboard. Scheduling uses the labels of its enrolment token."),
     ] = None,
     emulate: Annotated[
         str | None,
         typer.Option(
-            help="What the slots should be, with commas between, one for all or one each: 1000 (samples/s), x3 (three "
+            help="Emulated speed of the slots, one for all or a list with one each: 1000 (samples/s), x3 (three "
             "times slower), @trace.csv (columns time,speed,cpu,memory)."
         ),
     ] = None,
     competitor: Annotated[
         str | None,
-        typer.Option(help="BEGINS,ENDS,TAKES[,SEED]: a process that comes and goes by chance each second, emulated."),
+        typer.Option(help="BEGINS,ENDS,TAKES[,SEED]: emulate a competing process that starts and ends at random."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address at which processes on this machine listen.")] = "127.0.0.1",
     announce: Annotated[
@@ -85,23 +86,23 @@ def join(
         Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the credential is kept.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option(help="The network is private: encrypt nothing, not even beyond this machine.")
+        bool, typer.Option(help="Allow unencrypted connections to other machines, on a private network.")
     ] = False,
     encrypt: Annotated[
         bool, typer.Option(help="Encrypt parameters also on this machine, or on a private network.")
     ] = False,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Folder below which the files of data sets lie. Default: none are read.")
+        Path | None, typer.Option(help="Folder with the files of data sets. Default: none are read.")
     ] = None,
     checkpoint_dir: Annotated[
         Path | None,
         typer.Option(
             envvar="PACELINE_CHECKPOINT_DIR",
-            help="Folder for checkpoints, the same files on all machines of a job. Default: in the state folder.",
+            help="Folder for checkpoints, shared by all machines of a job. Default: in the state folder.",
         ),
     ] = None,
     keep_checkpoints: Annotated[
-        int, typer.Option(min=0, help="Days after which checkpoints that no job adds to are removed; 0: never.")
+        int, typer.Option(min=0, help="Remove checkpoints that no job has written to for this many days; 0: never.")
     ] = 30,
     device: Annotated[
         str,
@@ -111,7 +112,7 @@ def join(
         ),
     ] = "auto",
     allow_code: Annotated[
-        bool, typer.Option(help="Let jobs name workloads of their own (package.module:factory): it runs their code.")
+        bool, typer.Option(help="Allow jobs to run their own code as a workload (package.module:factory).")
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print and log JSON.")] = False,
 ) -> None:

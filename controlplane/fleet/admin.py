@@ -25,7 +25,7 @@ class ReservationAdmin(ReadOnlyAdmin):
 
 @admin.register(EnrolmentToken)
 class EnrolmentTokenAdmin(ReadOnlyAdmin):
-    """Invitations of machines."""
+    """Enrolment tokens."""
 
     may_delete = True
     list_display = ("labels", "created_by", "created_at", "expires_at", "used_at")

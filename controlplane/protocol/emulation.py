@@ -16,7 +16,7 @@ Speed = Annotated[float, Meta(gt=0.0, le=1e9)]
 
 
 class TracePoint(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """From ``time`` on, in seconds since the process started, the machine has this speed and reports this load."""
+    """The machine's speed and load from ``time`` on, in seconds since the process started."""
 
     time: Annotated[float, Meta(ge=0.0, le=1e9)]
     speed: Speed
@@ -25,20 +25,18 @@ class TracePoint(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Competitor(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """Another process that comes and goes: each second it may begin or end, by chance and a seed."""
+    """A competing process that starts and ends at random, once a second at most."""
 
-    begins: Annotated[float, Meta(gt=0.0, le=1.0, description="Chance to begin in a second.")] = 0.1
-    ends: Annotated[float, Meta(gt=0.0, le=1.0, description="Chance to end in a second.")] = 0.1
-    takes: Annotated[
-        float, Meta(gt=0.0, lt=1.0, description="Part of the machine that it takes, and that is lost.")
-    ] = 0.5
+    begins: Annotated[float, Meta(gt=0.0, le=1.0, description="Probability per second that it starts.")] = 0.1
+    ends: Annotated[float, Meta(gt=0.0, le=1.0, description="Probability per second that it ends.")] = 0.1
+    takes: Annotated[float, Meta(gt=0.0, lt=1.0, description="Fraction of the machine that it uses.")] = 0.5
     seed: Seed = 0
 
 
 class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
     """A machine slower than the one it runs on: real gradients, then a pause.
 
-    Exactly one of ``samples_per_second``, ``slower`` and ``trace``; a competitor comes on top of any.
+    Exactly one of ``samples_per_second``, ``slower`` and ``trace``; a competitor can be added to any.
     """
 
     samples_per_second: Speed | None = None
@@ -116,14 +114,14 @@ Bandwidth = Annotated[float, msgspec.Meta(ge=1.0, le=1e12)]
 
 
 class LinkChange(Part, frozen=True, kw_only=True):
-    """From ``iteration`` on an emulated link has another speed; None: it is not limited any more."""
+    """The speed of an emulated link from ``iteration`` on; null: no longer limited."""
 
     iteration: Iterations
     bytes_per_second: Bandwidth | None = None
 
 
 class LinkEmulation(Part, frozen=True, kw_only=True):
-    """A server's link that is thinner than the real one; None: not limited at first."""
+    """A server link slower than the real one; null: not limited at first."""
 
     bytes_per_second: Bandwidth | None = None
     changes: list[LinkChange] = []

@@ -46,13 +46,13 @@ CHOICES: Final = Synchronization.__struct_fields__
 
 
 class Evaluate(Part, frozen=True, kw_only=True):
-    """How often the held-out split is scored, in iterations."""
+    """How often the held-out split is evaluated, in iterations."""
 
     every: Iterations = 20
 
 
 class Stop(Part, frozen=True, kw_only=True):
-    """When a job ends: whichever comes first. ``seconds`` count from the first iteration."""
+    """When a job ends: at the first condition that is met. ``seconds`` count from the first iteration."""
 
     iterations: Iterations | None = None
     accuracy: Fraction | None = None
@@ -67,7 +67,7 @@ class Limits(Part, frozen=True, kw_only=True):
 
 
 class Elastic(Part, frozen=True, kw_only=True):
-    """What happens to the job when processes end, and how few workers are enough."""
+    """What happens when processes fail, and the minimum number of workers."""
 
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
     """How often each worker and server is started again; one that lived for ten minutes counts again."""
@@ -93,7 +93,7 @@ class Checkpointing(Part, frozen=True, kw_only=True):
 
 
 class StartFrom(Part, frozen=True, kw_only=True):
-    """A checkpoint that a new job begins with: the newest of another job, or of a folder."""
+    """The checkpoint that a new job starts from: the newest one of another job, or of a folder."""
 
     job: Annotated[int, msgspec.Meta(ge=1, le=MAX_INT32)] | None = None
     folder: Folder | None = None
@@ -101,9 +101,9 @@ class StartFrom(Part, frozen=True, kw_only=True):
 
 
 class JobSpec(Part, frozen=True, kw_only=True):
-    """One training run. ``batch_size`` is per worker; the global batch is ``workers * batch_size`` and stays so.
+    """One training run. ``batch_size`` is per worker; the global batch is always ``workers * batch_size``.
 
-    In a federation that is the batch of a local step, and an iteration, a round, has ``local_steps`` of them.
+    In a federated job ``batch_size`` is that of a local step; one iteration is a round of ``local_steps`` steps.
     """
 
     name: Name

@@ -25,7 +25,7 @@ Init = Literal["module", "seed"]
 
 
 class Workload(Part, frozen=True, kw_only=True):
-    """What is trained on what: ``module:factory`` or a catalogue name, a data set, and options of either."""
+    """The model and data: ``module:factory`` or a catalogue name, a data set, and the options of both."""
 
     name: Name
     dataset: Name = "digits"
@@ -37,43 +37,48 @@ class Workload(Part, frozen=True, kw_only=True):
     init: Init | None = None
     """What training begins with; None: the seed with a catalogue name, else what the factory chose (a module's own)."""
     prefetch: Annotated[
-        int, Meta(ge=0, le=16, description="Iterations whose samples are loaded ahead while one computes; 0: none.")
+        int, Meta(ge=0, le=16, description="Number of iterations whose samples are loaded ahead; 0: none.")
     ] = 1
 
 
 class Schedule(Part, frozen=True, kw_only=True):
-    """How the learning rate changes with the steps that the parameters have made; ``optimizers`` knows the names."""
+    """Learning-rate schedule, as a function of the optimizer steps; ``optimizers`` lists the names."""
 
     name: Name = "constant"
-    warm_up: Annotated[int, Meta(ge=0, le=10**9, description="Steps in which the rate grows to its full size.")] = 0
-    every: Annotated[Iterations, Meta(description="`step`, `exponential`: in so many steps the rate falls once.")] = (
-        1000
-    )
-    at: Annotated[
-        list[Iterations], Meta(description="`multistep`: after each of these steps the rate falls once.")
-    ] = []
-    factor: Annotated[float, Meta(gt=0.0, le=1.0, description="Each time to this share of what it was.")] = 0.1
+    warm_up: Annotated[int, Meta(ge=0, le=10**9, description="Number of steps of linear warm-up.")] = 0
+    every: Annotated[Iterations, Meta(description="`step`, `exponential`: number of steps between two decays.")] = 1000
+    at: Annotated[list[Iterations], Meta(description="`multistep`: steps after which the rate decays.")] = []
+    factor: Annotated[float, Meta(gt=0.0, le=1.0, description="Factor of each decay.")] = 0.1
     over: Annotated[
-        Iterations, Meta(description="`cosine`, `linear`, `polynomial`, `one-cycle`: all of it; or the first cycle.")
+        Iterations,
+        Meta(
+            description="`cosine`, `linear`, `polynomial`, `one-cycle`: number of steps of the whole schedule. "
+            "`cosine-restarts`: of the first cycle."
+        ),
     ] = 1000
-    floor: Annotated[Fraction, Meta(description="The share of the rate that is left in the end.")] = 0.0
-    times: Annotated[int, Meta(ge=1, le=100, description="`cosine-restarts`: each cycle is so often as long.")] = 1
-    power: Annotated[float, Meta(gt=0.0, le=100.0, description="Of `polynomial`.")] = 1.0
-    begin: Annotated[Fraction, Meta(description="`one-cycle`: the share of the rate that it begins with.")] = 0.04
+    floor: Annotated[Fraction, Meta(description="Final rate, as a fraction of the initial rate.")] = 0.0
+    times: Annotated[
+        int,
+        Meta(
+            ge=1, le=100, description="`cosine-restarts`: factor by which each cycle is longer than the previous one."
+        ),
+    ] = 1
+    power: Annotated[float, Meta(gt=0.0, le=100.0, description="`polynomial`: its exponent.")] = 1.0
+    begin: Annotated[Fraction, Meta(description="`one-cycle`: initial rate, as a fraction of the maximum.")] = 0.04
     rise: Annotated[
-        float, Meta(gt=0.0, lt=1.0, description="`one-cycle`: the share of the steps in which it rises.")
+        float, Meta(gt=0.0, lt=1.0, description="`one-cycle`: fraction of the steps in which the rate rises.")
     ] = 0.3
 
 
 class Clip(Part, frozen=True, kw_only=True):
-    """A bound of the mean gradient before a step: of its norm over all parameters, or of each element."""
+    """Gradient clipping before a step: of the norm over all parameters, or of each element."""
 
     norm: Annotated[float, Meta(gt=0.0, le=1e9)] | None = None
     value: Annotated[float, Meta(gt=0.0, le=1e9)] | None = None
 
 
 class Group(Part, frozen=True, kw_only=True):
-    """Parameters that are trained in another way than the others. A parameter is in the first group that names it."""
+    """Parameters with options of their own. A parameter belongs to the first group that matches its name."""
 
     parameters: Word | Annotated[list[Word], Meta(max_length=10_000)]
     """Names as torch has them, with ``*``, ``?`` and ``[...]`` as in a shell."""
@@ -106,7 +111,7 @@ class Optimizer(Part, frozen=True, kw_only=True):
 
 
 class Federated(Part, frozen=True, kw_only=True):
-    """Rounds of local steps (FedAvg): ``optimizer`` is the clients', ``server`` what becomes of their mean change."""
+    """Federated averaging: rounds of local steps. ``optimizer`` is the clients', ``server`` the server's."""
 
     local_steps: Annotated[int, Meta(ge=1, le=10_000)] = 5
     """tau: the steps that a client takes between two synchronisations."""

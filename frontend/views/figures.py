@@ -64,7 +64,7 @@ class FigureView(APIView):
         responses=FIGURE_REPLIES,
     )
     def get(self, request: Request, pk: int, name: str) -> HttpResponse:
-        """A figure of the job. Its entity tag moves when the job's history does."""
+        """A figure of the job. Its ETag changes when the job's history changes."""
         job, query = get_object_or_404(Job, pk=pk), request.query_params
         with _figure_problems():
             return _once(request, figure_etag(name, job, query), lambda: build_figure(name, job, query))
@@ -84,7 +84,7 @@ class ComparisonView(APIView):
         responses=FIGURE_REPLIES,
     )
     def get(self, request: Request, name: str) -> HttpResponse:
-        """The jobs side by side. Its entity tag moves when the history of one of them does."""
+        """A figure that compares jobs. Its ETag changes when the history of any of them changes."""
         query = request.query_params
         with _figure_problems():
             return _once(request, comparison_etag(name, query), lambda: build_comparison(name, query))
@@ -98,7 +98,7 @@ class MachineFigureView(APIView):
         responses=FIGURE_REPLIES,
     )
     def get(self, request: Request, pk: int, name: str) -> HttpResponse:
-        """How fast the machine is, or how loaded. Its entity tag moves when it is sampled, or its workers report."""
+        """A figure of a machine's speed or load. Its ETag changes with each sample or worker report."""
         agent, query = get_object_or_404(Agent, pk=pk), request.query_params
         with _figure_problems():
             return _once(request, machine_etag(name, agent, query), lambda: build_machine(name, agent, query))
@@ -112,7 +112,7 @@ class SimulationFigureView(APIView):
         responses=FIGURE_REPLIES,
     )
     def get(self, request: Request, pk: int, name: str) -> HttpResponse:
-        """The policies that came to an end so far. Its entity tag moves with each of them."""
+        """A figure of the policies simulated so far. Its ETag changes with each of them."""
         row, query = get_object_or_404(Simulation, pk=pk), request.query_params
         with _figure_problems():
             return _once(request, simulation_etag(name, row, query), lambda: build_simulation(name, row, query))
@@ -123,7 +123,7 @@ class ReportView(APIView):
 
     @extend_schema(responses={(200, "text/html"): OpenApiTypes.STR})
     def get(self, request: Request, pk: int) -> HttpResponse:
-        """Results, figures, findings, decisions and spec in one HTML document that fetches nothing."""
+        """Results, figures, findings, decisions and spec in one self-contained HTML document."""
         job = get_object_or_404(Job, pk=pk)
         reply = HttpResponse(render_report(job))
         reply["Content-Disposition"] = f"attachment; filename=job-{job.pk}.html"
@@ -139,7 +139,7 @@ class TraceView(APIView):
         responses={200: {"type": "object", "properties": {"traceEvents": {"type": "array"}}}},
     )
     def get(self, request: Request, pk: int) -> HttpResponse:
-        """What the timeline shows, in the trace event format that Perfetto and chrome://tracing open."""
+        """The timeline in Chrome's trace event format, for Perfetto or chrome://tracing."""
         with _figure_problems():
             return HttpResponse(
                 build_trace(get_object_or_404(Job, pk=pk), request.query_params), content_type="application/json"

@@ -70,7 +70,7 @@ class Accelerator(accelerate.Accelerator):
         """Not supported for a loader that follows the shares: it resumes where ``load_state`` says."""
         if isinstance(dataloader, PreparedLoader):
             raise CannotAttach(
-                "skip_first_batches(): the number of batches says nothing where shares change; leave it out,"
+                "skip_first_batches(): a number of batches is meaningless where shares change; omit it,"
                 " load_state() has brought the loader to its place"
             )
         return super().skip_first_batches(dataloader, num_batches)

@@ -104,7 +104,7 @@ class _Federation:
             metrics |= dict(record)
             record.pop(SECONDS, None)
         if SECONDS not in metrics:
-            raise CannotAttach(f"paced(): client {rank.rank} did not say how long it trained: ClientApp(mods=[timed])")
+            raise CannotAttach(f"paced(): client {rank.rank} did not report its training time: ClientApp(mods=[timed])")
         samples = int(metrics.get(self.strategy.weighted_by_key, rank.share))
         rank.report(
             samples=samples,

@@ -48,16 +48,14 @@ def managed(name: str, help: str, *extras: Extra) -> Delegate:
 
 DELEGATES = {
     "up": managed("up", "run a control plane on this machine, until Ctrl-C"),
-    "demo": managed("demo", "train on emulated machines of uneven speed, plain and paced, and compare", AGENT),
-    "access": managed("access", "make a user and print a token and a link to sign in with"),
-    "enroll": managed("enroll", "print the command and the token with which one machine joins"),
+    "demo": managed("demo", "train on emulated machines of uneven speed with and without Paceline, and compare", AGENT),
+    "access": managed("access", "create a user; print a token and a login link"),
+    "enroll": managed("enroll", "print an enrolment token and the command that joins a machine"),
     "join": Delegate("offer this machine's slots to a control plane", (AGENT,), ("-m", "workers", "join")),
-    "simulate": managed("simulate", "play a job under several policies in virtual time"),
-    "whatif": managed("whatif", "what a recorded job would have done otherwise"),
+    "simulate": managed("simulate", "simulate a job under several policies"),
+    "whatif": managed("whatif", "predict a recorded job under other policies or machines"),
     "report": managed("report", "write a job as one HTML file"),
-    "manage": Delegate(
-        "any other command of a control plane; without one, lists them", (SERVER,), ("-m", "controlplane.manage")
-    ),
+    "manage": Delegate("run any management command; without one, list them", (SERVER,), ("-m", "controlplane.manage")),
 }
 
 

@@ -16,11 +16,15 @@ def gained(metrics: Metrics, page: str) -> str:
     rows = _by_iteration(metrics)
     whole = _alike(rows, [k for k in sorted(rows["iteration_s"]) if len(rows["iteration_s"][k]) == _world(rows)])
     if not whole:
-        return f"No iteration was reported by all ranks; {page} has what was heard."
+        return f"No iteration was reported by all ranks; see {page} for the reports received."
     even = _even(rows["samples"], whole)
     last = whole[-LAST:]
     if len(even) == len(whole):
-        why = "the ranks were alike, or there were too few iterations to tell" if _world(rows) > 1 else "one rank"
+        why = (
+            "the ranks were equally fast, or there were too few iterations to compare"
+            if _world(rows) > 1
+            else "one rank"
+        )
         return f"{len(whole)} iterations of {_ms(rows, whole)}, with even shares throughout: {why}. {page}"
     now = _ms(rows, last)
     text = f"{len(whole)} iterations, the last {len(last)} of {now}, {_waiting(rows, last)} of it waiting"

@@ -23,16 +23,16 @@ def add_commands(commands: "_SubParsersAction[ArgumentParser]") -> None:
     submit = _add(commands, "submit", "submit a job", _submit)
     submit.add_argument("spec", metavar="SPEC", help="the job, in YAML or JSON; - reads standard input")
     submit.add_argument("--watch", action="store_true", help="follow the job until it is over")
-    listed = _add(commands, "jobs", "list jobs, the latest first", _jobs)
-    listed.add_argument("--state", action="append", default=[], help="only those in this state; repeat it for several")
-    listed.add_argument("--limit", type=int, default=SHOWN, metavar="N", help="so many (default: %(default)s)")
-    one = _add(commands, "job", "show a job, and what was decided last", _job)
+    listed = _add(commands, "jobs", "list jobs, newest first", _jobs)
+    listed.add_argument("--state", action="append", default=[], help="only jobs in this state; can be repeated")
+    listed.add_argument("--limit", type=int, default=SHOWN, metavar="N", help="at most N jobs (default: %(default)s)")
+    one = _add(commands, "job", "show a job and its last decisions", _job)
     one.add_argument("number", type=int)
     one.add_argument("--watch", action="store_true", help="follow the job until it is over")
     for name, told, act in (
         ("stop", "end a job", Client.stop),
-        ("pause", "have a job's workers stand", Client.pause),
-        ("resume", "have a paused job go on", Client.resume),
+        ("pause", "pause a job at its next iteration boundary", Client.pause),
+        ("resume", "resume a paused job", Client.resume),
     ):
         _add(commands, name, told, _acting(name, act)).add_argument("number", type=int)
 
@@ -94,7 +94,7 @@ def _job(client: Client, options: Namespace) -> int:
 def _acting(name: str, act: Callable[[Client, int], Job]) -> Callable[[Client, Namespace], int]:
     def carry_out(client: Client, options: Namespace) -> int:
         job = act(client, options.number)
-        _say(options, job, f"job {job.id} ({printable(job.name)}): {name} is asked for; it is {job.state}")
+        _say(options, job, f"job {job.id} ({printable(job.name)}): {name} requested; its state is {job.state}")
         return OK
 
     return carry_out

@@ -91,8 +91,8 @@ def _await_address(process: "subprocess.Popen[bytes]", known: Mapping[str, str],
     while time.monotonic() < deadline:
         if process.poll() is not None:
             said = log.read_text(errors="replace").strip().splitlines() or ["without a word"]
-            raise Refusal(f"--local: the control plane ended at its start: {said[-1]} ({log} has more)", FAILED)
+            raise Refusal(f"--local: the control plane exited during startup: {said[-1]} ({log} has more)", FAILED)
         if (url := running_address(known)) and answers(url):
             return url
         time.sleep(LOOK_S)
-    raise Refusal(f"--local: the control plane was not ready within {START_S:.0f} s; {log} says how far it got", FAILED)
+    raise Refusal(f"--local: the control plane was not ready within {START_S:.0f} s; see {log}", FAILED)

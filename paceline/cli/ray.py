@@ -31,13 +31,13 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     """``ray`` and its parts."""
     whole = commands.add_parser("ray", help="run agents on the nodes of a Ray cluster")
     parts = whole.add_subparsers(title="commands", metavar="COMMAND", dest="part", required=True)
-    up = _part(parts, "up", "place agents on the cluster's nodes, and replace those whose node is gone")
+    up = _part(parts, "up", "start agents on the cluster's nodes, and replace those whose node fails")
     up.epilog = EXAMPLES
     access.add_options(up)
     up.add_argument("--agents", type=_count, default=1, metavar="N", help="agents (default: %(default)s)")
-    text = "grow to so many while jobs wait for slots (default: as many as --agents)"
+    text = "largest number of agents while jobs wait for slots (default: as --agents)"
     up.add_argument("--max-agents", type=_count, metavar="N", help=text)
-    text = "an agent beyond --agents leaves when no job has needed it for so long (default: 60s)"
+    text = "remove an agent beyond --agents after it was idle this long (default: 60s)"
     up.add_argument("--idle", type=seconds, default=60.0, metavar="TIME", help=text)
     up.add_argument("--cpus", type=_amount, default=1.0, metavar="N", help="CPUs of an agent (default: 1)")
     up.add_argument("--gpus", type=_amount, default=0.0, metavar="N", help="GPUs of an agent (default: 0)")
@@ -58,13 +58,13 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     up.add_argument("--insecure", action="store_true", help="allow unencrypted connections between the nodes")
     text = 'Ray\'s runtime environment of the agents, such as {"pip": ["paceline[agent]"]}'
     up.add_argument("--runtime-env", type=_mapping, default={}, metavar="JSON", help=text)
-    text = "wait so long for room and for the agents to join (default: 2m)"
+    text = "how long to wait for resources and for the agents to join (default: 2m)"
     up.add_argument("--wait", type=seconds, default=120.0, metavar="TIME", help=text)
-    up.add_argument("--detach", action="store_true", help="return once the agents have joined; they stay")
+    up.add_argument("--detach", action="store_true", help="return once the agents have joined, and leave them running")
     _part(parts, "status", "show the agents of a detached fleet").add_argument(
         "--json", action="store_true", dest="as_json", help="print JSON instead of text"
     )
-    access.add_options(_part(parts, "down", "take a detached fleet down"))
+    access.add_options(_part(parts, "down", "stop a detached fleet"))
 
 
 def _part(parts: "_SubParsersAction[ArgumentParser]", name: str, told: str) -> ArgumentParser:

@@ -46,40 +46,46 @@ EXAMPLES = """\
   paceline run --local --batching lb-bsp-gpu -- accelerate launch --num_processes 2 train.py
   paceline run --url https://paceline.example.org -- srun -n 16 python train.py
 
-The script says `pacer = paceline.attach()`. The exit code is the command's.
+The script calls `pacer = paceline.attach()`. The exit code is the command's.
 """
 
 
 def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     """``run`` and its options."""
-    parser = commands.add_parser("run", help="run a training command as a job whose shares follow speed")
+    parser = commands.add_parser("run", help="run a training command as a job with batch sizes balanced by speed")
     parser.usage = "paceline run [options] -- COMMAND ..."
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.set_defaults(carry_out=carry_out)
     access.add_options(parser)
-    parser.add_argument("--local", action="store_true", help="use this user's own control plane; start it if need be")
-    parser.add_argument("--anyway", action="store_true", help="run the command also where no control plane answers")
+    parser.add_argument(
+        "--local", action="store_true", help="use this user's local control plane; start it if it is not running"
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="run the command even if the control plane is unreachable"
+    )
     parser.add_argument("--name", help="of the job (default: the script's)")
     parser.add_argument(
         "--batching",
         type=choice,
         default=choice(BATCHING),
         metavar="NAME[,KEY=VALUE...]",
-        help=f"how shares are decided: uniform, lb-bsp-cpu, lb-bsp-gpu, lb-bsp-linear (default: {BATCHING})",
+        help=f"batching policy: uniform, lb-bsp-cpu, lb-bsp-gpu, lb-bsp-linear (default: {BATCHING})",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="ranks (default: what the command says; hellos correct it)"
+        "--workers", type=int, metavar="N", help="number of ranks (default: read from the command, then from the ranks)"
     )
-    parser.add_argument("--batch-size", type=int, metavar="N", help="samples of a rank (default: what its hello says)")
-    parser.add_argument("--multiple", type=int, metavar="N", default=1, help="shares are multiples of so many samples")
-    parser.add_argument("--least", type=int, metavar="N", help="no share is smaller")
-    parser.add_argument("--most", type=int, metavar="N", help="no share is larger")
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="batch size of each rank (default: as the script's data loader)"
+    )
+    parser.add_argument("--multiple", type=int, metavar="N", default=1, help="batch sizes are multiples of N")
+    parser.add_argument("--least", type=int, metavar="N", help="smallest batch size of a rank")
+    parser.add_argument("--most", type=int, metavar="N", help="largest batch size of a rank")
     parser.add_argument("--label", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of the job")
     parser.add_argument("--priority", type=int, metavar="N")
     for name, (_, metavar, text) in TRACKERS.items():
         parser.add_argument(f"--{name}", metavar=metavar, help=text)
-    parser.add_argument("--seed", type=int, metavar="N", help="of decisions that draw")
+    parser.add_argument("--seed", type=int, metavar="N", help="random seed of the policies")
     parser.add_argument(
         "--wait", type=float, metavar="SECONDS", help="how long the job waits for ranks (default: 3600)"
     )
@@ -188,7 +194,7 @@ def _finish(client: Client, job: Job, code: int, reason: str) -> None:
     except PacelineError as error:
         if isinstance(error, Refused) and error.status == OVER:
             return
-        say(f"job {job.id}: its end could not be told ({error}); it ends by itself once it has waited for ranks")
+        say(f"job {job.id}: its end could not be reported ({error}); it ends when its wait for ranks times out")
 
 
 def _gain(client: Client, job: Job) -> str:

@@ -97,7 +97,7 @@ def prioritise(number: int, priority: int) -> Operation[Job]:
 
 
 def promote(number: int, predictor: str) -> Operation[Job]:
-    """Decide shares with another of the predictors that run side by side."""
+    """Promote a predictor: request that batch sizes are computed from its predictions."""
     return post(Job, f"jobs/{number}/actions/promote", {"predictor": predictor})
 
 

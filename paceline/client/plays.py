@@ -12,7 +12,7 @@ RECORDED = "recorded"
 
 
 def scenarios() -> Operation[list[Scenario]]:
-    """Every scenario that can be simulated, with its policies."""
+    """All scenarios that can be simulated, with their policies."""
     return get(list[Scenario], "scenarios")
 
 

@@ -28,7 +28,7 @@ def measurements(number: int, *, workers: Sequence[int] = ()) -> Operation[Colum
 def decisions(
     number: int, *, kind: str | None = None, since: int | None = None, limit: int | None = None
 ) -> Operation[list[Decision]]:
-    """What the engine decided, and why; the latest first."""
+    """Decisions of the engine with their reasons, newest first."""
     return pages(Decision, f"jobs/{number}/decisions", limit, kind=kind, iteration_min=since)
 
 
@@ -79,5 +79,5 @@ def model(number: int) -> Operation[bytes]:
 
 
 def events(number: int, *, kind: str | None = None, limit: int | None = None) -> Operation[list[dict[str, Any]]]:
-    """The job's log, the latest entry first."""
+    """The job's event log, newest first."""
     return pages(dict[str, Any], f"jobs/{number}/events", limit, kind=kind)

@@ -74,7 +74,7 @@ def _exchange(request: Send, patience: Patience, url: str) -> Generator[Step, Re
 
 def _unanswered(url: str, request: Send, lost: Lost) -> str:
     unsure = lost.was_sent and not request.may_repeat
-    doubt = "; whether it was done is not known: look before you ask again" if unsure else ""
+    doubt = "; it is unknown whether it took effect: check before you retry" if unsure else ""
     return f"{url}: does not answer ({lost}){doubt}"
 
 

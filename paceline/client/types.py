@@ -91,14 +91,14 @@ class Job(Answer, frozen=True, kw_only=True):
 
 
 class Check(Answer, frozen=True, kw_only=True):
-    """What a spec would lead to."""
+    """The result of validating a spec."""
 
     spec: dict[str, Any]
     finding: str
 
 
 class Policy(Answer, frozen=True, kw_only=True):
-    """What a job runs with now."""
+    """A job's current policies."""
 
     batching: Flat
     barrier: Flat

@@ -72,7 +72,7 @@ def plan_of(options: Namespace) -> Plan:
         found = access.find(options, os.environ)
     if most > options.agents and found.is_own:
         raise Refusal(
-            "--max-agents: found no API token, expected one that lasts, with which the fleet asks what jobs wait for; "
+            "--max-agents: found no API token, expected one without a near expiry, to read which jobs wait for slots;  "
             "make one with `paceline access NAME --role viewer` or `--role admin`, and set PACELINE_API_TOKEN"
         )
     enrolment, number = _token(options, found, most)
@@ -201,7 +201,7 @@ def _detached(plan: Plan, wait_s: float) -> int:
         ray.kill(actor, no_restart=True)
         raise
     sys.stdout.write(f"{shown(view)}\n")
-    say(f"the agents stay; `paceline ray status --name {plan.name}` shows them, `paceline ray down` ends them")
+    say(f"the agents keep running; `paceline ray status --name {plan.name}` shows them, `paceline ray down` ends them")
     return OK
 
 
@@ -230,7 +230,7 @@ def _await(plan: Plan, look: Callable[[], View], groups: Callable[[], dict[str, 
         )
     raise Refusal(
         f"paceline ray up: found {view.connected} of {plan.agents} agents connected to {plan.url} after {wait_s:g} s, "
-        f"expected all:\n{shown(view)}\nfix what they say (each node needs paceline[agent], and reaches that address)",
+        f"expected all:\n{shown(view)}\nfix these errors (each node needs paceline[agent], and reaches that address)",
         FAILED,
     )
 

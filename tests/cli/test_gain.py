@@ -31,7 +31,7 @@ def test_shares_that_stayed_even_are_told_with_why() -> None:
     said = gained(run((10, [0.5, 0.5], [0.0, 0.0], [33, 32])), "URL")
     assert said == (
         "10 iterations of 500 ms, with even shares throughout: "
-        "the ranks were alike, or there were too few iterations to tell. URL"
+        "the ranks were equally fast, or there were too few iterations to compare. URL"
     )
     assert (
         gained(run((3, [1.5], [0.0], [32])), "URL")
@@ -40,7 +40,10 @@ def test_shares_that_stayed_even_are_told_with_why() -> None:
 
 
 def test_a_job_of_which_nothing_was_heard_claims_nothing() -> None:
-    assert gained(Metrics(job=1, series=[]), "URL") == "No iteration was reported by all ranks; URL has what was heard."
+    assert (
+        gained(Metrics(job=1, series=[]), "URL")
+        == "No iteration was reported by all ranks; see URL for the reports received."
+    )
 
 
 def test_shares_that_were_uneven_from_the_begin_have_nothing_to_compare_with() -> None:

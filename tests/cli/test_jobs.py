@@ -29,7 +29,7 @@ def test_a_job_is_submitted_listed_shown_and_stopped(paceline: Command, operator
         "  2 x 64 samples, batching lb-bsp-cpu, barrier bsp, placement round-robin, data shared",
         f"  {operator}/jobs/{number}/",
     ]
-    assert paceline("stop", str(number))[:2] == (0, f"job {number} (digits): stop is asked for; it is submitted\n")
+    assert paceline("stop", str(number))[:2] == (0, f"job {number} (digits): stop requested; its state is submitted\n")
     assert json.loads(paceline("job", str(number), "--json")[1])["name"] == "digits"
 
 

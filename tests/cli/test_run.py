@@ -52,7 +52,7 @@ def test_a_command_runs_with_the_jobs_address_number_and_token(
     assert finished == [(0, "")]
     assert err.splitlines() == [
         f"paceline: job {job.pk} (digits): {operator}/jobs/{job.pk}/",
-        f"paceline: No iteration was reported by all ranks; {operator}/jobs/{job.pk}/ has what was heard.",
+        f"paceline: No iteration was reported by all ranks; see {operator}/jobs/{job.pk}/ for the reports received.",
     ]
 
 
@@ -90,7 +90,7 @@ def test_the_exit_code_is_the_commands_and_ends_the_job(
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (Unreachable("nobody answers"), ["its end could not be told (nobody answers)"]),
+        (Unreachable("nobody answers"), ["its end could not be reported (nobody answers)"]),
         (Refused(Problem(status=409, detail="it is over")), []),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_job_whose_end_cannot_be_told_says_so_unless_it_is_over(
     code, _, err = paceline("run", "--", sys.executable, "-c", "")
     assert code == 0
     assert [word for word in words if word in err] == words
-    assert ("could not be told" in err) is bool(words)
+    assert ("could not be reported" in err) is bool(words)
 
 
 def test_without_a_control_plane_the_command_does_not_run_unless_asked_to(

@@ -57,7 +57,7 @@ def test_a_request_that_may_have_been_carried_out_is_not_repeated() -> None:
     error, sent, _ = played(operations.pause(7), SENT)
     assert isinstance(error, Unreachable)
     assert str(error) == (
-        "http://x: does not answer (cut off); whether it was done is not known: look before you ask again"
+        "http://x: does not answer (cut off); it is unknown whether it took effect: check before you retry"
     )
     assert len(sent) == 1
 

@@ -24,6 +24,6 @@ def test_agents_without_room_get_nodes_from_rays_autoscaler_which_takes_them_bac
         agents = re.findall(r"^ray-\d +(\w+) +\w+ +(127\.[\d.]+) +\d", said, flags=re.MULTILINE)
         assert len({host for _, host in agents}) == NODES, said
         assert "no control plane answers at http://127.0.0.1:9" in said
-        assert said.rstrip().endswith("fix what they say (each node needs paceline[agent], and reaches that address)")
+        assert said.rstrip().endswith("fix these errors (each node needs paceline[agent], and reaches that address)")
         eventually(lambda: not cluster.left(), what="the end of the agents")
         eventually(lambda: cluster.raylets() == 1, what="the end of nodes that nobody needs", seconds=90, every=0.5)

@@ -9,30 +9,32 @@ from controlplane.jobs.tokens import MAX_GRACE_S
 
 
 class TokenGrace(serializers.Serializer[Any]):
-    """How long the tokens before a new one stay good."""
+    """How long earlier tokens remain valid."""
 
     grace_s = serializers.IntegerField(
-        min_value=0, max_value=MAX_GRACE_S, default=0, help_text="0: the others end at once."
+        min_value=0, max_value=MAX_GRACE_S, default=0, help_text="0: earlier tokens are revoked immediately."
     )
 
 
 class LauncherEnd(serializers.Serializer[Any]):
-    """How the command ended that had started a job's ranks."""
+    """How the launcher of a job's ranks exited."""
 
     exit_code = serializers.IntegerField(
-        min_value=-255, max_value=255, help_text="0: the job has succeeded. Negative: the signal that ended it."
+        min_value=-255,
+        max_value=255,
+        help_text="0: the job has succeeded. Negative: the number of the signal that ended it.",
     )
     reason = serializers.CharField(
-        max_length=2000, default="", allow_blank=True, help_text="One sentence, such as the last line of its errors."
+        max_length=2000, default="", allow_blank=True, help_text="One sentence, such as the last line of its stderr."
     )
 
 
 class NewJobToken(serializers.Serializer[Any]):
-    """A token of a job's ranks, in clear for this once."""
+    """A new token of a job with its secret, which is shown only once."""
 
     job = serializers.IntegerField()
     token = serializers.CharField(help_text="For PACELINE_TOKEN. Only its hash is kept.")
-    grace_s = serializers.IntegerField(help_text="So long those before it are good still.")
+    grace_s = serializers.IntegerField(help_text="How long earlier tokens remain valid.")
 
 
 class JobTokenRow(serializers.ModelSerializer[JobToken]):
@@ -45,7 +47,7 @@ class JobTokenRow(serializers.ModelSerializer[JobToken]):
 
 
 class JobTokens(serializers.Serializer[Any]):
-    """The tokens of a job that are good now."""
+    """A job's valid tokens."""
 
     job = serializers.IntegerField()
     tokens = JobTokenRow(many=True)

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 
 class PolicyRow(serializers.Serializer[Any]):
-    """A policy that a job can choose."""
+    """A policy that a job can use."""
 
     question = serializers.CharField()
     name = serializers.CharField()
@@ -27,7 +27,7 @@ class DatasetRow(serializers.Serializer[Any]):
 
 
 class WorkloadRow(serializers.Serializer[Any]):
-    """A workload that a job can choose."""
+    """A workload that a job can use."""
 
     name = serializers.CharField()
     explanation = serializers.CharField()

@@ -88,7 +88,7 @@ class AgentRow(serializers.ModelSerializer[Agent]):
 
 
 class EnrolRequest(serializers.Serializer[Any]):
-    """A machine asks to join."""
+    """A machine's request to join."""
 
     token = serializers.CharField(
         max_length=3_500, help_text="An enrolment token, or the service-account token of a Kubernetes pod."
@@ -104,7 +104,7 @@ class EnrolReply(serializers.Serializer[Any]):
 
 
 class EnrolmentTokenRequest(serializers.Serializer[Any]):
-    """An invitation for one machine, or for many."""
+    """An enrolment token to be created, for one or several machines."""
 
     name = NameField(
         allow_blank=True,
@@ -116,7 +116,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
         min_value=1,
         max_value=MOST_USES,
         default=1,
-        help_text="How many machines may join with it. One that joined may join again under its name, at no use.",
+        help_text="How many machines may join with it. Rejoining under the same name does not count.",
     )
     lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
     remove_after_s = serializers.IntegerField(
@@ -124,7 +124,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
         max_value=365 * DAY_S,
         allow_null=True,
         default=None,
-        help_text="How long a machine that joined with it may be offline before it is removed; null: for ever.",
+        help_text="How long a machine that joined with it may be offline before it is removed; null: no limit.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
 
 
 class EnrolmentTokenRow(serializers.ModelSerializer[EnrolmentToken]):
-    """An invitation, without its secret."""
+    """An enrolment token, without its secret."""
 
     created_by = serializers.CharField(source="created_by.username", default=None, read_only=True, allow_null=True)
     labels = serializers.DictField(child=serializers.CharField(), read_only=True)
@@ -163,7 +163,7 @@ class EnrolmentTokenRow(serializers.ModelSerializer[EnrolmentToken]):
 
 
 class EnrolmentTokenReply(serializers.Serializer[Any]):
-    """An invitation, in clear for this once."""
+    """A new enrolment token with its secret, which is shown only once."""
 
     id = serializers.IntegerField(help_text="Ends it: DELETE agents/enrolment-tokens/ID.")
     token = serializers.CharField()

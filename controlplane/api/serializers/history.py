@@ -109,7 +109,7 @@ class BlockRow(serializers.Serializer[Any]):
 
 
 class PlacementReply(serializers.Serializer[Any]):
-    """Which server holds which block now."""
+    """The current placement: which server holds which block."""
 
     job = serializers.IntegerField()
     version = serializers.IntegerField()

@@ -74,7 +74,9 @@ class JobRow(serializers.ModelSerializer[Job]):
     batch_size = serializers.IntegerField(source="spec.batch_size", read_only=True)
     policies = serializers.SerializerMethodField()
     launch = serializers.ChoiceField(
-        ("native", "attached"), read_only=True, help_text="Who starts its workers: our agents, or a launcher."
+        ("native", "attached"),
+        read_only=True,
+        help_text="Who starts its workers: Paceline's agents (native) or a launcher such as torchrun (attached).",
     )
     waiting_share = serializers.FloatField(read_only=True)
     coordination_share = serializers.FloatField(read_only=True)
@@ -111,7 +113,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
 
 class JobDocument(JobRow):
-    """A job by itself."""
+    """A job in detail."""
 
     spec = serializers.JSONField(read_only=True)
     environment = serializers.DictField(
@@ -152,11 +154,13 @@ class RestartDocument(serializers.Serializer[Any]):
     number = serializers.IntegerField(help_text="Number of restarts caused by failures of this process.")
     allowed = serializers.IntegerField()
     at = serializers.DateTimeField(help_text="When it is started.")
-    wants_slot = serializers.BooleanField(help_text="It waits for a free slot, because its machine is unreachable.")
+    wants_slot = serializers.BooleanField(
+        help_text="Waits for a free slot on another machine, because its own is unreachable."
+    )
 
 
 class BlockTime(serializers.Serializer[Any]):
-    """What exchanges of one block took, without what its server held back for others."""
+    """Push and pull times of one block, without delays caused by other workers."""
 
     block = serializers.IntegerField()
     bytes = serializers.IntegerField()
@@ -165,7 +169,7 @@ class BlockTime(serializers.Serializer[Any]):
 
 
 class ProcessRow(serializers.ModelSerializer[Process]):
-    """One life of a worker or server."""
+    """One instance of a worker or server."""
 
     agent = serializers.CharField(source="agent.name", default=None, read_only=True, allow_null=True)
     agent_id = serializers.IntegerField(read_only=True, allow_null=True)
@@ -208,7 +212,7 @@ class ProcessRow(serializers.ModelSerializer[Process]):
 
 
 class CheckDocument(serializers.Serializer[Any]):
-    """What a spec would lead to."""
+    """The result of validating a spec."""
 
     spec = serializers.DictField(help_text="With all defaults.")
     finding = serializers.CharField(help_text="What it would wait for if submitted now.")
@@ -223,7 +227,7 @@ class PolicyField(serializers.DictField):
 
 
 class PolicyDocument(serializers.Serializer[Any]):
-    """What a job runs with now."""
+    """A job's current policies."""
 
     batching = PolicyField(source="synchronization.batching", help_text="Number of samples of each worker.")
     barrier = PolicyField(source="synchronization.barrier", help_text="When a worker may start its next iteration.")
@@ -234,7 +238,7 @@ class PolicyDocument(serializers.Serializer[Any]):
 
 
 class StopReason(serializers.Serializer[Any]):
-    """Why a job is ended."""
+    """Why a job is stopped."""
 
     reason = serializers.CharField(
         max_length=2000, default="", allow_blank=True, help_text="One sentence, such as: Slurm job 123 was cancelled."
@@ -242,13 +246,13 @@ class StopReason(serializers.Serializer[Any]):
 
 
 class PriorityRequest(serializers.Serializer[Any]):
-    """Another place in the queue."""
+    """A job's new priority."""
 
     priority = serializers.IntegerField(min_value=-100, max_value=100, help_text="The highest starts first.")
 
 
 class PromotionRequest(serializers.Serializer[Any]):
-    """Which predictor to act upon."""
+    """The predictor to promote."""
 
     predictor = serializers.CharField(max_length=100)
 

@@ -34,13 +34,13 @@ class FlagRow(serializers.ModelSerializer[Flag]):
 
 
 class MuteRequest(serializers.Serializer[Any]):
-    """For how long nobody is to be told."""
+    """How long a finding is muted."""
 
     minutes = serializers.IntegerField(min_value=0, max_value=7 * 24 * 60)
 
 
 class RequestRow(serializers.Serializer[Request]):
-    """Something that somebody asked of a job's engine."""
+    """A user's request to a job's engine."""
 
     id = serializers.IntegerField(help_text="Of the audit entry.")
     at = serializers.DateTimeField()

@@ -15,7 +15,7 @@ ROLES = ("viewer", "operator", "admin")
 
 
 class MeReply(serializers.Serializer[Any]):
-    """Who asks, and what they may."""
+    """The current user and role."""
 
     username = serializers.CharField()
     role = serializers.ChoiceField(ROLES, allow_null=True)
@@ -28,7 +28,7 @@ class OwnersQuery(serializers.Serializer[Any]):
 
 
 class TokenRequest(serializers.Serializer[Any]):
-    """An API token for oneself."""
+    """An API token to be created for the current user."""
 
     name = NameField(default="unnamed")
     role = serializers.ChoiceField(ROLES, allow_null=True, default=None)
@@ -72,7 +72,7 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
 
 
 class NewToken(TokenRow):
-    """An API token, in clear for this once."""
+    """A new API token with its secret, which is shown only once."""
 
     token = serializers.CharField(read_only=True)
 

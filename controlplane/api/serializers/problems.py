@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 
 class FieldErrorRow(serializers.Serializer[Any]):
-    """One field at fault."""
+    """An invalid field."""
 
     field = serializers.CharField(allow_blank=True)
     found = serializers.JSONField()
@@ -14,7 +14,7 @@ class FieldErrorRow(serializers.Serializer[Any]):
 
 
 class ProblemDocument(serializers.Serializer[Any]):
-    """RFC 9457 problem+json; the members of the first field at fault stand at the top as well."""
+    """RFC 9457 problem+json. The first invalid field's members are repeated at the top level."""
 
     type = serializers.CharField()
     title = serializers.CharField()

@@ -20,19 +20,19 @@ from controlplane.jobs.roles import Role
 
 
 class JobTokenView(APIView):
-    """Credentials of an attached job's ranks, and of the launcher of a job's ranks or agents."""
+    """Tokens of a job, for its ranks and its launcher."""
 
     write_role = Role.OPERATOR
 
     @extend_schema(responses=JobTokens)
     def get(self, request: Request, pk: int) -> Response:
-        """The tokens that are good now, without their secrets."""
+        """The job's valid tokens, without their secrets."""
         job = _job(pk)
         return Response(JobTokens({"job": job.pk, "tokens": tokens.live_tokens(job)}).data)
 
     @extend_schema(request=TokenGrace, responses={201: NewJobToken, **problem_responses(409)})
     def post(self, request: Request, pk: int) -> Response:
-        """Make a new token. It is shown in this reply only; those before it end, at once or after ``grace_s``."""
+        """Create a token. It is shown only in this reply. Earlier tokens expire after ``grace_s``."""
         asked = TokenGrace(data=request.data)
         asked.is_valid(raise_exception=True)
         grace_s = asked.validated_data["grace_s"]
@@ -42,7 +42,7 @@ class JobTokenView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        """Revoke every token of the job at once. Its ranks go on by themselves, unseen."""
+        """Revoke all tokens of the job immediately. Its ranks keep training, without reporting."""
         with transaction.atomic():
             tokens.tokens_revoke(job=_job(pk), actor=user_of(request).get_username())
         return Response(status=204)
@@ -58,9 +58,9 @@ class JobFinishView(APIView):
 
     @extend_schema(request=LauncherEnd, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Say that the launcher has ended: with 0 the job has succeeded, with anything else it has failed.
+        """Report that the launcher has exited: 0 means that the job succeeded, anything else that it failed.
 
-        It takes the job's own token, or an operator.
+        Requires the job's own token or the role operator.
         """
         asked = LauncherEnd(data=request.data)
         asked.is_valid(raise_exception=True)

@@ -15,7 +15,7 @@ class PoliciesView(APIView):
 
     @extend_schema(responses=PolicyRow(many=True))
     def get(self, request: Request) -> Response:
-        """Every policy by the question that it answers, with its parameters and defaults."""
+        """All policies by question, with their parameters and defaults."""
         return Response(PolicyRow(registry.catalogue(), many=True).data)
 
 
@@ -24,5 +24,5 @@ class WorkloadsView(APIView):
 
     @extend_schema(responses=WorkloadRow(many=True))
     def get(self, request: Request) -> Response:
-        """Every workload that comes with the workers, with its data sets and options."""
+        """All built-in workloads, with their data sets and options."""
         return Response(WorkloadRow(catalogue.describe(), many=True).data)

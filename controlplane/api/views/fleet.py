@@ -63,7 +63,7 @@ class AgentRotateView(APIView):
 
     @extend_schema(request=None, responses={202: AgentRow, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Have one made and told over its connection; the old one ends once the machine has acknowledged it."""
+        """Rotate the agent's credential. The old one is revoked once the agent has acknowledged the new one."""
         rotate_credential(agent=get_object_or_404(Agent, pk=pk), user=user_of(request))
         return Response(AgentRow(selectors.agents().get(pk=pk)).data, status=202)
 
@@ -73,7 +73,7 @@ class EnrolView(OpenView):
 
     @extend_schema(request=EnrolRequest, responses={201: EnrolReply, **problem_responses(403, 409, 503)})
     def post(self, request: Request) -> Response:
-        """Join, on an enrolment token or a pod's service-account token; the reply has the agent's own credential."""
+        """Join with an enrolment token or a pod's service-account token. The reply contains the agent's credential."""
         asked = EnrolRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         try:
@@ -89,14 +89,14 @@ class EnrolView(OpenView):
 
 
 class EnrolmentTokensView(ListAPIView[EnrolmentToken]):
-    """Invitations of machines."""
+    """Enrolment tokens."""
 
     serializer_class = EnrolmentTokenRow
     queryset = EnrolmentToken.objects.select_related("created_by").order_by("-pk")
 
     @extend_schema(request=EnrolmentTokenRequest, responses={201: EnrolmentTokenReply})
     def post(self, request: Request) -> Response:
-        """Make a token with which one machine, or as many as ``uses`` says, can join; for admins."""
+        """Create an enrolment token that lets up to ``uses`` machines join. Admins only."""
         asked = EnrolmentTokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         assert isinstance(request.user, User)  # the permission admitted only users
@@ -109,7 +109,7 @@ class EnrolmentTokenView(APIView):
 
     @extend_schema(request=None, responses={204: None, **problem_responses(404, 409)})
     def delete(self, request: Request, pk: int) -> Response:
-        """End it; machines that joined with it stay. For admins."""
+        """Revoke an enrolment token. Machines that joined with it remain. Admins only."""
         token = get_object_or_404(EnrolmentToken, pk=pk)
         with transaction.atomic():
             if not token_revoke(token.pk):

@@ -25,7 +25,7 @@ class MetricsView(APIView):
 
     @extend_schema(parameters=[MetricsQuery], responses=MetricsReply)
     def get(self, request: Request, pk: int) -> Response:
-        """Measurements against iterations, thinned to ``points`` per series without losing extremes."""
+        """Measurements by iteration, down-sampled to ``points`` per series. Minima and maxima are kept."""
         job = _job(pk)
         query = MetricsQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
@@ -68,7 +68,7 @@ class DecisionFilter(django_filters.FilterSet):
 
 
 class DecisionsView(OfOneJob):
-    """What the engine decided, and why; the latest first."""
+    """Decisions of the engine with their reasons, newest first."""
 
     serializer_class = DecisionRow
     filterset_class = DecisionFilter
@@ -88,7 +88,7 @@ class FlagFilter(django_filters.FilterSet):
 
 
 class FlagsView(OfOneJob):
-    """Findings about stragglers, the latest first."""
+    """Straggler findings, newest first."""
 
     serializer_class = FlagRow
     filterset_class = FlagFilter
@@ -108,7 +108,7 @@ class EventFilter(django_filters.FilterSet):
 
 
 class EventsView(OfOneJob):
-    """The job's log, the latest entry first."""
+    """The job's event log, newest first."""
 
     serializer_class = EventRow
     filterset_class = EventFilter
@@ -121,7 +121,7 @@ class PlacementView(APIView):
 
     @extend_schema(responses=PlacementReply)
     def get(self, request: Request, pk: int) -> Response:
-        """Which server holds which block now."""
+        """The current placement: which server holds which block."""
         decision = selectors.job_placement(_job(pk).pk)
         if decision is None:
             raise Problem(404, f"job {pk} has no placement yet: not all of its servers have connected")

@@ -22,7 +22,7 @@ class IndexView(OpenView):
 
     @extend_schema(responses={200: {"type": "object", "additionalProperties": {"type": "string"}}})
     def get(self, request: Request) -> Response:
-        """Where everything is."""
+        """List the resources of the API."""
         return Response({name: reverse(f"api:{name}", request=request) for name in COLLECTIONS})
 
 

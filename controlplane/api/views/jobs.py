@@ -53,7 +53,7 @@ class JobFilter(django_filters.FilterSet):
 
 
 class JobsView(ListAPIView[Job]):
-    """All jobs; a new one."""
+    """List jobs."""
 
     write_role = Role.OPERATOR
     serializer_class = JobRow
@@ -71,7 +71,7 @@ class JobsView(ListAPIView[Job]):
         responses={202: SubmittedJob, **problem_responses(422)},
     )
     def post(self, request: Request) -> Response:
-        """Submit a job. It starts when its slots are free: read it to see what it waits for."""
+        """Submit a job. It starts when enough slots are free; until then its ``waiting`` field says why not."""
         key = _idempotency_key(request)
         document = request.data  # parsed before the database is held
         with transaction.atomic():
@@ -90,13 +90,13 @@ class JobCheckView(APIView):
 
     @extend_schema(request=job_spec_bodies(), responses={200: CheckDocument, **problem_responses(422)})
     def post(self, request: Request) -> Response:
-        """Check a spec without submitting it: with all its defaults, and what it would wait for now."""
+        """Validate a spec without submitting it. The reply has all defaults and what the job would wait for."""
         spec, finding = actions.check_job(document=request.data)
         return Response(CheckDocument({"spec": spec_document(spec), "finding": f"{spec.name} {finding}"}).data)
 
 
 class JobView(RetrieveAPIView[Job]):
-    """One job: its state, what it awaits, and why it does not start; its place in the queue."""
+    """One job, with its state and, while it waits, its place in the queue and the reason."""
 
     write_role = Role.OPERATOR
     authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)
@@ -107,7 +107,7 @@ class JobView(RetrieveAPIView[Job]):
 
     @extend_schema(request=PriorityRequest, responses={200: JobDocument, **problem_responses(409)})
     def patch(self, request: Request, pk: int) -> Response:
-        """Change the priority of a job that waits for its slots."""
+        """Change the priority of a queued job."""
         actions.prioritise_job(job=_job(pk), wanted=request.data, user=user_of(request))
         return Response(JobDocument(_job(pk)).data)
 
@@ -122,9 +122,9 @@ class JobStopView(APIView):
 
     @extend_schema(request=StopReason, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for the end of a job. One that has no slots yet is cancelled.
+        """Request that a job stops. A job that has no slots yet is cancelled.
 
-        It takes an operator, or the job's own token: whatever launched its ranks or agents was ended itself.
+        Requires the role operator or the job's own token, for a launcher that is terminated itself.
         """
         asked = StopReason(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -146,7 +146,7 @@ class ProcessFilter(django_filters.FilterSet):
 
 
 class JobProcessesView(ListAPIView[Process]):
-    """Every life of every worker and server of a job."""
+    """Every instance of the job's workers and servers."""
 
     serializer_class = ProcessRow
     filterset_class = ProcessFilter

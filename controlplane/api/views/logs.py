@@ -46,7 +46,7 @@ class LogFilter(django_filters.FilterSet):
 
 
 class LogsView(OfOneJob):
-    """What the job's processes wrote, the latest first."""
+    """Log lines of the job's processes, newest first."""
 
     serializer_class = LogLineRow
     filterset_class = LogFilter
@@ -64,7 +64,7 @@ class LogsTextView(OfOneJob):
 
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.STR})
     def get(self, request: Request, *args: Any, **kwargs: Any) -> StreamingHttpResponse:
-        """Every line of the filter, the oldest first, as plain text."""
+        """All matching log lines as plain text, oldest first."""
         lines = self.filter_queryset(self.get_queryset()).order_by("id").iterator(LINES_AT_ONCE)
         texts = (
             f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {printable(line.text)}\n"

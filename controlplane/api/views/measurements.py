@@ -21,7 +21,7 @@ class MeasurementsView(APIView):
 
     @extend_schema(parameters=[MeasurementsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request, pk: int) -> StreamingHttpResponse:
-        """Every report of every worker as CSV, nothing thinned; of pruned detail, means over 10 iterations."""
+        """Every report of every worker as CSV, not down-sampled. Where detail was pruned: means over 10 iterations."""
         job, query = get_object_or_404(Job, pk=pk), MeasurementsQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         lines = _lines(job.pk, query.validated_data["worker"])

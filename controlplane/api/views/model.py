@@ -60,7 +60,7 @@ class ModelView(APIView):
         responses={200: ModelSaved, **problem_responses(401)},
     )
     def put(self, request: Request, pk: int) -> Response:
-        """Store the final parameters; for the job's workers, with their process key."""
+        """Store the final parameters. Used by the job's workers, with their process key."""
         path = store_model(pk, request.stream or request._request)
         job_model_saved(job_id=pk, path=path)
         size = path.stat().st_size

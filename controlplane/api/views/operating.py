@@ -25,7 +25,7 @@ class JobRequestsView(APIView):
 
     @extend_schema(responses=RequestRow(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        """The last requests, the latest first: pending, under way, done, or declined with the reason."""
+        """Recent requests, newest first: pending, under way, done, or declined with the reason."""
         return Response(RequestRow(job_requests(get_object_or_404(Job, pk=pk)), many=True).data)
 
 
@@ -37,7 +37,7 @@ class WorkerView(APIView):
 
     @extend_schema(request=None, responses=ASKED)
     def post(self, request: Request, pk: int, rank: int) -> Response:
-        """Ask for it; the engine answers with a decision, which the job's requests show."""
+        """Request it. The engine's answer appears in the job's requests."""
         job = get_object_or_404(Job, pk=pk)
         return Response(RequestRow(type(self).ask(job=job, rank=rank, user=user_of(request))).data, status=202)
 
@@ -67,7 +67,7 @@ class ServerAddView(APIView):
 
     @extend_schema(request=None, responses=ASKED)
     def post(self, request: Request, pk: int) -> Response:
-        """Ask for it; blocks get there as the placement policy says."""
+        """Request one more server. The placement policy decides which blocks move to it."""
         job = get_object_or_404(Job, pk=pk)
         return Response(RequestRow(operating.add_server(job=job, user=user_of(request))).data, status=202)
 
@@ -79,7 +79,7 @@ class ServerDrainView(APIView):
 
     @extend_schema(request=None, responses=ASKED)
     def post(self, request: Request, pk: int, index: int) -> Response:
-        """Ask that it hands its blocks to the others and ends."""
+        """Request that a server moves its blocks to the others and exits."""
         job = get_object_or_404(Job, pk=pk)
         asked = operating.drain_server(job=job, index=index, user=user_of(request))
         return Response(RequestRow(asked).data, status=202)
@@ -92,7 +92,7 @@ class FlagAcknowledgeView(APIView):
 
     @extend_schema(request=None, responses=FlagRow)
     def post(self, request: Request, pk: int, key: str) -> Response:
-        """Note that you have seen it."""
+        """Acknowledge a finding."""
         flag = get_object_or_404(Flag, job=get_object_or_404(Job, pk=pk), key=key)
         operating.acknowledge_flag(flag=flag, user=user_of(request))
         return Response(FlagRow(flag).data)
@@ -105,7 +105,7 @@ class FlagMuteView(APIView):
 
     @extend_schema(request=MuteRequest, responses=FlagRow)
     def post(self, request: Request, pk: int, key: str) -> Response:
-        """Mute it, and later ones of its kind on the same subject, for so many minutes; 0 ends a mute."""
+        """Mute a finding and later ones of its kind and subject for this many minutes; 0 unmutes."""
         flag = get_object_or_404(Flag, job=get_object_or_404(Job, pk=pk), key=key)
         wanted = MuteRequest(data=request.data)
         wanted.is_valid(raise_exception=True)

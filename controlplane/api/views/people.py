@@ -46,14 +46,14 @@ class TokensView(ListAPIView[AuthToken]):
 
     @extend_schema(parameters=[OwnersQuery])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Your valid API tokens, the newest first; with ``of=everyone`` those of everybody."""
+        """Your valid API tokens, newest first; with ``of=everyone`` those of all users."""
         return super().get(request, *args, **kwargs)
 
     @extend_schema(request=TokenRequest, responses={201: NewToken, **problem_responses(409)})
     def post(self, request: Request) -> Response:
-        """Make a token with your role or a lower one. It is shown in this reply only; its hash is kept.
+        """Create a token with your role or a lower one. It is shown only in this reply; only its hash is stored.
 
-        One that is made with another token expires no later than that, and is revoked with it.
+        A token made with another token expires no later than that one, and is revoked with it.
         """
         asked = TokenRequest(data=request.data)
         asked.is_valid(raise_exception=True)
@@ -81,7 +81,7 @@ class TokenView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, key: str) -> Response:
-        """Revoke a token of yours that carries no higher role than you show; an admin can revoke anybody's."""
+        """Revoke one of your tokens, if its role is not above yours. Admins can revoke any user's token."""
         rows = live_tokens(_reach(request)).filter(token_key=key)
         for row in rows:
             _check_role(request, limit_of(row))
@@ -102,7 +102,7 @@ class SessionsView(ListAPIView[Session]):
 
     @extend_schema(parameters=[OwnersQuery])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Your sessions, the newest first; with ``of=everyone`` those of everybody."""
+        """Your sessions, newest first; with ``of=everyone`` those of all users."""
         return super().get(request, *args, **kwargs)
 
 
@@ -113,7 +113,7 @@ class SessionView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, number: str) -> Response:
-        """Sign out a browser of yours, which takes your whole role; an admin can sign out anybody's."""
+        """Sign out one of your browsers. Requires your full role. Admins can sign out any user's browser."""
         rows = live_sessions(_reach(request)).filter(number=number)
         if rows.exists():
             _check_role(request, None)

@@ -29,7 +29,7 @@ MAX_SEED = 2**63 - 1
 
 
 class ScenarioRow(serializers.Serializer[Scenario]):
-    """One scenario: what it is modelled after, and what can be compared in it."""
+    """A scenario, with the policies that it compares."""
 
     name = serializers.CharField(read_only=True)
     title = serializers.CharField(read_only=True)
@@ -63,14 +63,14 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
 
 
 class SimulatedRun(TypedDict):
-    """One policy, and the job that has its series."""
+    """One simulated policy and the job that holds its series."""
 
     policy: str
     job: int
 
 
 class SimulationDocument(SimulationRow):
-    """One simulation with what came of it so far."""
+    """One simulation with its outcomes so far."""
 
     outcomes = serializers.ListField(child=serializers.DictField(), read_only=True)
     paper = serializers.SerializerMethodField()
@@ -86,7 +86,7 @@ class SimulationDocument(SimulationRow):
         return simulation_figures(row)
 
     def get_runs(self, row: Simulation) -> list[SimulatedRun]:
-        """Each policy's run as a job that is over: its metrics, decisions and figures are read as any job's."""
+        """Each policy's run as a finished job, with metrics, decisions and figures like any job."""
         return [SimulatedRun(policy=job.policy, job=job.pk) for job in simulation_runs(row)]
 
 
@@ -101,8 +101,8 @@ class SimulationRequest(serializers.Serializer[Any]):
         required=False,
         default=list,
         max_length=50,
-        help_text="Names of the scenario's, or registered ones joined by +; none: all of the scenario's. "
-        "Those that a recorded job had are called recorded, and tell how far the prediction is off.",
+        help_text="Names of the scenario's policies, or registered policies joined by +; empty: all of the scenario's. "
+        "The policies of a recorded job are named recorded and show the error of the prediction.",
     )
     seed = serializers.IntegerField(required=False, default=0, min_value=0, max_value=MAX_SEED)
     workers = serializers.IntegerField(
@@ -117,13 +117,13 @@ class ScenariosView(APIView):
 
     @extend_schema(responses=ScenarioRow(many=True))
     def get(self, request: Request) -> Response:
-        """Every scenario that can be simulated, with its policies."""
+        """All scenarios that can be simulated, with their policies."""
         rows = [ScenarioRow(one).data | {"policies": list(one.policies)} for one in scenarios().values()]
         return Response(rows)
 
 
 class SimulationsView(ListAPIView[Simulation]):
-    """All simulations; a new one."""
+    """List simulations."""
 
     write_role = Role.OPERATOR
     serializer_class = SimulationRow
@@ -135,7 +135,7 @@ class SimulationsView(ListAPIView[Simulation]):
         responses={202: SimulationDocument, **problem_responses(400)},
     )
     def post(self, request: Request) -> Response:
-        """Simulate a scenario. Read it to see how far it is; its outcomes come one by one."""
+        """Start a simulation. Its progress and outcomes are read from the simulation's URL."""
         asked = SimulationRequest(data=request.data)
         asked.is_valid(raise_exception=True)
         try:
@@ -154,7 +154,7 @@ class SimulationsView(ListAPIView[Simulation]):
 
 
 class SimulationView(RetrieveAPIView[Simulation]):
-    """One simulation: how far it is, and what came out."""
+    """One simulation, with its progress and outcomes."""
 
     serializer_class = SimulationDocument
     queryset = Simulation.objects.select_related("submitted_by")
@@ -167,7 +167,7 @@ class SimulationCancelView(APIView):
 
     @extend_schema(request=None, responses={202: SimulationDocument, **problem_responses(404, 409)})
     def post(self, request: Request, pk: int) -> Response:
-        """Have it end: what is stored stays, and the run that is under way breaks off within a second."""
+        """Cancel a simulation. Stored outcomes are kept; the current run ends within a second."""
         if not simulation_cancel(pk=pk, user=user_of(request)):
             row = Simulation.objects.filter(pk=pk).first()
             if row is None:

@@ -35,7 +35,7 @@ class JobPolicyView(APIView):
 
     @extend_schema(parameters=[ETAG], responses={200: PolicyDocument})
     def get(self, request: Request, pk: int) -> Response:
-        """What the job runs with now, and whether a change is pending."""
+        """The job's current policies, and the pending change."""
         return _policy(_job(pk), 200)
 
     @extend_schema(
@@ -45,7 +45,7 @@ class JobPolicyView(APIView):
     )
     @transaction.atomic
     def patch(self, request: Request, pk: int) -> Response:
-        """Ask for other policies while the job runs; the change is pending until its generation starts."""
+        """Request other policies for a running job. The change is pending until its generation starts."""
         job = get_object_or_404(Job.objects.select_for_update(), pk=pk)
         if_match = request.headers.get("If-Match")
         steering.change_policy(job=job, wanted=request.data, if_match=if_match, user=user_of(request))
@@ -59,7 +59,7 @@ class JobPauseView(APIView):
 
     @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Ask that every worker stands at its next boundary."""
+        """Request a pause: every worker stops at its next iteration boundary."""
         steering.pause_job(job=_job(pk), user=user_of(request))
         return Response(JobDocument(_job(pk)).data, status=202)
 
@@ -71,7 +71,7 @@ class JobResumeView(APIView):
 
     @extend_schema(request=None, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Ask that a paused job goes on."""
+        """Request that a paused job resumes."""
         steering.resume_job(job=_job(pk), user=user_of(request))
         return Response(JobDocument(_job(pk)).data, status=202)
 
@@ -83,7 +83,7 @@ class JobPromoteView(APIView):
 
     @extend_schema(request=PromotionRequest, responses={202: JobDocument, **problem_responses(409, 422, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Decide shares with another of the predictors that run side by side."""
+        """Promote a predictor: request that batch sizes are computed from its predictions."""
         steering.promote_predictor(job=_job(pk), wanted=request.data, user=user_of(request))
         return Response(JobDocument(_job(pk)).data, status=202)
 

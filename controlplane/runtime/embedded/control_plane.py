@@ -41,7 +41,7 @@ MIGRATE_S = 120.0
 READY_S = 90.0
 
 LOCAL_HOSTS = "localhost,127.0.0.1,[::1]"
-INSECURE = "listen beyond this machine without TLS: the network is yours alone"
+INSECURE = "listen beyond this machine without TLS, on a private network"
 
 
 def web_command(host: str, port: int) -> list[str]:

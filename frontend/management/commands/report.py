@@ -16,7 +16,7 @@ class Command(BaseCommand):
     help = "Write a job as one self-contained HTML file: its results, figures, findings, decisions and spec."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("job", type=int, help="its number")
+        parser.add_argument("job", type=int, help="job ID")
         parser.add_argument("-o", "--output", required=True, help="the file to write, or - for standard output")
 
     def handle(self, *args: Any, job: int, output: str, **options: Any) -> None:

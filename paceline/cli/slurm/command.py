@@ -15,33 +15,35 @@ EXAMPLES = """\
 
 def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     """``slurm`` and all that follows it."""
-    whole = commands.add_parser("slurm", help="submit a job to Slurm, and see or end it on both sides")
+    whole = commands.add_parser("slurm", help="submit, show or cancel a job that runs under Slurm")
     parts = whole.add_subparsers(metavar="PART", dest="part", required=True)
     _add_submit(parts)
     for name, told, act in (
-        ("status", "show jobs on both sides", sides.status),
-        ("cancel", "end a job on both sides", sides.cancel),
+        ("status", "show jobs with their Slurm state", sides.status),
+        ("cancel", "stop a job and cancel its Slurm job", sides.cancel),
     ):
         parser = parts.add_parser(name, help=told)
         access.add_options(parser)
         parser.add_argument("number", type=int, nargs="?" if name == "status" else None, help="of the job, here")
         parser.set_defaults(carry_out=act)
-    following = parts.add_parser("follow", help="within a script: run srun, and carry the end from side to side")
+    following = parts.add_parser("follow", help="within the batch script: run srun, and pass on how it ended")
     following.add_argument("--url", default=None)
     following.add_argument("--token-file", type=Path, required=True, help="the job's own token")
-    following.add_argument("--requeue", action="store_true", help="have Slurm start it again where its time is up")
-    following.add_argument("--agents", action="store_true", help="it starts agents, and not ranks")
+    following.add_argument("--requeue", action="store_true", help="requeue the Slurm job at its time limit")
+    following.add_argument("--agents", action="store_true", help="start agents instead of ranks")
     following.set_defaults(carry_out=follow.carry_out)
-    parts.add_parser("rank", help="within srun: become the command of one task").set_defaults(carry_out=rank.carry_out)
+    parts.add_parser("rank", help="within srun: run the command of one task").set_defaults(carry_out=rank.carry_out)
 
 
 def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
-    parser = parts.add_parser("submit", help="submit a job here, and a script to Slurm that runs it")
+    parser = parts.add_parser("submit", help="submit a job, and the batch script that runs it to Slurm")
     parser.usage = "paceline slurm submit [SPEC] [options] [-- COMMAND ...]"
     parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     access.add_options(parser)
-    parser.add_argument("spec", metavar="SPEC", nargs="?", help="the job, in YAML or JSON; none: as the command says")
+    parser.add_argument(
+        "spec", metavar="SPEC", nargs="?", help="the job, in YAML or JSON; without it, an attached job of the command"
+    )
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes of the cluster (default: 1)")
     parser.add_argument(
         "--ntasks-per-node", type=positive, default=1, metavar="N", help="ranks, agents or torchruns of each node"
@@ -54,14 +56,16 @@ def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument(
         "--sbatch", action="append", default=[], metavar="OPTION", help="another option: --sbatch=--constraint=a100"
     )
-    parser.add_argument("--requeue", action="store_true", help="go on after the time limit, a preemption, a lost node")
+    parser.add_argument(
+        "--requeue", action="store_true", help="requeue after the time limit, a preemption or a node failure"
+    )
     parser.add_argument(
         "--notice", type=positive, default=120, metavar="SECONDS", help="before the limit, to save (default: 120)"
     )
     parser.add_argument(
         "--folder", type=Path, default=Path("paceline-slurm"), help="for script, tokens and output; on all nodes"
     )
-    parser.add_argument("--insecure", action="store_true", help="the network is private: nothing need be encrypted")
+    parser.add_argument("--insecure", action="store_true", help="allow unencrypted connections: the network is private")
     parser.add_argument(
         "--agent", action="append", default=[], metavar="OPTION", help="of each agent: --agent=--allow-code"
     )

@@ -115,7 +115,9 @@ class Follower:
     def _take_notice(self) -> None:
         """The time limit is near: attached ranks leave at one iteration, agents with what they run."""
         self._noticed = True
-        say(f"Slurm job {self._slurm} will be ended soon: {'agents' if self._agents else 'ranks'} are told to leave")
+        say(
+            f"Slurm job {self._slurm} will be ended soon: {'agents' if self._agents else 'ranks'} are signalled to stop"
+        )
         with suppress(Refusal):  # they may be leaving already
             queue.signal_steps(self._slurm, "TERM" if self._agents and self._requeues else NOTICE)
 
@@ -188,7 +190,7 @@ class Follower:
 
     def _say_unless_over(self, error: PacelineError) -> None:
         if not (isinstance(error, Refused) and error.status == OVER):
-            say(f"job {self._job}: its end could not be told ({error})")
+            say(f"job {self._job}: its end could not be reported ({error})")
 
     def _leave(self, job: Job | None, code: int) -> int:
         """Revoke the tokens, which are of no further use."""

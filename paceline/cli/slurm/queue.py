@@ -42,7 +42,7 @@ def ask(*command: str) -> str:
         raise Refusal(f"{command[0]}: found no answer within {CLIENT_S:.0f} s; look whether slurmctld runs") from None
     if done.returncode:
         said = [re.sub(rf"^{command[0]}: (error: )?", "", line) for line in done.stderr.splitlines() if line.strip()]
-        raise Refusal(f"{command[0]} refused: {'; '.join(said) or f'it ended with {done.returncode}, without a word'}")
+        raise Refusal(f"{command[0]} refused: {'; '.join(said) or f'it exited with {done.returncode} and no output'}")
     return done.stdout
 
 

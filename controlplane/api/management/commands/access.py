@@ -26,7 +26,9 @@ TOKEN_DAYS = 30
 class Command(BaseCommand):
     """Creates the user if there is none of that name, and gives it the role if it does not have it yet."""
 
-    help = "Make a user if need be, and print a one-time login link (this machine only, five minutes), or an API token."
+    help = (
+        "Create a user if needed, and print a one-time login link (this machine only, five minutes), or an API token."
+    )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,9 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("name")
         parser.add_argument("--role", choices=[role.value for role in Role], help="default: operator, for a new user")
         parser.add_argument("--token", action="store_true", help=f"make an API token, for {TOKEN_DAYS} days")
-        parser.add_argument(
-            "--password-stdin", action="store_true", help="set the password to a line of standard input"
-        )
+        parser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one line of JSON")
 
     def handle(self, *args: Any, name: str, role: str | None, token: bool, as_json: bool, **options: Any) -> None:

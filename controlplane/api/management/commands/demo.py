@@ -51,7 +51,7 @@ PRIVATE = {"REDIS_URL": "", "DATABASE_URL": "", "SECRET_KEY": "", "PACELINE_STAT
 class Command(BaseCommand):
     help = (
         "Train on emulated machines of 1000, 1000, 500 and 250 samples/s, first under BSP, then under LB-BSP, and "
-        "compare. Exit code 0: every bar held; 1: one failed, or something could not be started; 130: interrupted."
+        "compare. Exit code 0: every check passed; 1: one failed, or something could not be started; 130: interrupted."
     )
     requires_system_checks = []
 
@@ -62,7 +62,9 @@ class Command(BaseCommand):
             named = f"{question} of the second run, with its defaults; any of the four: compared with plain BSP"
             parser.add_argument(f"--{question}", choices=registry.names(question), help=named)
         parser.add_argument(
-            "--attached", action="store_true", help="an ordinary DDP script under torchrun instead, plain and paced"
+            "--attached",
+            action="store_true",
+            help="compare an ordinary DDP script under torchrun with and without Paceline instead",
         )
         parser.add_argument("--iterations", type=enough, help="iterations of each run (default: the scenario's)")
         parser.add_argument(

@@ -12,7 +12,7 @@ from controlplane.jobs.sealing import SealBroken, is_current, resealed
 class Command(BaseCommand):
     """Re-encrypts all keys or none, while jobs run: the keys themselves do not change."""
 
-    help = "Encrypt keys in the database with the present SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
+    help = "Encrypt keys in the database with the current SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:

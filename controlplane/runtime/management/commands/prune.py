@@ -30,9 +30,9 @@ class Command(BaseCommand):
             type=number,
             default=KEEP_JOBS,
             metavar="N",
-            help="the last N jobs that ended keep everything (default: %(default)s)",
+            help="keep everything of the last N jobs that ended (default: %(default)s)",
         )
-        parser.add_argument("--dry-run", action="store_true", help="only count")
+        parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -19,13 +19,13 @@ DIFFERS, REFUSED = 1, 2
 
 class Command(BaseCommand):
     help = (
-        "Give a job's recorded events to the engine and report the first decision that differs from the recorded one. "
-        "Exit code 0: none does; 1: one does; 2: the job cannot be replayed."
+        "Replay a job's recorded events through the engine and report the first decision that differs. "
+        "Exit code 0: none differs; 1: one differs; 2: the job cannot be replayed."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("job", type=int, help="its number")
+        parser.add_argument("job", type=int, help="job ID")
         parser.add_argument("--json", action="store_true", help="one JSON document")
 
     def handle(self, *args: Any, job: int, **options: Any) -> None:

@@ -38,8 +38,8 @@ PLAIN_WIDTH = 110
 
 class Command(BaseCommand):
     help = (
-        "Simulate a scenario under several policies. Exit code 0: every run came to its end; 1: one did not; "
-        "2: the scenario or a policy was refused, or a run could not go on."
+        "Simulate a scenario under several policies. Exit code 0: every run finished; 1: one did not; "
+        "2: the scenario or a policy is invalid, or a run failed."
     )
     requires_system_checks = []
 
@@ -47,26 +47,28 @@ class Command(BaseCommand):
         parser.add_argument(
             "scenario",
             nargs="?",
-            help="its name, or job-7 for machines as they were recorded in job 7; without one, all are listed",
+            help="name of a scenario, or job-7 for the machines recorded in job 7; without it, list all scenarios",
         )
         parser.add_argument(
             "--policies",
             default="",
-            help="names of the scenario's, or registered ones joined by + (default: all of its)",
+            help="policies of the scenario, or registered ones joined by + (default: all of the scenario's)",
         )
         parser.add_argument(
             "--trace",
             type=Path,
             metavar="FILE",
-            help="load the scenario's machines as in this file of the public cluster-usage traces "
+            help="take the load of the scenario's machines from this file of the public cluster-usage traces "
             "(table task_usage, .csv or .csv.gz)",
         )
-        parser.add_argument("--seed", type=int, default=0, help="of all chance (default: %(default)s)")
-        parser.add_argument("--workers", type=int, help="so many: more like its fastest, or fewer, without its slowest")
-        parser.add_argument("--bandwidth", type=float, help="so many times that of every link and server")
-        parser.add_argument("--global-batch", type=int, help="samples of an iteration, over all workers")
+        parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
         parser.add_argument(
-            "--queued", action="store_true", help="run simulations requested over REST, in turn, until none waits"
+            "--workers", type=int, help="number of workers: additional ones copy the fastest; fewer drop the slowest"
+        )
+        parser.add_argument("--bandwidth", type=float, help="factor for the bandwidth of all links and servers")
+        parser.add_argument("--global-batch", type=int, help="samples per iteration over all workers")
+        parser.add_argument(
+            "--queued", action="store_true", help="run the simulations queued over REST, one after another, then exit"
         )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     """Starts every service, prints the address, and ends all of them when it ends."""
 
     help = (
-        "Run the whole control plane on this machine: web, Celery, beat, and a Redis of its own if none is configured."
+        "Run the whole control plane on this machine: web, Celery, beat, and an embedded Redis if none is configured."
     )
     requires_system_checks = []
 

@@ -44,15 +44,17 @@ HEADS = ("instead", "iteration", "waiting", "samples", "time", "saved", "saved, 
 
 class Command(BaseCommand):
     help = (
-        "Learn how a recorded job's machines behaved, print how well that predicts its recorded iterations, and what "
-        "other policies, one worker less, one more, or other bandwidth would have done. A simulated run is played on "
+        "Fit a model of a recorded job's machines, print how well it predicts the recorded iterations, and predict "
+        "other policies, one worker less, one more, or other bandwidth. A simulated run is simulated again on "
         "its scenario's machines. Exit code 2: nothing can be learned from it."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("job", type=int, help="its number; it may still run")
-        parser.add_argument("--policies", default="", help="registered ones, joined by + where they go together")
+        parser.add_argument("job", type=int, help="its ID; it may still be running")
+        parser.add_argument(
+            "--policies", default="", help="policies, separated by commas; + joins those that are used together"
+        )
         parser.add_argument(
             "--without",
             default=None,
@@ -61,19 +63,19 @@ class Command(BaseCommand):
         parser.add_argument(
             "--like",
             default=None,
-            help="ranks on a machine like whose one more worker is added, one at a time (default: the fastest)",
+            help="ranks whose machine an additional worker copies, one at a time (default: the fastest)",
         )
         parser.add_argument(
             "--bandwidth",
             default=f"{TWICE:g}",
-            help="so many times the bandwidth, separated by commas (default: %(default)s)",
+            help="factors for the bandwidth, separated by commas (default: %(default)s)",
         )
-        parser.add_argument("--seeds", type=_at_least_2, default=8, help="runs of each way (default: %(default)s)")
+        parser.add_argument("--seeds", type=_at_least_2, default=8, help="seeds per variant (default: %(default)s)")
         parser.add_argument(
             "--last",
             type=_positive,
             default=None,
-            help="learn from so many of its last seconds, under the policies that hold now",
+            help="fit the last N seconds only, under the current policies",
         )
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 

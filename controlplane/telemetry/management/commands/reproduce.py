@@ -36,26 +36,26 @@ Key = tuple[Run, int]
 
 class Command(BaseCommand):
     help = (
-        "Simulate the headlines of the papers and say which are reproduced. all writes docs/reproduction.md, one paper "
-        "prints its part. Exit code 2: it cannot be done; verdicts are no failures."
+        "Simulate the main results of the papers and report which are reproduced. all writes docs/reproduction.md, one "
+        "paper prints its part. Exit code 2: invalid arguments or a failed run; a result that differs is no error."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paper", nargs="?", default=ALL, help="lb-bsp, psld, a-bsp, psp, or all (default)")
-        parser.add_argument("--rows", default="", help="of one paper, such as 1-3,7 (default: all)")
-        parser.add_argument("--seeds", type=int, default=LEAST_SEEDS, help="runs of each (default: %(default)s)")
-        parser.add_argument("--output", type=Path, default=None, help="where to write instead")
+        parser.add_argument("--rows", default="", help="rows of one paper, such as 1-3,7 (default: all)")
+        parser.add_argument("--seeds", type=int, default=LEAST_SEEDS, help="seeds per row (default: %(default)s)")
+        parser.add_argument("--output", type=Path, default=None, help="file to write (default: docs/reproduction.md)")
         parser.add_argument(
             "--keep",
             type=Path,
             default=None,
-            help="a file of runs that are done: read at the start, added to, gone on with",
+            help="file of finished runs: read at the start and appended to, so that an interrupted run can be resumed",
         )
         parser.add_argument(
-            "--processes", type=int, default=os.cpu_count() or 1, help="runs side by side (default: %(default)s)"
+            "--processes", type=int, default=os.cpu_count() or 1, help="parallel processes (default: %(default)s)"
         )
-        parser.add_argument("--json", action="store_true", help="one JSON document, and no other")
+        parser.add_argument("--json", action="store_true", help="print one JSON document only")
 
     def handle(
         self, *args: Any, paper: str, seeds: int, output: Path | None, keep: Path | None, **options: Any
