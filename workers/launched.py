@@ -1,5 +1,6 @@
 """Agents that a launcher starts, one for each rank: their names and tokens."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -37,8 +38,12 @@ class Launched:
         return cls(rank, None if local is None else int(local))
 
     def named(self, name: str) -> str:
-        """A name of this agent's own; a host name that ends with the rank already is one."""
-        return name if self.rank is None or name.endswith(f"-{self.rank}") else f"{name}-{self.rank}"
+        """A name of this agent's own; a host or pod name that has the rank already is one.
+
+        The pods of an Indexed Job are called ``JOB-INDEX-SUFFIX``, their hosts ``JOB-INDEX``.
+        """
+        has_rank = self.rank is None or re.search(rf"-{re.escape(self.rank)}(-[a-z0-9]{{5}})?$", name)
+        return name if has_rank else f"{name}-{self.rank}"
 
     def filled(self, argument: str | None) -> str | None:
         """``argument`` with ``{rank}`` replaced, where each agent has its own token."""

@@ -32,6 +32,10 @@ MOST_TOLD = 200
 """Characters of one value of a machine's environment."""
 
 
+BESIDE = "_"
+"""What separates a pod's name from the rest of an agent's: no name of a pod has it, so none is another pod's."""
+
+
 class EnrolmentRefused(Exception):
     """A machine may not join; the text says why and what to do."""
 
@@ -86,7 +90,7 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
 
     Raises:
         EnrolmentRefused: if the token is unknown, used up, revoked or expired, or names another machine.
-        NameTaken: if an agent of that name is online, or joined before and not with this token.
+        NameTaken: if an agent of that name is online, or joined before and not with this token, or from a pod.
     """
     now = now or timezone.now()
     valid = EnrolmentToken.objects.filter(digest=digest(token), revoked_at=None, expires_at__gt=now)
@@ -107,12 +111,13 @@ def pod_redeem(*, pod: Pod, name: str, remove_after: timedelta | None = None) ->
     """Let the machine ``name`` join from ``pod``; one that joined from a pod of the same identity joins again.
 
     Raises:
-        EnrolmentRefused: if that is not the pod's own name.
+        EnrolmentRefused: if that is not the pod's own name, alone or with ``BESIDE`` and more.
         NameTaken: if an agent of that name is online, or joined in another way.
     """
-    if name != pod.name and not name.startswith(f"{pod.name}-"):
+    if name != pod.name and not name.startswith(f"{pod.name}{BESIDE}"):
         raise EnrolmentRefused(
-            f"this token is of pod {pod.name!r}, and {name!r} asks: join with --name $(POD_NAME), the pod's own name"
+            f"this token is of pod {pod.name!r}, and {name!r} asks: join with --name $(POD_NAME), the pod's own name, "
+            f"or several agents of one pod with $(POD_NAME){BESIDE}0, $(POD_NAME){BESIDE}1"
         )
     credential = secrets.token_urlsafe(32)
     terms = {"token": None, "pod": pod.identity, "remove_after": remove_after, "labels": dict(pod.account.labels)}
@@ -155,11 +160,16 @@ def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known
         "rotation_failure": "",
     }
     agent, created = Agent.objects.get_or_create(name=name, defaults=fields)
+    if agent.pod and agent.pod != terms["pod"]:
+        raise NameTaken(
+            f"agent {name!r} joined from pod {agent.pod}, and only that pod joins again as it; join under another --name"
+        )
     if not created and not known:
         raise NameTaken(
             f"agent {name!r} has joined before; for that machine to join again make a token with: {rejoining(name)}"
         )
-    if not created and not Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE).update(**fields):
+    offline = Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE, pod__in=("", terms["pod"]))
+    if not created and not offline.update(**fields):
         raise NameTaken(f"agent {name!r} is online; stop it first, or join under another --name")
     return agent.pk
 

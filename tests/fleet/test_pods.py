@@ -222,8 +222,7 @@ def test_a_pod_joins_under_its_own_name_and_with_its_accounts_labels() -> None:
         "paceline/agents/agents-0",
         timedelta(hours=1),
     )
-    assert pod_redeem(pod=pod(), name="agents-0-1").agent != agent.pk
-    for other in ("agents-1", "agents-00", "agents"):
+    for other in ("agents-1", "agents-00", "agents", "agents-0-1"):
         with pytest.raises(
             EnrolmentRefused, match=r"is of pod 'agents-0', and .* asks: join with --name \$\(POD_NAME\)"
         ):
@@ -237,10 +236,10 @@ def test_a_pod_that_is_placed_again_is_the_same_machine_and_no_other_takes_its_p
     with pytest.raises(NameTaken, match="is online"):
         pod_redeem(pod=pod(), name="agents-0")
     agent_disconnected(first.agent)
-    with pytest.raises(NameTaken, match="has joined before"):
+    with pytest.raises(NameTaken, match="joined from pod paceline/agents/agents-0"):
         pod_redeem(pod=pod(account="others"), name="agents-0")
     token, _ = token_create(labels={}, uses=2)
-    with pytest.raises(NameTaken, match="has joined before"):
+    with pytest.raises(NameTaken, match="joined from pod paceline/agents/agents-0"):
         token_redeem(token=token, name="agents-0")
     again = pod_redeem(pod=pod(), name="agents-0")
     assert (again.agent, agent_by_credential(first.credential)) == (first.agent, None)
@@ -252,6 +251,27 @@ def test_a_machine_that_joined_on_a_token_is_taken_over_by_no_pod() -> None:
     token_redeem(token=token, name="agents-0")
     with pytest.raises(NameTaken, match="has joined before"):
         pod_redeem(pod=pod(), name="agents-0")
+
+
+@pytest.mark.django_db
+def test_a_token_made_for_a_pods_machine_does_not_take_it_over() -> None:
+    first = pod_redeem(pod=pod(), name="agents-0")
+    token, row = token_create(labels={}, name="agents-0")
+    with pytest.raises(NameTaken, match="'agents-0' joined from pod paceline/agents/agents-0, and only that pod"):
+        token_redeem(token=token, name="agents-0")
+    row.refresh_from_db()
+    agent = agent_by_credential(first.credential)
+    assert agent is not None
+    assert (agent.pk, agent.pod, row.used) == (first.agent, "paceline/agents/agents-0", 0)
+
+
+@pytest.mark.django_db
+def test_no_pod_takes_the_name_of_another() -> None:
+    """A pod ``agents`` of the same account would otherwise be ``agents-0`` before the StatefulSet's pod is."""
+    with pytest.raises(EnrolmentRefused, match="is of pod 'agents', and 'agents-0' asks"):
+        pod_redeem(pod=pod("agents"), name="agents-0")
+    assert pod_redeem(pod=pod("agents"), name="agents_0").agent  # a second agent of one pod: no pod is called that
+    assert pod_redeem(pod=pod(), name="agents-0").agent
 
 
 @pytest.mark.django_db

@@ -28,4 +28,7 @@ def test_every_launcher_s_rank_is_understood_and_torchrun_s_goes_before_srun_s(e
 
 
 def test_a_host_that_is_named_by_its_rank_needs_no_other_name() -> None:
-    assert Launched.by({"JOB_COMPLETION_INDEX": "3"}).named("train-3") == "train-3"
+    launched = Launched.by({"JOB_COMPLETION_INDEX": "3"})
+    assert launched.named("train-3") == "train-3"
+    assert launched.named("train-3-x7f2q") == "train-3-x7f2q"  # a pod's, which joins as nothing else
+    assert launched.named("train-13") == "train-13-3"
