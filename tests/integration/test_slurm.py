@@ -157,7 +157,7 @@ def test_a_job_goes_on_after_a_requeue_where_its_ranks_have_saved(user: User, st
     assert [line["stopped"] for line in stopped] == [line["stopped"] for line in user.lines(1) if "stopped" in line]
     assert "will start them again" in stopped[0]["stopped"]
     assert not stack.job(sent.job)["is_over"]
-    user.cluster.ask("scontrol", "update", f"job={sent.slurm}", "StartTime=now")  # not only in a while
+    user.cluster.start_again(sent.slurm)
     done = stack.await_job(sent.job, "succeeded", seconds=150)
     user.cluster.await_state(sent.slurm, "COMPLETED")
     for rank in range(2):
@@ -179,7 +179,6 @@ def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: S
     assert not agents(stack, sent.job, "online")
 
 
-@pytest.mark.xfail(reason="Slurm may hold a requeued job for longer than this test waits", strict=False)
 def test_a_native_job_goes_on_after_a_requeue_on_the_same_agents(user: User, stack: Stack) -> None:
     spec = user.folder / "job.yaml"
     spec.write_text(NATIVE.replace("ITERATIONS", "4000"))
@@ -190,7 +189,7 @@ def test_a_native_job_goes_on_after_a_requeue_on_the_same_agents(user: User, sta
     user.cluster.await_state(sent.slurm, "PENDING", seconds=60)
     eventually(lambda: not agents(stack, sent.job, "online"), what="the agents' leaving", every=0.2)
     reached = stack.job(sent.job)["iteration"]
-    user.cluster.ask("scontrol", "update", f"job={sent.slurm}", "StartTime=now")
+    user.cluster.start_again(sent.slurm)
     stack.await_iteration(sent.job, reached + 30, seconds=150)
     assert agents(stack, sent.job, "online") == before
     user.cluster.ask("scancel", str(sent.slurm))
