@@ -20,8 +20,9 @@ from paceline.client.address import Address
 from paceline.errors import PacelineError
 from paceline.on_ray import supervisor
 from paceline.on_ray.cluster import connected, nodes
-from paceline.on_ray.fleet import Fleet, View
+from paceline.on_ray.fleet import Fleet
 from paceline.on_ray.plan import NAMESPACE, SHORT, Plan, written
+from paceline.on_ray.view import View
 
 LOOK_S: Final = 0.5
 ANSWER_S: Final = 60.0
@@ -114,6 +115,8 @@ def shown(view: View) -> str:
         lines.append(f"jobs {', '.join(map(str, view.too_large))} need more slots than {view.most} agents have")
     if view.trouble:
         lines.append(f"what jobs wait for is not known: {view.trouble}")
+    if view.stale:
+        lines.append(f"this is an earlier state; the last look failed: {view.stale}")
     return "\n".join(lines)
 
 

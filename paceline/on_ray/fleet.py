@@ -22,48 +22,18 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from paceline.client.sync import Client
 from paceline.errors import PacelineError
-from paceline.on_ray.agent import GRACE_S, HostedAgent
+from paceline.on_ray.agent import HostedAgent
 from paceline.on_ray.demand import Demand, read_demand
+from paceline.on_ray.hosting import GRACE_S
 from paceline.on_ray.plan import NAMESPACE, Plan
 from paceline.on_ray.sizing import Sizing, Slots, sizing, to_leave
+from paceline.on_ray.view import Member, View
 
 ROUND_S: Final = 2.0
 """Interval between two queries of the waiting jobs."""
 
 ANSWER_S: Final = 1.0
 """How long one round waits for the actors."""
-
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent of the fleet."""
-
-    name: str
-    state: str
-    """``unplaced``: Ray has no room; ``moving``: its node is gone; ``failed``: its actor cannot start; otherwise as
-    the actor reports."""
-    node: str = ""
-    host: str = ""
-    starts: int = 0
-    last: str = ""
-
-
-class View(msgspec.Struct, frozen=True, kw_only=True):
-    """The fleet at one moment."""
-
-    agents: int
-    most: int
-    wanted: int
-    members: list[Member]
-    waiting: list[int] = []
-    """Jobs for which it grows."""
-    too_large: list[int] = []
-    trouble: str = ""
-    """Why the waiting jobs are not known."""
-
-    @property
-    def connected(self) -> int:
-        """Agents that the control plane knows."""
-        return sum(member.state == "connected" for member in self.members)
 
 
 class Fleet:

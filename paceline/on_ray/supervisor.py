@@ -1,19 +1,13 @@
 """The actor that supervises a fleet which outlives the command that started it."""
 
-import logging
-import threading
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import ray
-from ray.exceptions import RayError
 
 from paceline.on_ray.fleet import Fleet
 from paceline.on_ray.plan import NAMESPACE, Plan
-
-ROUND_S: Final = 1.0
-
-log = logging.getLogger("paceline")
+from paceline.on_ray.view import Watch
 
 
 class Supervisor:
@@ -21,14 +15,11 @@ class Supervisor:
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._fleet = plan, Fleet(plan)
-        self._view = self._fleet.look()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
-        self._thread.start()
+        self._watch = Watch(self._fleet.look, self._fleet.end)
 
     def view(self) -> dict[str, Any]:
         """The fleet's last known state."""
-        found: dict[str, Any] = msgspec.to_builtins(self._view)
+        found: dict[str, Any] = msgspec.to_builtins(self._watch.view)
         return found
 
     def groups(self) -> dict[str, str]:
@@ -41,16 +32,7 @@ class Supervisor:
 
     def end(self) -> None:
         """Take the fleet down; returns when that is done."""
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ending.wait(ROUND_S):
-            try:
-                self._view = self._fleet.look()
-            except RayError as error:
-                log.warning("paceline: a look at the agents failed, another follows: %s", error)
-        self._fleet.end()
+        self._watch.end()
 
 
 def begin(plan: Plan) -> Any:

@@ -1,0 +1,104 @@
+"""A command that is run for as long as its host lives: it is started again whenever it ends, or cannot be started."""
+
+import logging
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 15.0
+"""Delay between an agent's end and its next start; doubled each time until it has connected."""
+
+GRACE_S: Final = 20.0
+"""Time in which an agent ends its workers; it gives them half of it."""
+
+CONNECTED: Final = "is connected to"
+TAIL: Final = 20
+
+log = logging.getLogger("paceline")
+
+
+class Hosting:
+    """Runs one agent in a thread of its own; ``secret`` is the first line of its input."""
+
+    def __init__(
+        self, command: Sequence[str], secret: str, environment: Mapping[str, str], *, pause_s: float = FIRST_PAUSE_S
+    ) -> None:
+        self._command, self._secret, self._environment = list(command), secret, dict(environment)
+        self._pause_s = pause_s
+        self._said: deque[str] = deque(maxlen=TAIL)
+        self._process: subprocess.Popen[str] | None = None
+        self._ending = threading.Event()
+        self.state = "starting"
+        """``starting``, ``connected``, ``ended`` (and restarted soon)."""
+        self.starts = 0
+        # The process lives as long as the thread that started it.
+        self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Of its last process; 0: there was none."""
+        process = self._process
+        return process.pid if process is not None else 0
+
+    @property
+    def last(self) -> str:
+        """Its last line of output, where it is not connected."""
+        return "" if self.state == "connected" or not self._said else self._said[-1]
+
+    def end(self) -> None:
+        """Have the agent end its workers and leave; returns when it has."""
+        self._ending.set()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.terminate()
+            self._thread.join(GRACE_S)
+            process.kill()
+
+    def _run(self) -> None:
+        pause = self._pause_s
+        while not self._ending.is_set():
+            self.state, self.starts = "starting", self.starts + 1
+            connected = False
+            try:
+                connected = self._live()
+            except OSError as error:  # no memory, no processes, no files left on this node: that may pass
+                self._said.append(f"{self._command[0]} cannot be started: {error}")
+                log.warning("paceline: %s", self._said[-1])
+            self.state = "ended"
+            pause = self._pause_s if connected else min(2 * pause, LONGEST_PAUSE_S)
+            self._ending.wait(pause)
+
+    def _live(self) -> bool:
+        """Run the agent once; whether it was connected."""
+        with subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=self._environment,
+            start_new_session=True,
+        ) as process:
+            self._process = process
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if self._ending.is_set():
+                process.terminate()
+            try:
+                process.stdin.write(f"{self._secret}\n")
+                process.stdin.close()
+            except OSError:
+                pass  # it has ended, and says why
+            connected = False
+            for line in process.stdout:
+                sys.stdout.write(line)  # to Ray's log of this actor
+                self._said.append(line.rstrip())
+                if CONNECTED in line and not connected:
+                    connected, self.state = True, "connected"
+        return connected
