@@ -142,6 +142,40 @@ def test_agents_of_a_native_job_have_a_token_and_a_label_of_their_own(
     assert JobToken.objects.filter(job=job).exists()
 
 
+def test_tokens_are_closed_to_others_where_their_folder_and_files_were_there_before(
+    paceline: Command, admin: str, slurm: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(NATIVE)
+    submit = ("slurm", "submit", "job.yaml")
+    folder = script_of(paceline(*submit)[1])[1].parent
+    left = folder.with_name(f"job-{Job.objects.get().pk + 1}")  # of a control plane whose numbers began anew
+    left.mkdir(mode=0o777)
+    left.chmod(0o777)
+    for name in ("token", "enrolment-token", "job.sh"):
+        (left / name).write_text("before")
+        (left / name).chmod(0o666)
+    with (left / "token").open() as reader:
+        code, out, err = paceline(*submit)
+        assert (code, err, script_of(out)[1].parent) == (0, "", left)
+        assert reader.read() == "before"
+    modes = {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in (left, *left.iterdir())}
+    assert modes == {left.name: "0o700", "token": "0o600", "enrolment-token": "0o600", "job.sh": "0o600"}
+
+
+def test_a_folder_that_is_another_users_gets_no_token(
+    paceline: Command, operator: str, slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[str] = []
+    monkeypatch.setattr(Client, "stop", lambda self, number, *, reason="": stopped.append(reason))
+    monkeypatch.setattr("os.geteuid", lambda: 12_345)
+    code, _, err = paceline("slurm", "submit", "--", "python", "train.py")
+    (folder,) = (slurm.parent / "paceline-slurm").iterdir()
+    assert code == 2
+    assert err.startswith(f"{folder}: found a folder of user {os.getuid()}, expected a folder of your own")
+    assert [*folder.iterdir()] == []
+    assert stopped == [f"it was not submitted to Slurm: {err.strip()}"]
+
+
 def test_agents_on_several_nodes_listen_to_each_other_and_encrypt(
     paceline: Command, admin: str, slurm: Path, tmp_path: Path
 ) -> None:

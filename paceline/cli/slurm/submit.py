@@ -14,7 +14,7 @@ import msgspec
 
 from controlplane.protocol.launching import DEFAULT_WAIT_S
 from paceline.address import INSECURE, socket_address
-from paceline.cli import access
+from paceline.cli import access, private
 from paceline.cli.errors import OK, Refusal
 from paceline.cli.jobs import read_spec
 from paceline.cli.launchers import launcher_of, script_of, world_of
@@ -60,12 +60,12 @@ def carry_out(options: Namespace) -> int:
         job = None
         try:
             job = client.submit(document)
-            folder = _folder(options.folder, job.id)
+            folder = private.folder(options.folder.absolute() / f"job-{job.id}")
             plan = planned(options, client, job.id, job.name, folder, command if attached else None, document)
-            _keep(plan.token_file, job.token or client.new_job_token(job.id).token)
+            private.write(plan.token_file, f"{job.token or client.new_job_token(job.id).token}\n")
             if invitation is not None:
-                _keep(plan.enrolment_file, invitation.token)
-            plan.file.write_text(script.text(plan))
+                private.write(plan.enrolment_file, f"{invitation.token}\n")
+            private.write(plan.file, script.text(plan))
             number = queue.submit(str(plan.file))
         except BaseException as error:
             _take_back(client, job, invitation, error)
@@ -246,16 +246,3 @@ def _each(processes: int, options: Namespace) -> int:
     """The smallest number per task with which all fit."""
     tasks: int = options.nodes * options.ntasks_per_node
     return -(-processes // tasks)
-
-
-def _folder(base: Path, job: int) -> Path:
-    folder = base.absolute() / f"job-{job}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def _keep(file: Path, secret: str) -> None:
-    """Readable by its owner alone, from the beginning."""
-    handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as stream:
-        stream.write(f"{secret}\n")
