@@ -162,7 +162,8 @@ def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known
     agent, created = Agent.objects.get_or_create(name=name, defaults=fields)
     if agent.pod and agent.pod != terms["pod"]:
         raise NameTaken(
-            f"agent {name!r} joined from pod {agent.pod}, and only that pod joins again as it; join under another --name"
+            f"agent {name!r} joined from pod {agent.pod}, and only that pod joins again as it; "
+            "join under another --name"
         )
     if not created and not known:
         raise NameTaken(
