@@ -51,16 +51,25 @@ def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tup
     if isinstance(given, DataLoader):
         given, found, kept = taken_over(given)
         plan, options = plan | found, kept | options
-    for name in ("batch_size", "accumulate", "multiple"):
-        check_number(name, plan[name])
-    if not 0 <= plan["seed"] < 2**63:
-        raise CannotAttach(f"loader(): seed is {plan['seed']!r}; give a whole number from 0 to 2**63 - 1")
+    made = checked("loader", plan)
     if not isinstance(given, IterableDataset) and len(given) < 1:
         raise CannotAttach("loader(): the data set has no sample; give one that has")
     options = check_options(options)
     if options.get("num_workers"):
         check_sockets(tempfile.gettempdir())
-    return given, Plan(**plan), options
+    return given, made, options
+
+
+def checked(call: str, plan: dict[str, Any]) -> Plan:
+    """The plan of passes.
+
+    Raises:
+        CannotAttach: if a value cannot be used; ``call`` names the method that it was given to.
+    """
+    for name in ("batch_size", "accumulate", "multiple"):
+        check_number(call, name, plan[name])
+    check_number(call, "seed", plan["seed"], 0)
+    return Plan(**plan)
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +81,8 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     for name in OURS:
         if options.get(name) is not None:
             raise CannotAttach(f"loader(): {name} is decided by the shares; leave it out")
+    if options.get("in_order") is False:
+        raise CannotAttach("loader(): in_order is False, and a batch is weighted by its place; leave it out")
     return {name: value for name, value in options.items() if name not in OURS}
 
 
@@ -93,15 +104,14 @@ def check_sockets(folder: str) -> None:
         )
 
 
-def check_number(name: str, value: Any) -> int:
-    """A whole number that counts samples or batches.
+def check_number(call: str, name: str, value: Any, least: int = 1) -> None:
+    """Check a whole number, such as one that counts samples or batches.
 
     Raises:
         CannotAttach: if it is none.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CannotAttach(f"loader(): {name} is {value!r}; give a whole number, 1 or more")
-    return value
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+        raise CannotAttach(f"{call}(): {name} is {value!r}; give a whole number, {least} or more")
 
 
 def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:

@@ -102,8 +102,18 @@ class Batches(Sampler[list[int]]):
     @property
     def promised(self) -> int:
         """The last iteration that is drawn before the current one has ended."""
+        return self.promised_with(0)
+
+    def promised_with(self, more: int) -> int:
+        """The same, if so many more iterations are drawn."""
         each, ahead = self._pass, self._count + self._accumulate - 1
-        return max(each.first, min(each.first + each.iterations - 1, each.first + (ahead - 1) // self._accumulate))
+        last = each.first + (ahead - 1) // self._accumulate + more
+        return max(each.first, min(each.first + each.iterations - 1, last))
+
+    @property
+    def next_iteration(self) -> int:
+        """The iteration of the next batch that is drawn."""
+        return self._pass.first + self._count // self._accumulate
 
     @property
     def left(self) -> int:

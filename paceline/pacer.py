@@ -8,30 +8,27 @@ control plane, and nothing but ``Stopped`` is raised in the loop.
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
 from controlplane.protocol.dividing import Pass
-from controlplane.protocol.messages import Place
 from paceline.ceilings import Ceiling
 from paceline.control import Control
+from paceline.current import AnyLoader, Current
 from paceline.cursor import Cursor
 from paceline.errors import CannotAttach, Stopped
 from paceline.identity import Identity
-from paceline.marks import Clock, CpuClock, CudaClock, Measured, Part
+from paceline.marks import CudaClock, Part
 from paceline.reporting import Iteration, Reporter, Subscriber
-from paceline.stalls import Stalls
 from paceline.wire import Wire
 
 if TYPE_CHECKING:
     from torch import nn
 
     from paceline.channel import AnyChannel, Sum
-    from paceline.loading import Draw, Loader
-    from paceline.streams import StreamLoader
+    from paceline.loading import Draw
+    from paceline.sampling import BatchSampler
     from paceline.watching import Hook
-
-AnyLoader: TypeAlias = "Loader | StreamLoader"
 
 STAND_S: Final = 0.2
 """Interval at which paused ranks ask one another whether to continue."""
@@ -45,7 +42,7 @@ FAREWELL_S: Final = 10.0
 log = logging.getLogger("paceline")
 
 
-class Pacer:
+class Pacer(Current):
     """One rank of a job, from attaching to the end of its process; made by ``paceline.attach``.
 
     Args:
@@ -65,13 +62,11 @@ class Pacer:
         channel: "AnyChannel | None" = None,
         notice: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.rank, self.world = identity.rank, identity.world
+        super().__init__(identity.rank, identity.world, control)
         self._control, self._ceiling, self._notice = control, ceiling, notice
-        self._clock: Clock = CpuClock()
         self._said: set[str] = set()
         self._watched = self.world == 1
         self._gives_up = False
-        self._loader: AnyLoader | None = None
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
         self._governed = self._meets = False
@@ -80,16 +75,15 @@ class Pacer:
         """Samples that each rank has for the next iteration, where they come from streams."""
         self.multiple = 1
         self.cursor = Cursor(self.world)
-        self._draw: Draw | None = None
-        """The batch that was handed out last, within an iteration."""
         self._round: Sum | None = None
         self._promised = -1
-        self._measured: Measured | None = None
-        self._edge: Any = None
-        """The end of the previous iteration."""
+        """The last iteration that this rank may draw before it has read the sum under way."""
+        self._settled: Settled | None = None
+        """What that sum means, if it was read before the iteration's end."""
+        self.sampler: BatchSampler | None = None
+        """The current pass', where the script has a DataLoader of its own."""
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire = Wire()
-        self._stalls = Stalls(control)
         self._device = "cpu"
         self._is_over = self._comes_back = False
 
@@ -116,6 +110,9 @@ class Pacer:
         if device is not None and device.type == "cuda" and self._control is not None:
             self._clock = CudaClock(device)
             self._reporter.computes_on(device)
+        from paceline.sampling import before_forward
+
+        before_forward(module, self._next_batch)
         if self.world > 1:
             from paceline.watching import Unweighted, watch
 
@@ -164,14 +161,51 @@ class Pacer:
         loader: AnyLoader = kind(self, data, made, options)
         return loader
 
+    def batch_sampler(
+        self,
+        length: int,
+        *,
+        batch_size: int = 1,
+        seed: int = 0,
+        accumulate: int = 1,
+        multiple: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+    ) -> "BatchSampler":
+        """The batches of this rank as lists of indices, for a DataLoader of the script's own (``batch_sampler=``).
+
+        Call ``step`` after each batch, and train by the watched module's forward.
+
+        Args:
+            length: samples of the data set. The other arguments are those of ``loader``.
+            batch_size: of one rank and one backward pass, where shares are even.
+            seed: of the passes' permutations.
+            accumulate: batches of one iteration.
+            multiple: what a batch's samples are multiples of.
+            shuffle: whether each pass has its own order.
+            drop_last: whether a smaller iteration at the end of a pass is left out.
+
+        Raises:
+            CannotAttach: if a value cannot be used.
+        """
+        from paceline.given import checked
+        from paceline.sampling import BatchSampler
+
+        plan = {"batch_size": batch_size, "seed": seed, "accumulate": accumulate, "multiple": multiple}
+        plan |= {"shuffle": shuffle, "drop_last": drop_last}
+        return BatchSampler(self, length, checked("batch_sampler", plan))
+
     def step(self, loss: Any = None) -> None:
         """End the iteration: call it after ``optimizer.step()``, or after each batch where batches accumulate.
 
         Raises:
             Stopped: if the job was stopped, or its launcher will end the ranks and start them again.
         """
+        self._next_batch()
         if self._draw is None or self._measured is None or self._loader is None:
             return
+        if self.sampler is not None:
+            self.sampler.used()
         if loss is not None:
             self._measured.losses.append(self._clock.number(loss))
         if self._draw.micro + 1 == self._loader.plan.accumulate:
@@ -194,7 +228,7 @@ class Pacer:
 
     @property
     def last(self) -> Iteration | None:
-        """The last iteration that was reported: one or two behind the current one."""
+        """The last iteration that was reported, one or two behind."""
         return self._reporter.last
 
     def subscribe(self, callback: Subscriber) -> None:
@@ -245,11 +279,9 @@ class Pacer:
         if torch is not None and isinstance(error, torch.OutOfMemoryError) and self._draw is not None:
             samples = self._draw.sizes[self.rank]
             self._ceiling.ran_short(samples, self.multiple)
+            cure = f"it is given {self._ceiling.samples} at most from now on"
             log.warning(
-                "paceline: rank %d ran out of memory with %d samples per iteration: it is given %d at most from now on",
-                self.rank,
-                samples,
-                self._ceiling.samples,
+                "paceline: rank %d ran out of memory with %d samples per iteration: %s", self.rank, samples, cure
             )
         self._comes_back = True
 
@@ -265,7 +297,7 @@ class Pacer:
         """The next pass over the data, or the rest of one. Collective at the first."""
         if self._draw is not None:
             self._end_early()
-        self._loader = loader
+        self._loader, self.sampler = loader, None
         if self._agreement is None:
             self._set_up(loader)
         return self.cursor.begin_pass()
@@ -286,18 +318,20 @@ class Pacer:
         words[self.rank] = float(samples)
         return [samples] * self.world if self._channel is None else [int(n) for n in self._channel.total(words)]
 
-    def awaiting_batch(self) -> None:
-        """The script requests the next batch."""
+    def overdraw(self, iteration: int) -> int:
+        """By how many iterations that one, drawn now, is past what was promised: then the sum under way is read."""
+        over = iteration - self._promised
+        if self._round is None or self._draw is None or over <= 0:
+            return 0
+        self._read_sum(self._draw.iteration)
+        return over
+
+    def awaiting_batch(self, *, outside: bool = True) -> None:
+        """The script requests the next batch; ``outside``: and has done something else since the previous one."""
         draw, loader = self._draw, self._loader
         if draw is not None and loader is not None and draw.micro + 1 == loader.plan.accumulate:
             self._end_early()
-        if self._measured is None:
-            self._edge = self._edge if self._edge is not None else self._clock.stamp()
-            self._measured = Measured(self.cursor.iteration, 0, 0, [(Part.OUTSIDE, self._edge)])
-            self._measured.add(Part.OUTSIDE, self._clock.stamp())
-        else:
-            self.mark(Part.COMPUTE)
-        self.enter("data")
+        self.open(self.cursor.iteration, outside=outside)
 
     def has_batch(self, draw: "Draw") -> None:
         """The batch is handed out now."""
@@ -309,44 +343,10 @@ class Pacer:
             self._measured.samples, self._measured.position = size, draw.position
             self._begin_round(size)
 
-    # -- calls of watch()
-
-    def weight(self) -> float:
-        """Weight of this rank's gradient in this iteration, where ranks are averaged."""
-        if self._draw is None:
-            return 1.0
-        sizes = self._draw.sizes
-        return sizes[self.rank] * len(sizes) / sum(sizes)
-
-    def micro_weight(self) -> float:
-        """Weight of this micro-batch's gradient among those of its rank, which the script averages."""
-        if self._draw is None or self._loader is None or not (total := self._draw.sizes[self.rank]):
-            return 1.0
-        return self._draw.size * self._loader.plan.accumulate / total
-
-    def mark(self, part: Part) -> None:
-        """The time since the previous mark was spent on ``part``."""
-        if self._measured is not None:
-            self._measured.add(part, self._clock.stamp())
-
-    def enter(self, place: Place) -> None:
-        """The script's thread is at this point now."""
-        self._stalls.place = place
-
-    def time_collective(self) -> Callable[[], None]:
-        """Begin to time a collective that is waited for; the returned function is called at its end."""
-        begin_s, measured = time.perf_counter(), self._measured
-
-        def end() -> None:
-            if measured is not None:
-                measured.blocked_s += time.perf_counter() - begin_s
-
-        return end
-
     def give_up(self, reason: str) -> None:
         """Keep the shares as they are."""
         self._gives_up = True
-        if self._control is not None:
+        if self.active:
             self._say(f"shares stay even: {reason}")
 
     # -- an iteration
@@ -360,7 +360,14 @@ class Pacer:
             if self._agreement.refusal:
                 self._say(self._agreement.refusal)
         self._reporter.resolve(self._clock)
-        self._round = self._channel.begin(self._agreement.encode(self._row(samples)))
+        row = self._row(samples)
+        self._promised = row.promised
+        self._round = self._channel.begin(self._agreement.encode(row))
+
+    def _next_batch(self) -> None:
+        """The script trains with the next batch that its own loader has handed out."""
+        if self.sampler is not None:
+            self.sampler.use()
 
     def _row(self, samples: int) -> Row:
         assert self._loader is not None
@@ -396,13 +403,21 @@ class Pacer:
         if self._control is not None and self._loader is not None:
             self._control.move(self.cursor.iteration, self._loader.promised)
         self._reporter.add(measured)
-        if self._round is None or self._agreement is None:
+        if self._round is not None:
+            self.enter("sum")
+            self._read_sum(draw.iteration)
+        settled, self._settled = self._settled, None
+        if settled is None:
             self._reporter.alone(self._clock)
         else:
-            round_, self._round = self._round, None
-            self.enter("sum")
-            self._settle(self._agreement.read(round_.result(), draw.iteration))
+            self._settle(settled)
         self._stalls.begin(self.cursor.iteration)
+
+    def _read_sum(self, iteration: int) -> None:
+        """Read the sum under way, which is that iteration's: the shares behind it are known then."""
+        if self._round is not None and self._agreement is not None:
+            round_, self._round = self._round, None
+            self._settled = self._agreement.read(round_.result(), iteration)
 
     def _settle(self, settled: Settled) -> None:
         assert self._agreement is not None
@@ -447,7 +462,7 @@ class Pacer:
 
     def _set_up(self, loader: AnyLoader) -> None:
         from paceline.channel import open_channel
-        from paceline.setup import HALF, Facts, agree
+        from paceline.setup import agree, facts_of
 
         if self._channel is None:
             self._channel = open_channel(self.world)
@@ -456,21 +471,8 @@ class Pacer:
             resumed = self.cursor.iteration if self.cursor.resumed else None
             self._control.introduce(loader.plan.standing(loader.samples, self._device, resumed))
             orders = self._control.first_orders(FIRST_ORDERS_S)
-        newness = orders.rank_in_time if orders is not None else (-1, -1, -1)
-        facts = Facts(
-            loader.samples,
-            loader.plan.share,
-            loader.plan.multiple * loader.plan.accumulate,
-            *divmod(loader.plan.seed, HALF),
-            int(loader.plan.drop_last),
-            int(self._watched),
-            int(self._control is not None),
-            int(self._may_resume(loader)),
-            self.cursor.iteration,
-            self.cursor.number,
-            self.cursor.begin,
-            *newness,
-        )
+        knows = {"watched": self._watched, "governed": self._control is not None, "resumed": self._may_resume(loader)}
+        facts = facts_of(loader.plan, loader.samples, self.cursor, orders, **knows)
         start = agree(self._channel, self.rank, self.world, facts, orders)
         for note in start.notes:
             self._say(note)

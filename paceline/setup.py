@@ -1,11 +1,15 @@
 """What the ranks agree on before the first batch: sizes, seed, where to begin, and whose shares. Two small sums."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from controlplane.protocol.agreement import Timeline
 from controlplane.protocol.orders import Orders
 from paceline.channel import AnyChannel
+from paceline.cursor import Cursor
+
+if TYPE_CHECKING:
+    from paceline.loading import Plan
 
 HALF = 2**32
 
@@ -46,6 +50,26 @@ class Facts(NamedTuple):
     def newness(self) -> tuple[int, int, int]:
         """A number by which newer orders compare greater."""
         return self.incarnation, self.generation, self.sequence
+
+
+def facts_of(
+    plan: "Plan", samples: int, cursor: Cursor, orders: Orders | None, *, watched: bool, governed: bool, resumed: bool
+) -> Facts:
+    """What a rank contributes that loads so many samples by that plan, and has heard those orders."""
+    return Facts(
+        samples,
+        plan.share,
+        plan.multiple * plan.accumulate,
+        *divmod(plan.seed, HALF),
+        int(plan.drop_last),
+        int(watched),
+        int(governed),
+        int(resumed),
+        cursor.iteration,
+        cursor.number,
+        cursor.begin,
+        *(orders.rank_in_time if orders is not None else (-1, -1, -1)),
+    )
 
 
 class Start(NamedTuple):

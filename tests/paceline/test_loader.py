@@ -255,6 +255,7 @@ class Mine(BatchSampler):
         (numbers(), {"seed": -1}, "seed is -1; give"),
         (numbers(0), {}, "has no sample"),
         (numbers(), {"sampler": [1]}, "sampler is decided by the shares; leave it out"),
+        (DataLoader(numbers(), in_order=False), {}, "in_order is False, and a batch is weighted by its place"),
         (DataLoader(numbers(), batch_sampler=Mine([1], 1, False)), {}, "has a batch sampler of its own"),
         (DataLoader(numbers(), sampler=WeightedRandomSampler([1.0], 1)), {}, "draws by WeightedRandomSampler"),
     ],

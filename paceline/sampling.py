@@ -1,0 +1,158 @@
+"""Batches for a DataLoader that the script builds itself: lists of indices that follow the agreed shares.
+
+Such a loader says nothing of the batches that it hands out. They are used in the order in which they were drawn, one
+for each ``pacer.step``; a watched module's forward, or a later draw, tells when the next one is used.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.data import Sampler
+
+from paceline.errors import CannotAttach
+from paceline.loading import Batches, Plan
+
+if TYPE_CHECKING:
+    from paceline.pacer import Pacer
+
+
+class BatchSampler(Sampler[list[int]]):
+    """The batches of a rank in every pass, as indices; made by ``pacer.batch_sampler``."""
+
+    def __init__(self, pacer: "Pacer", length: int, plan: Plan) -> None:
+        if not isinstance(length, int) or isinstance(length, bool):
+            raise CannotAttach(f"batch_sampler(): length is {length!r}; give the number of samples: len(dataset)")
+        if length < 1:
+            raise CannotAttach(f"batch_sampler(): length is {length!r}; give the number of samples, 1 or more")
+        self.pacer, self.plan = pacer, plan
+        self.batches = Batches(plan, length, rank=pacer.rank, world=pacer.world)
+        self._in_use = self._is_awaited = self._is_drawn_out = False
+        self._asked = 0
+        """Batches that were asked for in this pass."""
+        self._ahead: int | None = None
+        """Batches that the loader's workers draw ahead; None: not known before the pass' first batch is used."""
+        self._slack = 0
+        """Iterations that a script has drawn while another one's sum was open, beyond those of its workers."""
+
+    def __len__(self) -> int:
+        """Batches of a whole pass, the same at each rank."""
+        return len(self.batches)
+
+    @property
+    def samples(self) -> int:
+        """Of the data set."""
+        return self.batches.samples
+
+    @property
+    def epoch(self) -> int:
+        """The current pass, or the next one."""
+        return self.pacer.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Not needed: each pass has its own permutation."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The job's position after the last ``step``; the same at each rank."""
+        return self.pacer.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from the saved position; call it before the first batch, at each rank."""
+        self.pacer.load_state_dict(state)
+
+    @property
+    def promised(self) -> int:
+        """The last iteration that is drawn before the current one has ended."""
+        return self.batches.promised_with(self._slack)
+
+    def coming(self) -> int:
+        """Samples for the next iteration, if only this rank knows them."""
+        return 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return _Drawing(self)
+
+    def begin_pass(self) -> Iterator[list[int]]:
+        """Begin the next pass, or the rest of one; its batches."""
+        pacer, batches = self.pacer, self.batches
+        if self._is_drawn_out and batches.draws:
+            pacer.give_up(
+                f"{len(batches.draws)} batches of a pass were drawn without pacer.step(): call it after each batch that"
+                " comes by way of batch_sampler()"
+            )
+            pacer.cursor.end_pass()
+        each = pacer.begin_pass(self)
+        pacer.sampler = self
+        batches.begin(each, pacer.cursor.seed, pacer.multiple, pacer.timeline)
+        self._in_use = self._is_drawn_out = False
+        self._asked, self._ahead = 0, None
+        self._await()
+        return iter(batches)
+
+    def next_batch(self, drawing: Iterator[list[int]]) -> list[int]:
+        """The indices of one more batch.
+
+        Raises:
+            StopIteration: if the pass has no more.
+        """
+        self._asked += 1
+        is_left = self._asked <= self.batches.left
+        if is_left and self._ahead == 0 and not self._in_use and self._asked > 1:
+            self._await()
+        if is_left:
+            self._slack += self.pacer.overdraw(self.batches.next_iteration)
+        try:
+            return next(drawing)
+        except StopIteration:
+            self._is_drawn_out = True
+            raise
+        finally:
+            if self._ahead:  # one that was drawn long ago has been handed out, and another one is drawn for it
+                self.use()
+
+    def use(self) -> None:
+        """The batch that was drawn first is computed next, if none is."""
+        if self._in_use or not self.batches.draws:
+            return
+        if self._ahead is None:
+            self._ahead = self._asked - 1
+        if not self._is_awaited:
+            self._await(outside=False)
+        self._in_use, self._is_awaited = True, False
+        self.pacer.has_batch(self.batches.draws.popleft())
+
+    def used(self) -> None:
+        """``step`` was called for it."""
+        self._in_use = False
+
+    def _await(self, *, outside: bool = True) -> None:
+        self._is_awaited = True
+        self.pacer.awaiting_batch(outside=outside)
+
+
+class _Drawing(Iterator[list[int]]):
+    """One pass, which begins with its first batch: a DataLoader with workers makes two of them, and takes one.
+
+    Not a generator: a loader goes on asking behind the end, as it hands out what it has drawn ahead.
+    """
+
+    def __init__(self, sampler: BatchSampler) -> None:
+        self._sampler = sampler
+        self._batches: Iterator[list[int]] | None = None
+
+    def __next__(self) -> list[int]:
+        if self._batches is None:
+            self._batches = self._sampler.begin_pass()
+        return self._sampler.next_batch(self._batches)
+
+
+def before_forward(module: nn.Module, callback: Callable[[], None]) -> None:
+    """Have ``callback`` called before each forward of a training."""
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def hook(module: nn.Module, inputs: Any) -> None:
+        if module.training and torch.is_grad_enabled():
+            callback()
+
+    module.register_forward_pre_hook(hook)
