@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
-from controlplane.runtime import names, presence
+from controlplane.runtime import liveness, names, presence
 from controlplane.runtime.dead_letters import job_warnings
 from controlplane.runtime.ingest_health import history
 from controlplane.runtime.job_failures import isolated_step
@@ -231,7 +231,7 @@ def _gateways(client: Client, now_ms: int) -> tuple[Gateway, ...]:
     sockets = {host.decode(): text.split() for host, text in found.items()}
     return tuple(
         Gateway(
-            host=host,
+            host=liveness.shown(host),
             silent_s=max(0, now_ms - sign.at_ms) / 1000,
             pages=int(sockets.get(host, (0, 0))[0]),
             machines=int(sockets.get(host, (0, 0))[1]),

@@ -6,11 +6,16 @@ it expires. Fencing tokens and conditional cursors make that safe for a holder t
 
 import os
 import socket
+import uuid
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from secrets import token_hex
 from threading import Event, Thread
 from typing import Final
 
+import psutil
 import structlog
 from redis.exceptions import RedisError
 
@@ -32,9 +37,19 @@ def me() -> str:
     return _me
 
 
-def where() -> str:
-    """``host:pid`` of this process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def where(pid: int | None = None) -> str:
+    """``host:pid~machine~start`` of this process, or of another one that runs here.
+
+    Containers can have one host name and equal process numbers, and a number is given again: ``machine`` is this boot
+    and this process namespace, ``start`` when the process began. ``shown`` is what people read.
+    """
+    pid = os.getpid() if pid is None else pid
+    return f"{socket.gethostname()}:{pid}~{_machine()}~{_start(pid) or ''}"
+
+
+def shown(place: str) -> str:
+    """``host:pid`` of a ``where``."""
+    return place.partition("~")[0]
 
 
 def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
@@ -89,16 +104,31 @@ def _evict_dead(client: Client) -> None:
 
 
 def is_gone_from_here(place: str) -> bool:
-    """Whether ``place``, a ``where`` of some process, is this machine, and no such process runs on it."""
-    host, _, pid = place.rpartition(":")
-    return host == socket.gethostname() and pid.isdecimal() and not _lives(int(pid))
+    """Whether ``place``, a ``where`` of some process, is on this machine, and that process has ended."""
+    process, _, identity = place.partition("~")
+    machine, _, start = identity.partition("~")
+    host, _, pid = process.rpartition(":")
+    is_here = host == socket.gethostname() and machine == _machine() and pid.isdecimal()
+    return is_here and _start(int(pid)) != start
 
 
-def _lives(pid: int) -> bool:
+@cache
+def _machine() -> str:
+    """The boot of the machine and, where there are such, the namespace in which this process has its number."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
+        told = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        told = f"{uuid.getnode()} {psutil.boot_time():.0f}"
+    return sha256(told.encode()).hexdigest()[:8]
+
+
+def _start(pid: int) -> str | None:
+    """When the process began, in clock ticks since the boot where those are told; None: there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
         pass
-    return True
+    try:
+        return f"{psutil.Process(pid).create_time():.2f}"
+    except (psutil.Error, OverflowError):
+        return None

@@ -51,7 +51,7 @@ def agents_away(client: Client, now_ms: float) -> list[int]:
 
 
 def gateways_now(client: Client | None = None) -> dict[str, Sign]:
-    """Every known gateway that was not removed since, by ``host:pid``."""
+    """Every known gateway that was not removed since, by its ``liveness.where``."""
     found = (client or shared()).execute_command("HGETALL", names.GATEWAYS)
     return {name.decode(): _sign(value) for name, value in found.items()}
 
@@ -80,7 +80,9 @@ def gateway_missing(client: Client) -> str:
     for long_silent, gone in missing:
         if long_silent > GATEWAY_BACK_MS:
             _forget_gateway(client, gone)
-    return f"the gateway on {name} has been away for {silent / 1000:.1f} s" if silent <= GATEWAY_BACK_MS else ""
+    if silent > GATEWAY_BACK_MS:
+        return ""
+    return f"the gateway on {liveness.shown(name)} has been away for {silent / 1000:.1f} s"
 
 
 def gateway_begins(client: Client) -> None:

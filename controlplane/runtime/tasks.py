@@ -77,7 +77,7 @@ def ingest() -> None:
     """Copy the streams to the database, if no other process does; runs until this worker stops."""
     with closing(connect()) as client, _the_only_one(client, names.INGEST_LEASE) as renew:
         if renew is not None:
-            freshness.note_copier(client, liveness.where())
+            freshness.note_copier(client, liveness.shown(liveness.where()))
             run_ingest(client, stopping, renew)
 
 

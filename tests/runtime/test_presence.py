@@ -1,6 +1,5 @@
 """Signs of life, machines that are gone, slots for jobs that wait, and silences of our own."""
 
-import os
 import socket
 from threading import Event, Thread
 from typing import Any
@@ -15,7 +14,7 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import ProcessOrder
 from controlplane.protocol.spec import spec_document
-from controlplane.runtime import downtime, log, names, presence, queue, reaper
+from controlplane.runtime import downtime, liveness, log, names, presence, queue, reaper
 from controlplane.runtime.downtime import Pulse, announce, beat_until
 from controlplane.runtime.queue import enqueue as really_enqueue
 from controlplane.runtime.redis import Client
@@ -72,8 +71,8 @@ def test_machines_count_afresh_while_no_gateway_could_hear_them(client: Client, 
 
 
 def test_a_gateway_that_begins_takes_the_place_of_those_of_its_machine_that_have_ended(client: Client) -> None:
-    here, elsewhere = socket.gethostname(), "another machine"
-    ended, runs = f"{here}:999999999", f"{here}:{os.getpid()}"
+    here, elsewhere, runs = socket.gethostname(), "another machine", liveness.where()
+    ended = liveness.where(999_999_999)
     for name in (ended, runs, f"{elsewhere}:1", here):
         HEARD.run(client, [names.GATEWAYS], name, 5_000, "")
         client.hset(names.GATEWAY_SOCKETS, name, "1 2")

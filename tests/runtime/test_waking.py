@@ -1,6 +1,5 @@
 """Idle, queued, held: who enqueues, who may go idle, and what is found again."""
 
-import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -58,8 +57,8 @@ def test_a_job_whose_holder_died_is_queued_before_its_lease_expires(client: Clie
 
 
 def test_a_process_that_comes_back_strikes_off_the_dead_of_its_machine(client: Client, process: str) -> None:
-    here, elsewhere = socket.gethostname(), "another machine"
-    for name, place in {"gone": f"{here}:999999999", "mine": f"{here}:{os.getpid()}", "far": f"{elsewhere}:1"}.items():
+    gone, mine = liveness.where(999_999_999), liveness.where()
+    for name, place in {"gone": gone, "mine": mine, "far": mine.replace(socket.gethostname(), "elsewhere")}.items():
         client.set(names.process(name), place)
     liveness.begin(client)
     kept = {names.process(name).encode() for name in ("far", liveness.me())}
