@@ -77,15 +77,15 @@ def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
     Raises:
         Problem: if it is over, or Redis does not answer.
     """
-    over, asked = Problem(409, f"{job} is already over ({job.state})"), StopRequested(actor=actor, reason=reason)
+    over, stop = Problem(409, f"{job} is already over ({job.state})"), StopRequested(actor=actor, reason=reason)
     if job.is_over:
         raise over
     try:
         if job.state == JobState.SUBMITTED and not job.cursors.exists():
             start_log(job.pk, parse_spec(job.spec))
-        append_event(job.pk, asked)
+        append_event(job.pk, stop)
     except LogMissing:
-        _stop_without_log(job, asked)
+        _stop_without_log(job, stop)
     except LogClosed:
         raise over from None
     except NO_ANSWER as error:
@@ -93,27 +93,27 @@ def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
     services.audit(actor=actor, action="job-stop", subject=str(job), detail={"reason": reason} if reason else {})
 
 
-def prioritise_job(*, job: Job, wanted: object, user: User) -> None:
+def prioritise_job(*, job: Job, document: object, user: User) -> None:
     """Give a job that waits for its slots another priority in the queue.
 
     Raises:
         SpecError: if the value is no priority.
         Problem: if the job no longer waits.
     """
-    priority = _priority(wanted)
+    priority = _priority(document)
     if not services.job_prioritise(job_id=job.pk, priority=priority, actor=user.get_username()):
         raise Problem(409, f"{job} is no longer queued: the priority only affects queued jobs")
     transaction.on_commit(lambda: _move_queue(job))
 
 
-def _priority(wanted: object) -> int:
-    given = dict(wanted) if isinstance(wanted, Mapping) else {}
+def _priority(document: object) -> int:
+    given = dict(document) if isinstance(document, Mapping) else {}
     try:
         if set(given) == {"priority"}:
             return msgspec.convert(given["priority"], Priority)
     except msgspec.ValidationError as error:
         raise SpecError("priority", given["priority"], fault_of(error).expected) from None
-    raise SpecError("", wanted, 'an object with priority alone, such as {"priority": 10}')
+    raise SpecError("", document, 'an object with priority alone, such as {"priority": 10}')
 
 
 def _move_queue(job: Job) -> None:
@@ -125,11 +125,11 @@ def _move_queue(job: Job) -> None:
         logger.warning("failed to notify pages of the priority of %s: %s", job, error)
 
 
-def _stop_without_log(job: Job, asked: StopRequested) -> None:
+def _stop_without_log(job: Job, stop: StopRequested) -> None:
     """Redis has lost the job's log: either it is being recovered, or it cannot be."""
     if job.awaited != LOST_AWAITS:
         raise Problem(503, f"{job} was not stopped: its log is being recovered; try again in a few seconds")
-    end_lost_job(job.pk, JobState.CANCELLED, f"{asked.told}; {job.reason}", timezone.now())
+    end_lost_job(job.pk, JobState.CANCELLED, f"{stop.sentence}; {job.reason}", timezone.now())
 
 
 def _begin(job: Job) -> None:

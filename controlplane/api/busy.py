@@ -21,10 +21,10 @@ WORDS: Final = ("is locked", "too many clients", "connection slots are reserved"
 
 def is_busy(error: BaseException | None) -> bool:
     """Whether the database was unavailable only for a moment: the same request may succeed when repeated."""
-    return any(_tells_of_it(each) for each in _chain(error))
+    return any(_is_busy(each) for each in _chain(error))
 
 
-def told(error: BaseException) -> str:
+def explanation(error: BaseException) -> str:
     """The sentence for the client."""
     found = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"the database is busy ({found}), so nothing was changed; try again in {RETRY_AFTER_S} seconds"
@@ -48,7 +48,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _tells_of_it(error: BaseException) -> bool:
+def _is_busy(error: BaseException) -> bool:
     if getattr(error, "sqlstate", None) in STATES:
         return True
     return isinstance(error, OperationalError) and any(word in str(error) for word in WORDS)

@@ -8,7 +8,7 @@ from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.utils.deprecation import MiddlewareMixin
 
-from controlplane.api.problems import plain_response, wants_problem
+from controlplane.api.problems import expects_problem, plain_response
 from controlplane.jobs.documents import shown
 
 _EMPTY: Final = "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
@@ -57,7 +57,7 @@ class Headers(MiddlewareMixin):
         except DisallowedHost:
             found = shown(request.META.get("HTTP_HOST", ""))
             logger.info("request for the host %s refused; ALLOWED_HOSTS is %s", found, settings.ALLOWED_HOSTS)
-            if wants_problem(request):
+            if expects_problem(request):
                 return plain_response(400, SENTENCE)
             return HttpResponse(f"400 Bad Request: {SENTENCE}\n", status=400, content_type="text/plain; charset=utf-8")
         return None

@@ -31,8 +31,8 @@ def exclude_worker(*, job: Job, rank: int, user: User) -> requests.Request:
     Raises:
         Problem: if the job does not run, has no such worker or no other one, or Redis does not answer.
     """
-    _check_worker(job, rank, leaves=True)
-    return _ask(job, user, "worker-exclude", f"w{rank}", ExclusionRequested(actor=user.get_username(), rank=rank))
+    _check_worker(job, rank, is_removed=True)
+    return _request(job, user, "worker-exclude", f"w{rank}", ExclusionRequested(actor=user.get_username(), rank=rank))
 
 
 def include_worker(*, job: Job, rank: int, user: User) -> requests.Request:
@@ -42,7 +42,7 @@ def include_worker(*, job: Job, rank: int, user: User) -> requests.Request:
         Problem: as above.
     """
     _check_worker(job, rank)
-    return _ask(job, user, "worker-include", f"w{rank}", InclusionRequested(actor=user.get_username(), rank=rank))
+    return _request(job, user, "worker-include", f"w{rank}", InclusionRequested(actor=user.get_username(), rank=rank))
 
 
 def drain_worker(*, job: Job, rank: int, user: User) -> requests.Request:
@@ -51,9 +51,9 @@ def drain_worker(*, job: Job, rank: int, user: User) -> requests.Request:
     Raises:
         Problem: as above.
     """
-    _check_worker(job, rank, leaves=True)
+    _check_worker(job, rank, is_removed=True)
     event = DrainRequested(actor=user.get_username(), role="worker", index=rank)
-    return _ask(job, user, "worker-drain", f"w{rank}", event)
+    return _request(job, user, "worker-drain", f"w{rank}", event)
 
 
 def add_server(*, job: Job, user: User) -> requests.Request:
@@ -63,7 +63,7 @@ def add_server(*, job: Job, user: User) -> requests.Request:
         Problem: if the job does not run or has no servers at all, or Redis does not answer.
     """
     _check_servers(job)
-    return _ask(job, user, "server-add", "", ServerRequested(actor=user.get_username()))
+    return _request(job, user, "server-add", "", ServerRequested(actor=user.get_username()))
 
 
 def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
@@ -76,7 +76,7 @@ def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
     if not Process.objects.filter(job=job, role="server", index=index, ended_at=None).exists():
         raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no running server s{index}")
     event = DrainRequested(actor=user.get_username(), role="server", index=index)
-    return _ask(job, user, "server-drain", f"s{index}", event)
+    return _request(job, user, "server-drain", f"s{index}", event)
 
 
 def acknowledge_flag(*, flag: Flag, user: User) -> None:
@@ -94,25 +94,25 @@ def mute_flag(*, flag: Flag, minutes: int, user: User) -> None:
 
 
 def _audit_flag(flag: Flag, user: User, action: str, detail: dict[str, str]) -> None:
-    told = {"flag": flag.key, "about": flag.title, **detail}
-    services.audit(actor=user.get_username(), action=action, subject=str(flag.job), detail=told, job=flag.job)
+    full_detail = {"flag": flag.key, "about": flag.title, **detail}
+    services.audit(actor=user.get_username(), action=action, subject=str(flag.job), detail=full_detail, job=flag.job)
 
 
-def _ask(job: Job, user: User, action: str, process: str, event: Event) -> requests.Request:
-    entry = append(job, event, f"asked to {action.replace('-', ' ')}")
+def _request(job: Job, user: User, action: str, process: str, event: Event) -> requests.Request:
+    entry = append(job, event, f"changed ({action.replace('-', ' ')})")
     detail = {"process": process} if process else {}
     actor = user.get_username()
-    asked = services.audit(actor=actor, action=action, subject=str(job), detail=detail, job=job, entry=entry)
-    return requests.request_of(job, asked)
+    audited = services.audit(actor=actor, action=action, subject=str(job), detail=detail, job=job, entry=entry)
+    return requests.request_of(job, audited)
 
 
-def _check_worker(job: Job, rank: int, *, leaves: bool = False) -> None:
-    check_state(job, "told which workers take part", LIVE)
+def _check_worker(job: Job, rank: int, *, is_removed: bool = False) -> None:
+    check_state(job, "given other workers", LIVE)
     spec = parse_spec(job.spec)
     if rank >= spec.workers:
         raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no worker w{rank}: it has w0 to w{spec.workers - 1}")
     least = spec.elastic.minimum_workers or 1
-    if leaves and spec.workers - 1 < least:
+    if is_removed and spec.workers - 1 < least:
         raise Problem(HTTPStatus.CONFLICT, f"{job} needs at least {least} of its {spec.workers} workers")
 
 
@@ -121,4 +121,4 @@ def _check_servers(job: Job) -> None:
         raise Problem(
             HTTPStatus.CONFLICT, f"{job} is an all-reduce job: it has no servers, workers hold the parameters"
         )
-    check_state(job, "told which servers to have", (JobState.RUNNING,))
+    check_state(job, "given other servers", (JobState.RUNNING,))

@@ -113,21 +113,21 @@ class BusyDatabase(MiddlewareMixin):
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 400."""
-    if wants_problem(request):
+    if expects_problem(request):
         return plain_response(400, "the request is malformed")
     return defaults.bad_request(request, exception)
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 403."""
-    if wants_problem(request):
+    if expects_problem(request):
         return plain_response(403, "this is not allowed")
     return defaults.permission_denied(request, exception)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 404."""
-    if wants_problem(request):
+    if expects_problem(request):
         return plain_response(404, f"there is nothing at {shown(request.path)}")
     return defaults.page_not_found(request, exception)
 
@@ -136,7 +136,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """Django's handler of 500, which is called while the error is being handled."""
     if error := busy.busy_error_now():
         return _busy_answer(request, error)
-    if wants_problem(request):
+    if expects_problem(request):
         return plain_response(500, INTERNAL)
     return defaults.server_error(request)
 
@@ -147,13 +147,13 @@ INTERNAL = "internal error; see the log of the web process"
 def _busy_answer(request: HttpRequest, error: BaseException) -> HttpResponse:
     """A problem document or an error page, without any database query, not even for the user."""
     logger.warning("the database is busy: %s", error, extra={"path": request.path})
-    if wants_problem(request):
-        return plain_response(503, busy.told(error), busy.headers())
-    page = loader.render_to_string("503.html", {"sentence": busy.told(error)})
+    if expects_problem(request):
+        return plain_response(503, busy.explanation(error), busy.headers())
+    page = loader.render_to_string("503.html", {"sentence": busy.explanation(error)})
     return HttpResponse(page, status=503, headers=busy.headers())
 
 
-def wants_problem(request: HttpRequest) -> bool:
+def expects_problem(request: HttpRequest) -> bool:
     """Whether the client reads problems, not pages."""
     return request.path.startswith("/api/")
 
@@ -182,7 +182,7 @@ def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
         case SuspiciousOperation():
             return Problem(400, "the request is malformed")
         case _ if busy.is_busy(error):
-            return Problem(503, busy.told(error), headers=busy.headers())
+            return Problem(503, busy.explanation(error), headers=busy.headers())
         case _:
             return Problem(500, INTERNAL)
 

@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 
 from controlplane.api.actions import NO_ANSWER
 from controlplane.api.problems import Problem
-from controlplane.fleet.credentials import RotationRefused, rotation_ask, rotation_withdraw
+from controlplane.fleet.credentials import RotationRefused, rotation_request, rotation_withdraw
 from controlplane.fleet.models import Agent
 from controlplane.jobs import services
 from controlplane.runtime import names, ticks
@@ -20,7 +20,7 @@ def rotate_credential(*, agent: Agent, user: User) -> None:
         Problem: if the machine is offline or accepts none, if one is pending already, or Redis does not answer.
     """
     try:
-        asked_at = rotation_ask(agent.pk)
+        asked_at = rotation_request(agent.pk)
     except RotationRefused as refused:
         raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
     try:

@@ -38,7 +38,7 @@ class SignIns:
             return
         self._now += 1
         try:
-            await self.application(scope, _told_again(body, receive), send)
+            await self.application(scope, _replayed(body, receive), send)
         finally:
             self._now -= 1
 
@@ -53,17 +53,17 @@ async def _whole(receive: Receive) -> bytes | None:
     return None
 
 
-def _told_again(body: bytes, receive: Receive) -> Receive:
-    told = False
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    is_replayed = False
 
-    async def telling() -> Message:
-        nonlocal told
-        if told:
+    async def receive_again() -> Message:
+        nonlocal is_replayed
+        if is_replayed:
             return await receive()
-        told = True
+        is_replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return telling
+    return receive_again
 
 
 async def _refuse(send: Send) -> None:

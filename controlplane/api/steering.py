@@ -1,6 +1,6 @@
 """Requests to a running job: other policies, a pause, its end, another predictor.
 
-Each appends the wish to the job's log and leaves an audit entry; the engine decides when it takes effect.
+Each appends the request to the job's log and leaves an audit entry; the engine decides when it takes effect.
 """
 
 from collections.abc import Mapping
@@ -47,14 +47,14 @@ def job_policy(job: Job) -> JobPolicy:
     accepted = AuditEntry.objects.filter(action=CHANGE, subject=str(job)).order_by("-id")
     now = selectors.job_synchronization(job)
     last = accepted.first()
-    asked = {} if last is None or job.is_over else last.detail
+    requested = {} if last is None or job.is_over else last.detail
     if last is not None and declined(job, last):
-        asked = {}
-    pending = {question: choice for question, choice in asked.items() if choice != getattr(now, question).flat}
+        requested = {}
+    pending = {question: choice for question, choice in requested.items() if choice != getattr(now, question).flat}
     return JobPolicy(synchronization=now, changes=accepted.count(), pending=pending)
 
 
-def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User) -> None:
+def change_policy(*, job: Job, document: object, if_match: str | None, user: User) -> None:
     """Request other policies. The caller has locked the job's row: of two clients with the same tag only one succeeds.
 
     Raises:
@@ -63,10 +63,10 @@ def change_policy(*, job: Job, wanted: object, if_match: str | None, user: User)
     before = job_policy(job)
     _check_seen(job, before, if_match)
     check_state(job, "changed", (JobState.RUNNING, JobState.PAUSED))
-    choices = _choices(job, before.synchronization, wanted)
+    choices = _choices(job, before.synchronization, document)
     entry = append(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed")
-    told = {question: choice.flat for question, choice in choices.items()}
-    services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=told, job=job, entry=entry)
+    detail = {question: choice.flat for question, choice in choices.items()}
+    services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=detail, job=job, entry=entry)
 
 
 def pause_job(*, job: Job, user: User) -> None:
@@ -91,40 +91,40 @@ def resume_job(*, job: Job, user: User) -> None:
     services.audit(actor=user.get_username(), action="job-resume", subject=str(job), job=job, entry=entry)
 
 
-def promote_predictor(*, job: Job, wanted: object, user: User) -> None:
+def promote_predictor(*, job: Job, document: object, user: User) -> None:
     """Request that shares are decided with another of the predictors that run side by side.
 
     Raises:
         Problem: if the job has no such predictor, does not run, or Redis does not answer.
     """
-    name = wanted.get("predictor") if isinstance(wanted, Mapping) else None
+    name = document.get("predictor") if isinstance(document, Mapping) else None
     predictors = registry.predictors(selectors.job_synchronization(job).batching)
     if not isinstance(name, str) or name not in predictors:
         allowed = f"one of the running predictors: {', '.join(predictors)}" if predictors else "none: it has none"
         fault = FieldError(field="predictor", found=name, expected=allowed)
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"predictor: expected {allowed}", errors=[fault])
-    check_state(job, "told which predictor to act upon", (JobState.RUNNING, JobState.PAUSED))
-    entry = append(job, PredictorPromoted(predictor=name, actor=user.get_username()), "told")
-    told = {"predictor": name}
+    check_state(job, "given another predictor", (JobState.RUNNING, JobState.PAUSED))
+    entry = append(job, PredictorPromoted(predictor=name, actor=user.get_username()), "given another predictor")
+    detail = {"predictor": name}
     actor = user.get_username()
-    services.audit(actor=actor, action="predictor-promote", subject=str(job), detail=told, job=job, entry=entry)
+    services.audit(actor=actor, action="predictor-promote", subject=str(job), detail=detail, job=job, entry=entry)
 
 
-def _choices(job: Job, now: Synchronization, wanted: object) -> dict[str, Choice]:
+def _choices(job: Job, now: Synchronization, document: object) -> dict[str, Choice]:
     """The policies that change, validated together with those that stay."""
-    if not isinstance(wanted, Mapping) or not wanted or set(wanted) - set(CHOICES):
-        raise spec_problem(SpecError("", wanted, f"a mapping with one or more of {', '.join(CHOICES)}"))
+    if not isinstance(document, Mapping) or not document or set(document) - set(CHOICES):
+        raise spec_problem(SpecError("", document, f"a mapping with one or more of {', '.join(CHOICES)}"))
     try:
-        check_plain(wanted)
+        check_plain(document)
         present = {question: getattr(now, question).flat for question in CHOICES}
-        spec = validated_spec({**job.spec, "synchronization": {**present, **wanted}})
+        spec = validated_spec({**job.spec, "synchronization": {**present, **document}})
     except SpecError as error:
         problem = spec_problem(error)
         if error.field == "synchronization":
             problem.status_code = HTTPStatus.UNPROCESSABLE_ENTITY
         raise problem from None
-    asked = {question: getattr(spec.synchronization, question) for question in wanted}
-    choices = {question: choice for question, choice in asked.items() if choice != getattr(now, question)}
+    requested = {question: getattr(spec.synchronization, question) for question in document}
+    choices = {question: choice for question, choice in requested.items() if choice != getattr(now, question)}
     if not choices:
         raise Problem(HTTPStatus.CONFLICT, f"{job} already runs with these policies")
     return choices
@@ -142,14 +142,14 @@ def _check_seen(job: Job, policy: JobPolicy, if_match: str | None) -> None:
         )
 
 
-def check_state(job: Job, asked: str, allowed: tuple[JobState, ...]) -> None:
+def check_state(job: Job, done: str, allowed: tuple[JobState, ...]) -> None:
     """Raise a ``Problem`` unless the job is in one of these states."""
     if job.state not in allowed:
         states = " or ".join(state.value for state in allowed)
-        raise Problem(HTTPStatus.CONFLICT, f"{job} is {job.state}: only one that is {states} can be {asked}")
+        raise Problem(HTTPStatus.CONFLICT, f"{job} is {job.state}: only one that is {states} can be {done}")
 
 
-def append(job: Job, event: Event, asked: str) -> str:
+def append(job: Job, event: Event, done: str) -> str:
     """Append a request to the job's log; the entry's id.
 
     Raises:
@@ -158,13 +158,13 @@ def append(job: Job, event: Event, asked: str) -> str:
     try:
         return append_event(job.pk, event)
     except LogClosed:
-        raise Problem(HTTPStatus.CONFLICT, f"{job} is over: it cannot be {asked}") from None
+        raise Problem(HTTPStatus.CONFLICT, f"{job} is over: it cannot be {done}") from None
     except LogMissing:
         raise Problem(
             HTTPStatus.SERVICE_UNAVAILABLE,
-            f"{job} was not {asked}: its log is being recovered; try again in a few seconds",
+            f"{job} was not {done}: its log is being recovered; try again in a few seconds",
         ) from None
     except NO_ANSWER as error:
         raise Problem(
-            HTTPStatus.SERVICE_UNAVAILABLE, f"{job} was not {asked}: Redis does not answer ({error}); try again"
+            HTTPStatus.SERVICE_UNAVAILABLE, f"{job} was not {done}: Redis does not answer ({error}); try again"
         ) from error

@@ -160,7 +160,7 @@ class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
     reason: Text = ""
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """For people."""
         return f"stopped by {self.actor}" + (f": {self.reason}" if self.reason else "")
 

@@ -100,9 +100,9 @@ def on_stop_requested(context: Context, event: StopRequested) -> None:
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
     if context.spec.attached:
-        rank_ends.stop(context, event.told)
+        rank_ends.stop(context, event.sentence)
         return
-    context.end_job(JobState.CANCELLED, event.told)
+    context.end_job(JobState.CANCELLED, event.sentence)
 
 
 def on_engine_failed(context: Context, event: EngineFailed) -> None:

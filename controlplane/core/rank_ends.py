@@ -42,7 +42,7 @@ def next_ms(job: Job) -> list[int]:
     members = [job.workers[rank] for rank in job.generation.roster]
     times = [_silent_at(job, each) for each in job.live_workers if each.state is ProcessState.READY]
     if job.state is JobState.RUNNING:
-        times += [each.since_ms + GONE_MS for each in members if _is_untold(job, each)]
+        times += [each.since_ms + GONE_MS for each in members if _is_unreported(job, each)]
         if members and all(_is_away(each) for each in members):
             times.append(max(each.since_ms for each in members) + GONE_MS)
     limits = (_gives_up_at(job), job.end.by_ms)
@@ -168,7 +168,7 @@ def _look_at_members(context: Context) -> None:
         ranks.wait(context, gone, RETURN.format(context.spec.wait_s))
         return
     for worker in members:
-        if _is_untold(job, worker) and now_ms >= worker.since_ms + GONE_MS:
+        if _is_unreported(job, worker) and now_ms >= worker.since_ms + GONE_MS:
             away_s = (now_ms - worker.since_ms) / 1000
             sentence = (
                 f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others go on"
@@ -180,7 +180,7 @@ def _is_away(worker: Worker) -> bool:
     return worker.state is not ProcessState.READY
 
 
-def _is_untold(job: Job, worker: Worker) -> bool:
+def _is_unreported(job: Job, worker: Worker) -> bool:
     away = worker.state is ProcessState.UNREACHABLE
     return away and flag_key("lost", "worker", worker.index) not in job.flags.open
 

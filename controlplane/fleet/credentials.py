@@ -85,7 +85,7 @@ def agent_admitted(credential: str, *, now: datetime | None = None) -> Admission
     return Admission(agent=agent, outstanding=agent.next_digest, rotated=rotated)
 
 
-def rotation_ask(agent_id: int, *, now: datetime | None = None) -> datetime:
+def rotation_request(agent_id: int, *, now: datetime | None = None) -> datetime:
     """Request a new credential for the agent, sent as soon as its connection can carry one; the time of the request.
 
     Raises:
@@ -94,10 +94,10 @@ def rotation_ask(agent_id: int, *, now: datetime | None = None) -> datetime:
     now = now or timezone.now()
     agent = Agent.objects.get(pk=agent_id)
     _check(agent, now)
-    asked = Agent.objects.filter(
+    requested = Agent.objects.filter(
         pk=agent_id, state=Agent.State.ONLINE, next_digest=None, rotation_asked_at=agent.rotation_asked_at
     )
-    if not asked.update(rotation_asked_at=now, rotation_failure=""):
+    if not requested.update(rotation_asked_at=now, rotation_failure=""):
         raise RotationRefused(f"agent {agent.name!r} has just changed: ask again")
     return now
 

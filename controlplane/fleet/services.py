@@ -221,6 +221,6 @@ def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:
     return bool(online.update(state=Agent.State.OFFLINE, seen_at=now or timezone.now()))
 
 
-def agents_heard(agent_ids: Collection[int]) -> int:
+def agents_online(agent_ids: Collection[int]) -> int:
     """Record that these are online; how many of them had been offline in the database."""
     return Agent.objects.filter(pk__in=agent_ids, state=Agent.State.OFFLINE).update(state=Agent.State.ONLINE)

@@ -46,18 +46,18 @@ async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> N
     """Serve one connection of an agent to its end."""
     socket = await Socket.accept(scope, receive, send)
     if not offers_our_protocol(scope):
-        await socket.say_goodbye(close_codes.MALFORMED)
+        await socket.send_close(close_codes.MALFORMED)
         return
     admission = await authenticated_agent(scope)
     if admission is None:
-        await socket.say_goodbye(close_codes.UNAUTHORISED)
+        await socket.send_close(close_codes.UNAUTHORISED)
         return
     agent = admission.agent.pk
     try:
         await AgentSocket(await get_hub(), agent, socket, outstanding=admission.outstanding).serve()
     except (RedisError, OSError, log.LogMissing) as error:
         logger.warning("agent socket failed", agent=agent, why=str(error))
-        await socket.say_goodbye(close_codes.TRY_AGAIN)
+        await socket.send_close(close_codes.TRY_AGAIN)
 
 
 class AgentSocket:
@@ -90,7 +90,7 @@ class AgentSocket:
                 await self._socket.run(self._take, first_s=FIRST_S)
             finally:
                 await end(orders)
-                await self._leave()
+                await self._disconnect()
 
     def _take_news(self, data: bytes) -> None:
         """An empty message means that the agent's processes changed; any other names its current connection."""
@@ -126,21 +126,21 @@ class AgentSocket:
             self._socket.put(encode(CredentialIssued(secret=secret)), "credential")
 
     async def _take(self, message: Message) -> None:
-        said = self._inbox.open(message)
-        if said is None:
+        received = self._inbox.open(message)
+        if received is None:
             return
-        if isinstance(said, AgentHeartbeat):
-            self._hub.heartbeats.note(names.AGENTS, str(self._agent), said)
-        elif isinstance(said, LogLines):
-            await self._take_lines(said)
-        elif isinstance(said, AgentHello):
-            await self._greet(said)
+        if isinstance(received, AgentHeartbeat):
+            self._hub.heartbeats.note(names.AGENTS, str(self._agent), received)
+        elif isinstance(received, LogLines):
+            await self._take_lines(received)
+        elif isinstance(received, AgentHello):
+            await self._greet(received)
         elif not self._greeted:
             detail = "the first message of a connection is hello"
-            self._socket.put(encode(Rejection(code="unexpected", detail=detail, number=said.number)))
-        elif said.number > self._durable:
-            await self._take_change(said)
-            self._durable = said.number
+            self._socket.put(encode(Rejection(code="unexpected", detail=detail, number=received.number)))
+        elif received.number > self._durable:
+            await self._take_change(received)
+            self._durable = received.number
             self._moved.set()
 
     async def _greet(self, hello: AgentHello) -> None:
@@ -153,10 +153,10 @@ class AgentSocket:
         self._moved.set()
         await asyncio.to_thread(_fleet_moved)
 
-    async def _take_lines(self, said: LogLines) -> None:
+    async def _take_lines(self, received: LogLines) -> None:
         """Store log lines of the agent's own processes; lines of others are dropped."""
-        if await self._is_its_own(said.process):
-            await append_lines(self._hub.caller, said)
+        if await self._is_its_own(received.process):
+            await append_lines(self._hub.caller, received)
 
     async def _is_its_own(self, process: ProcessName) -> bool:
         """Whether this machine runs or ran that process instance; reports about other processes are ignored.
@@ -178,17 +178,18 @@ class AgentSocket:
         self._ran.add(process)
         return True
 
-    async def _take_change(self, said: ProcessStarted | ProcessEnded | CredentialKept) -> None:
-        if isinstance(said, CredentialKept):
-            await database_sync_to_async(settle)(self._agent, said)
+    async def _take_change(self, received: ProcessStarted | ProcessEnded | CredentialKept) -> None:
+        if isinstance(received, CredentialKept):
+            await database_sync_to_async(settle)(self._agent, received)
             self._outstanding = None
-        elif not await self._is_its_own(said.process):
-            detail = f"{said.process.role} {said.process.index} of job {said.process.job} does not run on this machine"
-            self._socket.put(encode(Rejection(code="foreign", detail=detail, number=said.number)))
-        elif isinstance(said, ProcessStarted):
-            await agents.note_started(self._hub.client, self._agent, said.process)
+        elif not await self._is_its_own(received.process):
+            process = received.process
+            detail = f"{process.role} {process.index} of job {process.job} does not run on this machine"
+            self._socket.put(encode(Rejection(code="foreign", detail=detail, number=received.number)))
+        elif isinstance(received, ProcessStarted):
+            await agents.note_started(self._hub.client, self._agent, received.process)
         else:
-            await self._bury(said.process, said.status, said.tail, out_of_memory=said.out_of_memory)
+            await self._bury(received.process, received.status, received.tail, out_of_memory=received.out_of_memory)
 
     async def _bury(self, name: ProcessName, status: int, detail: str, *, out_of_memory: bool = False) -> None:
         event = ProcessDied(
@@ -207,7 +208,7 @@ class AgentSocket:
             logger.info("process ended after its job", job=name.job, instance=name.instance, status=status)
         await agents.forget(self._hub.client, self._agent, name)
 
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         client = self._hub.client
         if await presence.disconnected(client, names.AGENT_CONNECTIONS, str(self._agent), self._connection):
             await database_sync_to_async(agent_disconnected)(self._agent)

@@ -27,13 +27,13 @@ def admit(credential: str) -> Admission | None:
     return admission
 
 
-def settle(agent: int, said: CredentialKept) -> None:
+def settle(agent: int, answer: CredentialKept) -> None:
     """Record whether the agent stored its new credential."""
     with transaction.atomic():
-        if said.failure:
-            if credential_not_kept(agent, said.digest, said.failure):
-                _note(agent, "agent-rotate-failed", {"reason": said.failure[:200]})
-        elif credential_kept(agent, said.digest):
+        if answer.failure:
+            if credential_not_kept(agent, answer.digest, answer.failure):
+                _note(agent, "agent-rotate-failed", {"reason": answer.failure[:200]})
+        elif credential_kept(agent, answer.digest):
             _note(agent, "agent-rotated", {"by": "acknowledging the new credential"})
     ticks.publish(shared(), fleet=True)
 

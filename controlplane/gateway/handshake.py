@@ -21,8 +21,8 @@ def offers_our_protocol(scope: Scope) -> bool:
 
 def header(scope: Scope, name: str) -> str:
     """The header's value; empty where there is none."""
-    wanted = name.lower().encode()
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == wanted), "")
+    encoded = name.lower().encode()
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == encoded), "")
 
 
 def bearer(scope: Scope) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from controlplane.protocol.measurements import OF_MACHINES, known_of
 from controlplane.protocol.messages import AgentHeartbeat, Heartbeat, IterationReport
 from controlplane.runtime import presence
-from controlplane.runtime.presence import Heard, Load
+from controlplane.runtime.presence import Load, ReceivedHeartbeat
 from controlplane.runtime.redis import AsyncClient
 
 
@@ -14,32 +14,32 @@ class Heartbeats:
     """Collects heartbeats; any other message of a process counts as one."""
 
     def __init__(self) -> None:
-        self._heard: defaultdict[str, dict[str, tuple[float, object]]] = defaultdict(dict)
+        self._latest: defaultdict[str, dict[str, tuple[float, object]]] = defaultdict(dict)
 
-    def note(self, hash_name: str, name: str, said: object) -> None:
+    def note(self, hash_name: str, name: str, message: object) -> None:
         """``name`` sent a message now."""
-        self._heard[hash_name][name] = (time.monotonic(), said)
+        self._latest[hash_name][name] = (time.monotonic(), message)
 
     async def flush(self, client: AsyncClient) -> None:
         """Write the collected heartbeats."""
-        heard, self._heard = self._heard, defaultdict(dict)
+        latest, self._latest = self._latest, defaultdict(dict)
         now = time.monotonic()
-        for hash_name, heartbeats in heard.items():
-            await presence.heard(
+        for hash_name, heartbeats in latest.items():
+            await presence.record_heartbeats(
                 client,
                 hash_name,
                 [
-                    Heard(name=name, age_ms=int((now - at) * 1000), load=load_of(said))
-                    for name, (at, said) in heartbeats.items()
+                    ReceivedHeartbeat(name=name, age_ms=int((now - at) * 1000), load=load_of(message))
+                    for name, (at, message) in heartbeats.items()
                 ],
             )
 
 
-def load_of(said: object) -> Load:
+def load_of(message: object) -> Load:
     """The load that a message reports, if any."""
-    match said:
+    match message:
         case AgentHeartbeat():
-            return known_of(said, (each.name for each in OF_MACHINES))
+            return known_of(message, (each.name for each in OF_MACHINES))
         case Heartbeat() | IterationReport():
-            return {"cpu": said.cpu, "memory": said.memory}
+            return {"cpu": message.cpu, "memory": message.memory}
     return {}

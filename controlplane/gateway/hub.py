@@ -125,7 +125,9 @@ class Hub:
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.process, shared())
             self._pulse.mark_reported()
             logger.info("control plane resumed", who=self._pulse.process, jobs=jobs)
-        await presence.heard(self.client, names.GATEWAYS, [presence.Heard(name=self._name, age_ms=0)])
+        await presence.record_heartbeats(
+            self.client, names.GATEWAYS, [presence.ReceivedHeartbeat(name=self._name, age_ms=0)]
+        )
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, self._name, sockets)
 

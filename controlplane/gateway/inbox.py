@@ -7,31 +7,31 @@ from controlplane.gateway.sockets import Message, Socket
 from controlplane.protocol.codec import BadFrame, Codec, encode
 from controlplane.protocol.orders import Rejection
 
-Said = TypeVar("Said")
+Received = TypeVar("Received")
 
 BAD_IN_A_ROW: Final = 3
 """A sender of this many malformed frames in a row is disconnected."""
 
 
-class Inbox(Generic[Said]):
+class Inbox(Generic[Received]):
     """Decodes the frames of one socket; an invalid frame is answered with a rejection."""
 
-    def __init__(self, socket: Socket, codec: Codec[Said]) -> None:
+    def __init__(self, socket: Socket, codec: Codec[Received]) -> None:
         self._socket, self._codec = socket, codec
         self._bad = 0
 
-    def open(self, message: Message) -> Said | None:
+    def open(self, message: Message) -> Received | None:
         """The message, or None if it was rejected."""
         frame: Any = message.get("bytes")
         try:
             if frame is None:
                 raise BadFrame("malformed", "a text frame: messages are msgpack in binary frames")
-            said = self._codec.decode(frame)
+            received = self._codec.decode(frame)
         except BadFrame as bad:
             self._refuse(bad)
             return None
         self._bad = 0
-        return said
+        return received
 
     def _refuse(self, bad: BadFrame) -> None:
         self._socket.put(encode(Rejection(code=bad.code, detail=str(bad))))

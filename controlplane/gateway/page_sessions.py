@@ -22,15 +22,15 @@ def admitted(sessions: Collection[str]) -> set[str]:
     if not sessions:
         return set()
     rows = Session.objects.filter(session_key__in=sessions, expire_date__gt=timezone.now())
-    said = {row.session_key: row.get_decoded() for row in rows}
-    people = User.objects.in_bulk({int(one[SESSION_KEY]) for one in said.values() if SESSION_KEY in one})
+    stored = {row.session_key: row.get_decoded() for row in rows}
+    people = User.objects.in_bulk({int(one[SESSION_KEY]) for one in stored.values() if SESSION_KEY in one})
     proofs = {person: user.get_session_auth_hash() for person, user in people.items() if may(user, Role.VIEWER)}
-    return {key for key, one in said.items() if _holds(one, proofs)}
+    return {key for key, one in stored.items() if _holds(one, proofs)}
 
 
-def _holds(said: dict[str, str], proofs: dict[int, str]) -> bool:
+def _holds(stored: dict[str, str], proofs: dict[int, str]) -> bool:
     """Whether the session belongs to one of these users and was not invalidated by a new password."""
-    proof = proofs.get(int(said.get(SESSION_KEY, 0)))
+    proof = proofs.get(int(stored.get(SESSION_KEY, 0)))
     return bool(
-        proof and said.get(BACKEND_SESSION_KEY) and constant_time_compare(said.get(HASH_SESSION_KEY, ""), proof)
+        proof and stored.get(BACKEND_SESSION_KEY) and constant_time_compare(stored.get(HASH_SESSION_KEY, ""), proof)
     )

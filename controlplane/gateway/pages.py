@@ -22,11 +22,11 @@ async def page_socket(scope: dict[str, Any], receive: Receive, send: Send) -> No
     """Serve one page until it closes. Channels has checked the origin and loaded the session."""
     socket = await Socket.accept(scope, receive, send, per_s=PAGE_PER_S)
     if not offers_our_protocol(scope):
-        await socket.say_goodbye(close_codes.MALFORMED)
+        await socket.send_close(close_codes.MALFORMED)
         return
     session = scope["session"].session_key or ""
     if not await database_sync_to_async(admitted)([session]):
-        await socket.say_goodbye(close_codes.UNAUTHORISED)
+        await socket.send_close(close_codes.UNAUTHORISED)
         return
     broadcaster = (await get_hub()).broadcaster
 

@@ -22,12 +22,12 @@ from controlplane.protocol.orders import Durable, Rejection, Role
 from controlplane.runtime import names, presence
 from controlplane.runtime.durable import durable_number
 
-Said = TypeVar("Said")
+Received = TypeVar("Received")
 
 logger = structlog.get_logger(__name__)
 
 
-class ProcessSocket(Generic[Said]):
+class ProcessSocket(Generic[Received]):
     """The control socket of one process of a job."""
 
     role: ClassVar[Role]
@@ -53,14 +53,14 @@ class ProcessSocket(Generic[Said]):
         try:
             refusal = await self._refusal(scope)
             if refusal is not None:
-                await socket.say_goodbye(refusal.code, refusal.message)
+                await socket.send_close(refusal.code, refusal.message)
                 return
             hub = await get_hub()
             async with hub.job_connections(self.peer.job) as connections:
-                await self._stay(hub, connections, socket)
+                await self._serve(hub, connections, socket)
         except (RedisError, OSError) as error:
             logger.warning("process socket failed", job=self.peer.job, process=self.peer.name, why=str(error))
-            await socket.say_goodbye(close_codes.TRY_AGAIN)
+            await socket.send_close(close_codes.TRY_AGAIN)
 
     async def _refusal(self, scope: dict[str, Any]) -> Refusal | None:
         if not offers_our_protocol(scope):
@@ -79,19 +79,19 @@ class ProcessSocket(Generic[Said]):
         """Why the client is refused; None if it is authenticated."""
         return None if await authenticated_peer(scope, self.peer) else Refusal(close_codes.UNAUTHORISED)
 
-    async def _stay(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
+    async def _serve(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
         peer, connection = self.peer, token_hex(8)
         open_connections = names.connections(peer.job)
-        inbox: Inbox[Said] = Inbox(socket, self.codec)
-        heard_from, name = names.presence(peer.job), peer.name
+        inbox: Inbox[Received] = Inbox(socket, self.codec)
+        presence_hash, name = names.presence(peer.job), peer.name
 
         async def take(message: Message) -> None:
-            said = inbox.open(message)
-            if said is None:
+            received = inbox.open(message)
+            if received is None:
                 return
-            hub.heartbeats.note(heard_from, name, said)
-            if not isinstance(said, Heartbeat) and self._admits(said, connections.appender.length, socket):
-                connections.appender.append(self.event(said))
+            hub.heartbeats.note(presence_hash, name, received)
+            if not isinstance(received, Heartbeat) and self._admits(received, connections.appender.length, socket):
+                connections.appender.append(self.event(received))
                 await connections.appender.wait_for_capacity()
 
         connections.enter(peer, socket)  # first, so that a process known to be connected receives its frames
@@ -106,10 +106,10 @@ class ProcessSocket(Generic[Said]):
                 connections.appender.append(ConnectionLost(role=peer.role, index=peer.index, instance=peer.instance))
             await connections.appender.flushed()
 
-    def _admits(self, said: Any, length: int, socket: Socket) -> bool:
+    def _admits(self, received: Any, length: int, socket: Socket) -> bool:
         """Whether to append the message; its sender gets a rejection if not."""
         now_s = time.monotonic()
-        if self._backpressure.admits(said.number, length=length, now_s=now_s):
+        if self._backpressure.admits(received.number, length=length, now_s=now_s):
             return True
         if self._backpressure.sends_rejection(now_s):
             detail = f"{length} entries of the job's log are not in the database yet: resend in a second"
@@ -117,7 +117,7 @@ class ProcessSocket(Generic[Said]):
             socket.put(encode(rejection), "slow-down")
         return False
 
-    def event(self, said: Any) -> Event:
+    def event(self, received: Any) -> Event:
         """The log event for a message."""
         raise NotImplementedError
 
@@ -128,9 +128,9 @@ class WorkerSocket(ProcessSocket[WorkerMessage]):
     role = "worker"
     codec = from_worker
 
-    def event(self, said: Any) -> Event:
+    def event(self, received: Any) -> Event:
         """A message of a worker."""
-        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=said)
+        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=received)
 
 
 class ServerSocket(ProcessSocket[ServerMessage]):
@@ -139,6 +139,6 @@ class ServerSocket(ProcessSocket[ServerMessage]):
     role = "server"
     codec = from_server
 
-    def event(self, said: Any) -> Event:
+    def event(self, received: Any) -> Event:
         """A message of a server."""
-        return ServerHeard(index=self.peer.index, instance=self.peer.instance, message=said)
+        return ServerHeard(index=self.peer.index, instance=self.peer.instance, message=received)

@@ -43,16 +43,16 @@ class RankSocket(ProcessSocket[RankMessage]):
             return refusal(verdict.sentence)
         return Refusal(close_codes.JOB_OVER) if verdict.job_over else None
 
-    async def _stay(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
+    async def _serve(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
         hub.ranks[socket] = self._digest
         try:
-            await super()._stay(hub, connections, socket)
+            await super()._serve(hub, connections, socket)
         finally:
             del hub.ranks[socket]
 
-    def event(self, said: Any) -> Event:
+    def event(self, received: Any) -> Event:
         """A message of a rank, logged as a worker's."""
-        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=said)
+        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=received)
 
 
 def refusal(sentence: str) -> Refusal:

@@ -95,12 +95,12 @@ class Socket:
         finally:
             results = await end(*tasks)
         if self._code is not None:
-            await self.say_goodbye(self._code)
+            await self.send_close(self._code)
         for result in results:
             if isinstance(result, Exception):
                 raise result
 
-    async def say_goodbye(self, code: int, message: bytes = b"") -> None:
+    async def send_close(self, code: int, message: bytes = b"") -> None:
         """Send ``message``, if any, and the close frame, once; with a deadline for clients that do not read."""
         if self._is_closed:
             return

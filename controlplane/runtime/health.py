@@ -232,11 +232,11 @@ def _gateways(client: Client, now_ms: int) -> tuple[Gateway, ...]:
     return tuple(
         Gateway(
             host=liveness.shown(host),
-            silent_s=max(0, now_ms - sign.at_ms) / 1000,
+            silent_s=max(0, now_ms - heartbeat.at_ms) / 1000,
             pages=int(sockets.get(host, (0, 0))[0]),
             machines=int(sockets.get(host, (0, 0))[1]),
         )
-        for host, sign in sorted(presence.gateways_now(client).items())
+        for host, heartbeat in sorted(presence.gateways_now(client).items())
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from controlplane.runtime import liveness, names
 from controlplane.runtime.redis import AsyncClient, Client, shared
-from controlplane.runtime.scripts import DISCONNECT, HEARD
+from controlplane.runtime.scripts import DISCONNECT, RECORD_HEARTBEATS
 
 HERE_MS: Final = 4_000
 """A process or agent is offline after this long without a heartbeat."""
@@ -23,7 +23,7 @@ Load = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sign:
+class LastHeartbeat:
     """The last heartbeat of one process or agent."""
 
     at_ms: int
@@ -31,7 +31,7 @@ class Sign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class ReceivedHeartbeat:
     """A heartbeat on its way to Redis."""
 
     name: str
@@ -39,27 +39,27 @@ class Heard:
     load: Load = field(default_factory=dict)
 
 
-def agents_now(client: Client | None = None) -> dict[int, Sign]:
+def agents_now(client: Client | None = None) -> dict[int, LastHeartbeat]:
     """Every known agent, by id."""
     found = (client or shared()).execute_command("HGETALL", names.AGENTS)
-    return {int(agent): _sign(value) for agent, value in found.items()}
+    return {int(agent): _heartbeat(value) for agent, value in found.items()}
 
 
 def agents_away(client: Client, now_ms: float) -> list[int]:
     """Agents that have sent no heartbeat lately, in order."""
-    return sorted(agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS)
+    return sorted(agent for agent, heartbeat in agents_now(client).items() if now_ms - heartbeat.at_ms > HERE_MS)
 
 
-def gateways_now(client: Client | None = None) -> dict[str, Sign]:
+def gateways_now(client: Client | None = None) -> dict[str, LastHeartbeat]:
     """Every known gateway that was not removed since, by its ``liveness.where``."""
     found = (client or shared()).execute_command("HGETALL", names.GATEWAYS)
-    return {name.decode(): _sign(value) for name, value in found.items()}
+    return {name.decode(): _heartbeat(value) for name, value in found.items()}
 
 
-def processes_now(job: int, client: Client | None = None) -> dict[str, Sign]:
+def processes_now(job: int, client: Client | None = None) -> dict[str, LastHeartbeat]:
     """Every known process of the job, by ``role:index:instance``."""
     found = (client or shared()).execute_command("HGETALL", names.presence(job))
-    return {name.decode(): _sign(value) for name, value in found.items()}
+    return {name.decode(): _heartbeat(value) for name, value in found.items()}
 
 
 def gateway_missing(client: Client) -> str:
@@ -70,7 +70,7 @@ def gateway_missing(client: Client) -> str:
     found = gateways_now(client)
     seconds, microseconds = client.execute_command("TIME")
     now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-    silent_ms = {name: now_ms - sign.at_ms for name, sign in found.items()}
+    silent_ms = {name: now_ms - heartbeat.at_ms for name, heartbeat in found.items()}
     missing = sorted((silent, name) for name, silent in silent_ms.items() if silent > GATEWAY_SILENT_MS)
     if not missing:
         return ""
@@ -99,14 +99,14 @@ def _forget_gateway(client: Client, name: str) -> None:
 
 def last_seen(client: Client, job: int) -> dict[str, int]:
     """When each process of the job sent its last heartbeat, in milliseconds of the log's clock."""
-    return {name: sign.at_ms for name, sign in processes_now(job, client).items()}
+    return {name: heartbeat.at_ms for name, heartbeat in processes_now(job, client).items()}
 
 
-async def heard(client: AsyncClient, hash_name: str, signs: Iterable[Heard]) -> None:
+async def record_heartbeats(client: AsyncClient, hash_name: str, heartbeats: Iterable[ReceivedHeartbeat]) -> None:
     """Note heartbeats in the hash of a job's processes, or of the agents."""
-    arguments = [part for sign in signs for part in (sign.name, sign.age_ms, _text(sign.load))]
+    arguments = [part for heartbeat in heartbeats for part in (heartbeat.name, heartbeat.age_ms, _text(heartbeat.load))]
     if arguments:
-        await HEARD.arun(client, [hash_name], *arguments)
+        await RECORD_HEARTBEATS.arun(client, [hash_name], *arguments)
 
 
 async def connected(client: AsyncClient, hash_name: str, name: str, connection: str) -> None:
@@ -123,8 +123,8 @@ def _text(load: Load) -> str:
     return msgspec.json.encode(load).decode()
 
 
-def _sign(value: bytes) -> Sign:
+def _heartbeat(value: bytes) -> LastHeartbeat:
     """Of a heartbeat from an earlier release, whose load was not JSON, only the time is read: it is long past."""
     at_ms, _, text = value.partition(b" ")
     load = msgspec.json.decode(text, type=dict[str, float]) if text.startswith(b"{") else {}
-    return Sign(at_ms=int(at_ms), load=load)
+    return LastHeartbeat(at_ms=int(at_ms), load=load)

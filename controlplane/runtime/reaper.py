@@ -13,7 +13,7 @@ import structlog
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.models import Agent, AgentSample
 from controlplane.fleet.samples import sample_of
-from controlplane.fleet.services import agent_disconnected, agents_heard, agents_remove_absent
+from controlplane.fleet.services import agent_disconnected, agents_online, agents_remove_absent
 from controlplane.jobs.services import audit
 from controlplane.protocol.messages import ProcessName
 from controlplane.runtime import agents, log, names, queue, ticks
@@ -82,12 +82,12 @@ def sample_presence(client: Client | None = None) -> int:
     """Store the load of every connected agent and notify pages; how many there are."""
     client = client or shared()
     now_ms = _now_ms(client)
-    here = {agent: sign for agent, sign in agents_now(client).items() if now_ms - sign.at_ms < HERE_MS}
+    here = {agent: heartbeat for agent, heartbeat in agents_now(client).items() if now_ms - heartbeat.at_ms < HERE_MS}
     known = set(Agent.objects.filter(pk__in=here).values_list("pk", flat=True))
     samples = [
-        sample_of(agent, _when(sign.at_ms), sign.load)
-        for agent, sign in sorted(here.items())
-        if agent in known and sign.load
+        sample_of(agent, _when(heartbeat.at_ms), heartbeat.load)
+        for agent, heartbeat in sorted(here.items())
+        if agent in known and heartbeat.load
     ]
     AgentSample.objects.bulk_create(samples)
     Agent.objects.filter(pk__in=known).update(seen_at=_when(now_ms))
@@ -102,7 +102,7 @@ def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
     is_blind = now_ms - last_look > BLIND_MS or gateway_missing(client)
     noted = {} if is_blind else client.hgetall(names.MISSING_AGENTS)
     before = {int(agent): int(since) for agent, since in noted.items()}
-    silent = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms > HERE_MS]
+    silent = [agent for agent, heartbeat in agents_now(client).items() if now_ms - heartbeat.at_ms > HERE_MS]
     missing = {agent: before.get(agent, now_ms) for agent in silent}
     client.delete(names.MISSING_AGENTS)
     if missing:
@@ -119,8 +119,8 @@ def _welcome_back(client: Client, now_ms: int) -> None:
     An agent's hello is handled before its heartbeats arrive, so a returning agent may be counted as missing meanwhile.
     """
     connected = {int(agent) for agent in client.hkeys(names.AGENT_CONNECTIONS)}
-    heard = [agent for agent, sign in agents_now(client).items() if now_ms - sign.at_ms <= HERE_MS]
-    if agents_heard([agent for agent in heard if agent in connected]):
+    online = [agent for agent, heartbeat in agents_now(client).items() if now_ms - heartbeat.at_ms <= HERE_MS]
+    if agents_online([agent for agent in online if agent in connected]):
         ticks.publish(client, fleet=True)
         queue.request_schedule()
 

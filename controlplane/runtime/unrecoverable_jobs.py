@@ -34,7 +34,7 @@ def bury(client: Client, lease: Lease) -> None:
 def pause(client: Client, lease: Lease, why: str) -> None:
     """Pause the job, with the reason; if a user asked to end it meanwhile, end it."""
     unread = log.read_entries(client, lease.job, after=lease.cursor or "0-0", count=MOST_LOOKED_AT, block_s=0)
-    stops = [entry.event.told for entry in unread if isinstance(entry.event, StopRequested)]
+    stops = [entry.event.sentence for entry in unread if isinstance(entry.event, StopRequested)]
     if stops:
         end_lost_job(lease.job, JobState.CANCELLED, f"{stops[0]}; {why}", timezone.now())
         state = JobState.CANCELLED

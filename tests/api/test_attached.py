@@ -118,7 +118,7 @@ def test_a_jobs_token_reads_and_stops_its_job_and_changes_nothing_else(
     with contextlib.closing(connect()) as client:
         events = [entry.event for entry in logged(client, int(str(submitted["id"])))]
     assert events[-1] == StopRequested(actor="launcher", reason=reason)
-    assert events[-1].told == "stopped by launcher: Slurm job 3 was cancelled"
+    assert events[-1].sentence == "stopped by launcher: Slurm job 3 was cancelled"
     row = AuditEntry.objects.get(action="job-stop")
     assert (row.actor, row.detail) == ("launcher", {"reason": reason})
 

@@ -155,7 +155,7 @@ def test_a_job_that_is_over_has_nothing_to_operate(operator: APIClient, job: Job
     Job.objects.update(state="succeeded")
     reply = operator.post(f"/api/v1/jobs/{job.pk}/workers/1/actions/exclude")
     assert refused(reply)["detail"] == (
-        f"job {job.pk} (digits) is succeeded: only one that is running or paused can be told which workers take part"
+        f"job {job.pk} (digits) is succeeded: only one that is running or paused can be given other workers"
     )
 
 

@@ -15,7 +15,7 @@ from controlplane.fleet.credentials import (
     credential_kept,
     credential_not_kept,
     rotation,
-    rotation_ask,
+    rotation_request,
     rotation_withdraw,
 )
 from controlplane.fleet.models import Agent
@@ -43,7 +43,7 @@ def m1() -> Agent:
 
 
 def issued() -> str:
-    rotation_ask(m1().pk, now=NOON)
+    rotation_request(m1().pk, now=NOON)
     secret = credential_issue(m1().pk, None, now=NOON)
     assert secret is not None
     return secret
@@ -90,16 +90,16 @@ def test_after_the_limit_the_old_one_is_not_good_and_the_new_one_still_is(old: s
     with pytest.raises(
         RotationRefused, match="never acknowledged its new credential, and the old one has ended: stop it"
     ):
-        rotation_ask(m1().pk, now=LATER)
+        rotation_request(m1().pk, now=LATER)
     assert good(new, old, now=LATER) == [True, False]
 
 
 def test_one_that_was_never_told_keeps_the_old_one_and_can_be_asked_again(old: str) -> None:
-    rotation_ask(m1().pk, now=NOON)
+    rotation_request(m1().pk, now=NOON)
     assert credential_issue(m1().pk, None, now=LATER) is None
     assert rotation(m1(), LATER).state == "unheard"
     assert good(old, now=LATER) == [True]
-    rotation_ask(m1().pk, now=LATER)
+    rotation_request(m1().pk, now=LATER)
     assert credential_issue(m1().pk, None, now=LATER) is not None
 
 
@@ -112,7 +112,7 @@ def test_one_that_could_not_keep_it_goes_on_with_the_old_one(old: str) -> None:
 
 def test_nothing_is_made_unless_it_was_asked_for(old: str) -> None:
     assert credential_issue(m1().pk, None) is None
-    asked_at = rotation_ask(m1().pk, now=NOON)
+    asked_at = rotation_request(m1().pk, now=NOON)
     assert rotation_withdraw(m1().pk, asked_at)
     assert credential_issue(m1().pk, None, now=NOON) is None
     issued()
@@ -136,19 +136,19 @@ def test_joining_again_ends_both(old: str) -> None:
 
 
 def test_what_cannot_be_done_is_refused_with_the_cure(old: str) -> None:
-    rotation_ask(m1().pk, now=NOON)
+    rotation_request(m1().pk, now=NOON)
     with pytest.raises(RotationRefused, match="a new credential coming, asked for at 2026-03-02 12:00:00 UTC: wait"):
-        rotation_ask(m1().pk, now=NOON)
+        rotation_request(m1().pk, now=NOON)
     agent_connected(m1().pk, hello("m1", version="0.0.9"))
     with pytest.raises(
         RotationRefused, match=r"agent 'm1' runs 0\.0\.9, which takes no new one: update it, or stop it"
     ):
-        rotation_ask(m1().pk, now=NOON)
+        rotation_request(m1().pk, now=NOON)
     agent_disconnected(m1().pk)
     with pytest.raises(
         RotationRefused, match=r"'m1' is offline, .* token, from: python manage\.py enroll --name m1; that ends"
     ):
-        rotation_ask(m1().pk, now=NOON)
+        rotation_request(m1().pk, now=NOON)
 
 
 def test_a_connection_for_which_nothing_was_asked_writes_nothing(old: str) -> None:

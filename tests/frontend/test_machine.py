@@ -6,7 +6,7 @@ import plotly.io
 import pytest
 from django.test import Client
 
-from controlplane.fleet.credentials import credential_issue, credential_kept, rotation_ask
+from controlplane.fleet.credentials import credential_issue, credential_kept, rotation_request
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import digest
 from controlplane.jobs.models import Flag, Job, Process
@@ -112,7 +112,7 @@ def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(
     assert button in page
     assert 'data-ask="Rotate the credential of machine-3?"' in page
     Agent.objects.filter(pk=agent.pk).update(can_rotate=True)
-    rotation_ask(agent.pk)
+    rotation_request(agent.pk)
     assert "The old credential stays valid until machine-3 has acknowledged the new one" in text_of(
         viewer, f"{path}live/"
     )

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from websockets.asyncio.client import ClientConnection
 
-from controlplane.fleet.credentials import agent_admitted, rotation, rotation_ask
+from controlplane.fleet.credentials import agent_admitted, rotation, rotation_request
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import digest
 from controlplane.jobs.models import AuditEntry
@@ -28,7 +28,7 @@ def greeting() -> bytes:
 
 async def ask(client: Client, agent: int) -> None:
     """As REST does."""
-    await asyncio.to_thread(rotation_ask, agent)
+    await asyncio.to_thread(rotation_request, agent)
     client.publish(names.agent_rotation(agent), b"")
 
 
@@ -138,7 +138,7 @@ async def test_an_agent_of_an_earlier_release_is_told_none(gateway: str, client:
     async with knock(gateway) as socket:
         await socket.send(greeting())
         await orders(socket)
-        await asyncio.to_thread(rotation_ask, agent)
+        await asyncio.to_thread(rotation_request, agent)
     async with knock(gateway) as socket:
         await socket.send(hello())
         await orders(socket)

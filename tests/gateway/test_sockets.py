@@ -48,7 +48,7 @@ async def test_goodbye_is_said_once() -> None:
     socket, task = running(peer)
     socket.close(4408)
     await task
-    await socket.say_goodbye(1013)
+    await socket.send_close(1013)
     assert peer.sent == [{"type": "websocket.close", "code": 4408}]
 
 

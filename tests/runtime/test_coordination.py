@@ -11,7 +11,7 @@ from controlplane.runtime.executor import Effects, frames_decoder
 from controlplane.runtime.faults import POINTS, armed
 from controlplane.runtime.lease import Lease, LeaseLost, Position
 from controlplane.runtime.redis import Client
-from controlplane.runtime.scripts import HEARD
+from controlplane.runtime.scripts import RECORD_HEARTBEATS
 from tests.runtime.support import JOB, CountingEngine, Died, Driver, State, answered, die, logged, report, submit
 
 IN_COORDINATOR = [point for point in POINTS if point.startswith("coordinator.")]
@@ -134,7 +134,7 @@ def test_a_deadline_that_has_come_is_told_with_the_signs_of_life(client: Client,
 
 def gateways(client: Client, **ago_ms: int) -> None:
     for name, ago in ago_ms.items():
-        HEARD.run(client, [names.GATEWAYS], name, ago, "0 0 0 0")
+        RECORD_HEARTBEATS.run(client, [names.GATEWAYS], name, ago, "0 0 0 0")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from controlplane.runtime import downtime, liveness, log, names, presence, queue
 from controlplane.runtime.downtime import Pulse, announce, beat_until
 from controlplane.runtime.queue import enqueue as really_enqueue
 from controlplane.runtime.redis import Client
-from controlplane.runtime.scripts import HEARD
+from controlplane.runtime.scripts import RECORD_HEARTBEATS
 from tests.runtime.support import SPEC, logged
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +37,7 @@ def new_agent(name: str = "m1", *, slots: int = 2, servers: int = 1) -> int:
 
 
 def heard(client: Client, agent: int, *, ago_ms: int) -> None:
-    HEARD.run(client, [names.AGENTS], str(agent), ago_ms, '{"cpu":0.5,"memory":0.25,"disk_read":4096.0}')
+    RECORD_HEARTBEATS.run(client, [names.AGENTS], str(agent), ago_ms, '{"cpu":0.5,"memory":0.25,"disk_read":4096.0}')
 
 
 def order_process(client: Client, agent: int, job: int) -> None:
@@ -60,12 +60,12 @@ def test_a_sign_of_life_has_the_time_of_redis(client: Client) -> None:
 def test_machines_count_afresh_while_no_gateway_could_hear_them(client: Client, enqueued: list[int]) -> None:
     agent = new_agent()
     heard(client, agent, ago_ms=60_000)
-    HEARD.run(client, [names.GATEWAYS], "here", 5_000, "0 0 0 0")
+    RECORD_HEARTBEATS.run(client, [names.GATEWAYS], "here", 5_000, "0 0 0 0")
     now_ms = int(client.time()[0]) * 1000
     client.set(names.REAPER_BEAT, now_ms)
     client.hset(names.MISSING_AGENTS, str(agent), now_ms - 60_000)
     assert reaper.reap_offline_agents(client) == []
-    HEARD.run(client, [names.GATEWAYS], "here", 0, "0 0 0 0")
+    RECORD_HEARTBEATS.run(client, [names.GATEWAYS], "here", 0, "0 0 0 0")
     client.hset(names.MISSING_AGENTS, str(agent), now_ms - 60_000)
     assert reaper.reap_offline_agents(client) == [agent]
 
@@ -74,7 +74,7 @@ def test_a_gateway_that_begins_takes_the_place_of_those_of_its_machine_that_have
     here, elsewhere, runs = socket.gethostname(), "another machine", liveness.where()
     ended = liveness.where(999_999_999)
     for name in (ended, runs, f"{elsewhere}:1", here):
-        HEARD.run(client, [names.GATEWAYS], name, 5_000, "")
+        RECORD_HEARTBEATS.run(client, [names.GATEWAYS], name, 5_000, "")
         client.hset(names.GATEWAY_SOCKETS, name, "1 2")
     presence.gateway_begins(client)
     left = {runs, f"{elsewhere}:1", here}
@@ -84,7 +84,7 @@ def test_a_gateway_that_begins_takes_the_place_of_those_of_its_machine_that_have
 
 def test_a_gateway_that_does_not_come_back_is_forgotten_with_its_sockets(client: Client) -> None:
     for name, ago_ms in {"a:1": 100, "a:2": 60_000}.items():
-        HEARD.run(client, [names.GATEWAYS], name, ago_ms, "")
+        RECORD_HEARTBEATS.run(client, [names.GATEWAYS], name, ago_ms, "")
         client.hset(names.GATEWAY_SOCKETS, name, "1 2")
     assert presence.gateway_missing(client) == ""
     assert (set(presence.gateways_now(client)), client.hkeys(names.GATEWAY_SOCKETS)) == ({"a:1"}, [b"a:1"])
@@ -134,7 +134,7 @@ def test_machines_that_are_here_are_sampled(client: Client) -> None:
 
 @pytest.mark.parametrize("load", ["{}", "0.5 0.25 1 2"], ids=["only hello", "an earlier release"])
 def test_a_machine_that_said_nothing_of_its_load_is_here_and_has_no_sample(client: Client, load: str) -> None:
-    HEARD.run(client, [names.AGENTS], str(new_agent()), 100, load)
+    RECORD_HEARTBEATS.run(client, [names.AGENTS], str(new_agent()), 100, load)
     assert reaper.sample_presence(client) == 1
     assert not AgentSample.objects.exists()
     assert Agent.objects.get().seen_at is not None

@@ -117,7 +117,7 @@ class Scripts:
     def _run(
         self, label: str, command: Sequence[str], environment: Mapping[str, str], supervisor: Supervisor
     ) -> ScriptRun:
-        self.say(f"{label}: {told(command)}")
+        self.say(f"{label}: {shown_command(command)}")
         log = self.logs / f"{label}.log"
         service = start_service(label, command, log=log, environment=environment, folder=CHECKOUT)
         run = ScriptRun(label=label)
@@ -151,7 +151,7 @@ def torchrun(script: Path, epochs: int) -> list[str]:
     return [sys.executable, *launch, *emulate, str(script), "--epochs", str(epochs)]
 
 
-def told(command: Sequence[str]) -> str:
+def shown_command(command: Sequence[str]) -> str:
     """A command as a user would type it."""
     words = " ".join(command).replace(f"{sys.executable} -m torch.distributed.run", "torchrun")
     return words.replace(f"{sys.executable} -m ", "").replace(f"{CHECKOUT}/", "")

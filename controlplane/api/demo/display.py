@@ -33,7 +33,7 @@ class Display:
         self._stack = ExitStack()
         self._task: TaskID | None = None
         self._label, self._total = "", 0
-        self._said, self._said_at = -1, 0.0
+        self._printed, self._printed_at = -1, 0.0
 
     def __enter__(self) -> Self:
         if self._live:
@@ -50,7 +50,7 @@ class Display:
     def begin(self, label: str, total: int) -> None:
         """Start the display of a run of ``total`` iterations."""
         self._label, self._total = label, total
-        self._said, self._said_at = -1, time.monotonic()
+        self._printed, self._printed_at = -1, time.monotonic()
         if self._live:
             self._task = self._progress.add_task(label, total=total, numbers="")
 
@@ -60,8 +60,8 @@ class Display:
             self._progress.update(self._task, completed=iteration, numbers=numbers)
             if last:
                 self._progress.stop_task(self._task)
-        elif self._said != iteration and (last or time.monotonic() - self._said_at >= LINE_EVERY_S):
-            self._said, self._said_at = iteration, time.monotonic()
+        elif self._printed != iteration and (last or time.monotonic() - self._printed_at >= LINE_EVERY_S):
+            self._printed, self._printed_at = iteration, time.monotonic()
             self.announce(f"{self._label:8} {iteration}/{self._total}  {numbers}")
 
 

@@ -164,10 +164,10 @@ def _end_bar(scenario: Scenario, baseline: Record, challenger: Record) -> Bar:
 
 def _share_bar(scenario: Scenario, challenger: Record) -> Bar:
     settled = challenger.settled_shares()
-    wanted = dict(enumerate(scenario.proportional_shares()))
-    distance = max((abs(settled.get(rank, math.inf) - share) for rank, share in wanted.items()), default=math.inf)
-    shares = ", ".join(f"{settled.get(rank, math.nan):.1f}" for rank in wanted)
-    ideal = ", ".join(f"{share:.1f}" for share in wanted.values())
+    targets = dict(enumerate(scenario.proportional_shares()))
+    distance = max((abs(settled.get(rank, math.inf) - share) for rank, share in targets.items()), default=math.inf)
+    shares = ", ".join(f"{settled.get(rank, math.nan):.1f}" for rank in targets)
+    ideal = ", ".join(f"{share:.1f}" for share in targets.values())
     return Bar(
         name="settled shares",
         expected=f"within {SHARE_SAMPLES:.0f} samples of proportional to speed ({ideal})",

@@ -7,13 +7,13 @@ from controlplane.api.metrics.families import Families, measured_name
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.protocol.measurements import OF_MACHINES
 from controlplane.runtime import presence
-from controlplane.runtime.presence import Sign
+from controlplane.runtime.presence import LastHeartbeat
 
 MOST_MACHINES: Final = 500
 """Most machines of one scrape: first those that are online, then by name."""
 
 
-def describe_machines(families: Families, signs: dict[int, Sign], now_ms: float) -> int:
+def describe_machines(families: Families, heartbeats: dict[int, LastHeartbeat], now_ms: float) -> int:
     """Add every metric of machines; return how many machines were left out."""
     order = (Agent.State.ONLINE, Agent.State.OFFLINE)
     known = Agent.objects.values_list("pk", "name", "state", "slots", "server_slots")
@@ -28,12 +28,12 @@ def describe_machines(families: Families, signs: dict[int, Sign], now_ms: float)
             by_role = labels | {"role": role}
             families.gauge("paceline_machine_slots", "Slots that it offers.", offered, by_role)
             families.gauge("paceline_machine_slots_reserved", "Slots that jobs hold.", held[pk, role], by_role)
-        if (sign := signs.get(pk)) is None:
+        if (heartbeat := heartbeats.get(pk)) is None:
             continue
-        age_s = max(0.0, now_ms - sign.at_ms) / 1000
+        age_s = max(0.0, now_ms - heartbeat.at_ms) / 1000
         families.gauge("paceline_machine_heartbeat_age_seconds", "Since its last heartbeat.", age_s, labels)
-        if now_ms - sign.at_ms <= presence.HERE_MS:
+        if now_ms - heartbeat.at_ms <= presence.HERE_MS:
             for each in OF_MACHINES:
                 text = f"Last reported: {each.title}."
-                families.gauge(measured_name("machine", each), text, sign.load.get(each.name), labels)
+                families.gauge(measured_name("machine", each), text, heartbeat.load.get(each.name), labels)
     return max(0, len(machines) - MOST_MACHINES)

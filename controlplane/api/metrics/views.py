@@ -17,7 +17,7 @@ from controlplane.api.metrics.jobs import describe_jobs, read_jobs
 from controlplane.api.metrics.machines import describe_machines
 from controlplane.api.metrics.plane import describe_redis, describe_rows
 from controlplane.runtime import presence
-from controlplane.runtime.presence import Sign
+from controlplane.runtime.presence import LastHeartbeat
 from controlplane.runtime.redis import shared
 
 
@@ -43,17 +43,17 @@ class ControlPlaneCollector(Collector):
         describe_rows(families)
         found = read_jobs()
         describe_jobs(families, found)
-        signs: dict[int, Sign] = {}
+        heartbeats: dict[int, LastHeartbeat] = {}
         now_ms = 0.0
         try:
             client = shared()
             seconds, microseconds = client.time()
             now_ms = int(seconds) * 1000 + int(microseconds) / 1000
-            signs = presence.agents_now(client)
+            heartbeats = presence.agents_now(client)
             describe_redis(families, client, now_ms, [job.pk for job in found.jobs])
         except (redis.exceptions.RedisError, RuntimeError):
             pass
-        left_out = {**found.left_out, "machines": describe_machines(families, signs, now_ms)}
+        left_out = {**found.left_out, "machines": describe_machines(families, heartbeats, now_ms)}
         for kind, number in left_out.items():
             text = "Left out of this scrape, since there are more than it shows."
             families.gauge("paceline_metrics_left_out", text, number, {"kind": kind})

@@ -33,9 +33,9 @@ class JobTokenView(APIView):
     @extend_schema(request=TokenGrace, responses={201: NewJobToken, **problem_responses(409)})
     def post(self, request: Request, pk: int) -> Response:
         """Create a token. It is shown only in this reply. Earlier tokens expire after ``grace_s``."""
-        asked = TokenGrace(data=request.data)
-        asked.is_valid(raise_exception=True)
-        grace_s = asked.validated_data["grace_s"]
+        serializer = TokenGrace(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        grace_s = serializer.validated_data["grace_s"]
         with transaction.atomic():
             token = attached.issue_token(job=_job(pk), actor=user_of(request).get_username(), grace_s=grace_s)
         return Response(NewJobToken({"job": pk, "token": token, "grace_s": grace_s}).data, status=201)
@@ -62,10 +62,10 @@ class JobFinishView(APIView):
 
         Requires the job's own token or the role operator.
         """
-        asked = LauncherEnd(data=request.data)
-        asked.is_valid(raise_exception=True)
+        serializer = LauncherEnd(data=request.data)
+        serializer.is_valid(raise_exception=True)
         actor = attached.launcher_or_person(request)
-        attached.finish_job(job=_job(pk), actor=actor, **asked.validated_data)
+        attached.finish_job(job=_job(pk), actor=actor, **serializer.validated_data)
         return Response(JobDocument(_job(pk)).data, status=202)
 
 

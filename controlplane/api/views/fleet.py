@@ -74,10 +74,10 @@ class EnrolView(OpenView):
     @extend_schema(request=EnrolRequest, responses={201: EnrolReply, **problem_responses(403, 409, 503)})
     def post(self, request: Request) -> Response:
         """Join with an enrolment token or a pod's service-account token. The reply contains the agent's credential."""
-        asked = EnrolRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
+        serializer = EnrolRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
         try:
-            enrolment = enrol(token=asked.validated_data["token"], name=asked.validated_data["name"])
+            enrolment = enrol(token=serializer.validated_data["token"], name=serializer.validated_data["name"])
         except NameTaken as error:
             raise Problem(409, str(error)) from None
         except (EnrolmentRefused, TokenRefused) as error:
@@ -97,10 +97,10 @@ class EnrolmentTokensView(ListAPIView[EnrolmentToken]):
     @extend_schema(request=EnrolmentTokenRequest, responses={201: EnrolmentTokenReply})
     def post(self, request: Request) -> Response:
         """Create an enrolment token that lets up to ``uses`` machines join. Admins only."""
-        asked = EnrolmentTokenRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
+        serializer = EnrolmentTokenRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
         assert isinstance(request.user, User)  # the permission admitted only users
-        invitation = invite(user=request.user, **asked.validated_data)
+        invitation = invite(user=request.user, **serializer.validated_data)
         return Response(EnrolmentTokenReply(invitation).data, status=201)
 
 

@@ -29,15 +29,15 @@ class MetricsView(APIView):
         job = _job(pk)
         query = MetricsQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
-        asked = query.validated_data
+        params = query.validated_data
         found = series(
             job_id=job.pk,
-            metrics=dict.fromkeys(asked["metric"]),
-            ranks=asked["worker"],
-            since=asked["since"],
-            points=asked["points"],
+            metrics=dict.fromkeys(params["metric"]),
+            ranks=params["worker"],
+            since=params["since"],
+            points=params["points"],
         )
-        return Response(MetricsReply({"job": job.pk, "since": asked["since"], "series": found}).data)
+        return Response(MetricsReply({"job": job.pk, "since": params["since"], "series": found}).data)
 
 
 class OfOneJob(ListAPIView[Any]):

@@ -108,7 +108,7 @@ class JobView(RetrieveAPIView[Job]):
     @extend_schema(request=PriorityRequest, responses={200: JobDocument, **problem_responses(409)})
     def patch(self, request: Request, pk: int) -> Response:
         """Change the priority of a queued job."""
-        actions.prioritise_job(job=_job(pk), wanted=request.data, user=user_of(request))
+        actions.prioritise_job(job=_job(pk), document=request.data, user=user_of(request))
         return Response(JobDocument(_job(pk)).data)
 
 
@@ -126,10 +126,10 @@ class JobStopView(APIView):
 
         Requires the role operator or the job's own token, for a launcher that is terminated itself.
         """
-        asked = StopReason(data=request.data)
-        asked.is_valid(raise_exception=True)
+        serializer = StopReason(data=request.data)
+        serializer.is_valid(raise_exception=True)
         actor = attached.launcher_or_person(request)
-        actions.stop_job(job=_job(pk), actor=actor, **asked.validated_data)
+        actions.stop_job(job=_job(pk), actor=actor, **serializer.validated_data)
         return Response(JobDocument(_job(pk)).data, status=202)
 
 

@@ -17,7 +17,7 @@ from controlplane.jobs.models import Flag, Job
 from controlplane.jobs.requests import job_requests
 from controlplane.jobs.roles import Role
 
-ASKED: dict[Any, Any] = {202: RequestRow, **problem_responses(409, 503)}
+ACCEPTED: dict[Any, Any] = {202: RequestRow, **problem_responses(409, 503)}
 
 
 class JobRequestsView(APIView):
@@ -33,31 +33,31 @@ class WorkerView(APIView):
     """A request about one worker."""
 
     write_role = Role.OPERATOR
-    ask: ClassVar[Callable[..., Any]]
+    send_request: ClassVar[Callable[..., Any]]
 
-    @extend_schema(request=None, responses=ASKED)
+    @extend_schema(request=None, responses=ACCEPTED)
     def post(self, request: Request, pk: int, rank: int) -> Response:
         """Request it. The engine's answer appears in the job's requests."""
         job = get_object_or_404(Job, pk=pk)
-        return Response(RequestRow(type(self).ask(job=job, rank=rank, user=user_of(request))).data, status=202)
+        return Response(RequestRow(type(self).send_request(job=job, rank=rank, user=user_of(request))).data, status=202)
 
 
 class WorkerExcludeView(WorkerView):
     """Exclusion of a worker: no more shares, and the end of its process, until it is included."""
 
-    ask = staticmethod(operating.exclude_worker)
+    send_request = staticmethod(operating.exclude_worker)
 
 
 class WorkerIncludeView(WorkerView):
     """Inclusion of a worker."""
 
-    ask = staticmethod(operating.include_worker)
+    send_request = staticmethod(operating.include_worker)
 
 
 class WorkerDrainView(WorkerView):
     """Departure of a worker after its current iteration."""
 
-    ask = staticmethod(operating.drain_worker)
+    send_request = staticmethod(operating.drain_worker)
 
 
 class ServerAddView(APIView):
@@ -65,7 +65,7 @@ class ServerAddView(APIView):
 
     write_role = Role.OPERATOR
 
-    @extend_schema(request=None, responses=ASKED)
+    @extend_schema(request=None, responses=ACCEPTED)
     def post(self, request: Request, pk: int) -> Response:
         """Request one more server. The placement policy decides which blocks move to it."""
         job = get_object_or_404(Job, pk=pk)
@@ -77,12 +77,12 @@ class ServerDrainView(APIView):
 
     write_role = Role.OPERATOR
 
-    @extend_schema(request=None, responses=ASKED)
+    @extend_schema(request=None, responses=ACCEPTED)
     def post(self, request: Request, pk: int, index: int) -> Response:
         """Request that a server moves its blocks to the others and exits."""
         job = get_object_or_404(Job, pk=pk)
-        asked = operating.drain_server(job=job, index=index, user=user_of(request))
-        return Response(RequestRow(asked).data, status=202)
+        accepted = operating.drain_server(job=job, index=index, user=user_of(request))
+        return Response(RequestRow(accepted).data, status=202)
 
 
 class FlagAcknowledgeView(APIView):
@@ -107,7 +107,7 @@ class FlagMuteView(APIView):
     def post(self, request: Request, pk: int, key: str) -> Response:
         """Mute a finding and later ones of its kind and subject for this many minutes; 0 unmutes."""
         flag = get_object_or_404(Flag, job=get_object_or_404(Job, pk=pk), key=key)
-        wanted = MuteRequest(data=request.data)
-        wanted.is_valid(raise_exception=True)
-        operating.mute_flag(flag=flag, minutes=wanted.validated_data["minutes"], user=user_of(request))
+        serializer = MuteRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        operating.mute_flag(flag=flag, minutes=serializer.validated_data["minutes"], user=user_of(request))
         return Response(FlagRow(flag).data)

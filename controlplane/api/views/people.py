@@ -55,17 +55,17 @@ class TokensView(ListAPIView[AuthToken]):
 
         A token made with another token expires no later than that one, and is revoked with it.
         """
-        asked = TokenRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        said = asked.validated_data
+        serializer = TokenRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields = serializer.validated_data
         user = user_of(request)
         try:
             row, secret = token_create(
                 user=user,
-                name=said["name"],
+                name=fields["name"],
                 actor=user.get_username(),
-                role=Role(said["role"]) if said["role"] else None,
-                lifetime=timedelta(seconds=said["lifetime_s"]),
+                role=Role(fields["role"]) if fields["role"] else None,
+                lifetime=timedelta(seconds=fields["lifetime_s"]),
                 parent=request.auth if isinstance(request.auth, AuthToken) else None,
             )
         except TokenRefused as error:
@@ -124,10 +124,10 @@ class SessionView(APIView):
 
 def _owner(request: Request) -> User | None:
     """The user whose tokens or sessions are requested; None: all users'."""
-    asked = OwnersQuery(data=request.query_params)
-    asked.is_valid(raise_exception=True)
+    serializer = OwnersQuery(data=request.query_params)
+    serializer.is_valid(raise_exception=True)
     user = user_of(request)
-    if asked.validated_data["of"] == "me":
+    if serializer.validated_data["of"] == "me":
         return user
     if not may(user, Role.ADMIN):
         raise Problem(403, f"of=everyone requires the role admin; your role is {role_of(user) or 'none'}")

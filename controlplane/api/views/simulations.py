@@ -136,11 +136,11 @@ class SimulationsView(ListAPIView[Simulation]):
     )
     def post(self, request: Request) -> Response:
         """Start a simulation. Its progress and outcomes are read from the simulation's URL."""
-        asked = SimulationRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
+        serializer = SimulationRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
         try:
             with transaction.atomic():
-                rest = dict(asked.validated_data)
+                rest = dict(serializer.validated_data)
                 changed = {name: rest.pop(name) for name in Variation.__struct_fields__ if name in rest}
                 row = simulation_submit(**rest, variation=Variation(**changed), user=user_of(request))
                 transaction.on_commit(lambda: current_app.send_task(SIMULATE))

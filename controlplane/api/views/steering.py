@@ -48,7 +48,7 @@ class JobPolicyView(APIView):
         """Request other policies for a running job. The change is pending until its generation starts."""
         job = get_object_or_404(Job.objects.select_for_update(), pk=pk)
         if_match = request.headers.get("If-Match")
-        steering.change_policy(job=job, wanted=request.data, if_match=if_match, user=user_of(request))
+        steering.change_policy(job=job, document=request.data, if_match=if_match, user=user_of(request))
         return _policy(job, 202)
 
 
@@ -84,7 +84,7 @@ class JobPromoteView(APIView):
     @extend_schema(request=PromotionRequest, responses={202: JobDocument, **problem_responses(409, 422, 503)})
     def post(self, request: Request, pk: int) -> Response:
         """Promote a predictor: request that batch sizes are computed from its predictions."""
-        steering.promote_predictor(job=_job(pk), wanted=request.data, user=user_of(request))
+        steering.promote_predictor(job=_job(pk), document=request.data, user=user_of(request))
         return Response(JobDocument(_job(pk)).data, status=202)
 
 

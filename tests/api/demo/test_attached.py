@@ -13,7 +13,7 @@ from controlplane.api.demo.attached import (
     examples,
     judge_scripts,
     lines_changed,
-    told,
+    shown_command,
     torchrun,
 )
 
@@ -76,6 +76,6 @@ def test_each_promise_can_fail(paced: ScriptRun, changed: int, failing: int) -> 
 
 
 def test_a_command_is_shown_as_people_would_type_it() -> None:
-    assert told(torchrun(examples() / PLAIN, 9)) == (
+    assert shown_command(torchrun(examples() / PLAIN, 9)) == (
         "torchrun --standalone --nproc-per-node 4 examples/emulate.py 1000,1000,500,250 examples/train.py --epochs 9"
     )

@@ -70,7 +70,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--exit",
             action="store_true",
-            dest="leave",
+            dest="exits",
             help="exit after printing the results instead of waiting for Ctrl-C",
         )
         parser.add_argument(
@@ -85,10 +85,10 @@ class Command(BaseCommand):
         console = Console(stderr=options["as_json"])
         if not console.is_terminal:
             console.width = WIDTH
-        wanted = {question: options[question] for question in PLAIN if options[question]}
-        challenger = chosen_run(wanted) if wanted else CHALLENGER
-        if options["attached"] and wanted.keys() - {"batching"}:
-            sys.exit(f"--attached goes with --batching alone, found {', '.join(wanted)}: the rest is the script's own.")
+        chosen = {question: options[question] for question in PLAIN if options[question]}
+        challenger = chosen_run(chosen) if chosen else CHALLENGER
+        if options["attached"] and chosen.keys() - {"batching"}:
+            sys.exit(f"--attached goes with --batching alone, found {', '.join(chosen)}: the rest is the script's own.")
         demo = (AttachedDemo if options["attached"] else Demo)(
             SCENARIOS[scenario],
             challenger,
@@ -100,7 +100,7 @@ class Command(BaseCommand):
         )
         try:
             check_exposure(options["host"], insecure=options["insecure"])
-            held = demo.run(leave=options["leave"], as_json=options["as_json"])
+            held = demo.run(exits=options["exits"], as_json=options["as_json"])
         except CannotStart as error:
             sys.exit(str(error))
         except Refused as refusal:
@@ -131,7 +131,7 @@ class Demo:
         self.iterations = iterations or scenario.iterations
         self.host, self.port, self.keep = host, port, keep
 
-    def run(self, *, leave: bool, as_json: bool) -> bool:
+    def run(self, *, exits: bool, as_json: bool) -> bool:
         """Run the demo; return whether every check passed."""
         with ExitStack() as stack:
             interruption = stack.enter_context(Interruption())
@@ -141,11 +141,11 @@ class Demo:
             access, environment = self._start(plane, supervisor)
             client = stack.enter_context(Client(plane.url, access.token))
             held = self._show(plane, access, client, supervisor, as_json=as_json)
-            if not leave:
+            if not exits:
                 link = let_in("demo", role="admin", environment=environment).login_link
                 self.console.print(f"The dashboard stays up at {link}\nCtrl-C ends it.", soft_wrap=True)
-                self._stay(supervisor)
-        if not leave:
+                self._wait_for_interruption(supervisor)
+        if not exits:
             self.console.print("Ended. Nothing is left running.")
         if self.keep:
             self._say(f"What was recorded is kept: PACELINE_DATA_DIR={self.keep} {MANAGE} whatif 1")
@@ -233,7 +233,7 @@ class Demo:
             sys.stdout.flush()
         return held
 
-    def _stay(self, supervisor: Supervisor) -> None:
+    def _wait_for_interruption(self, supervisor: Supervisor) -> None:
         try:
             supervisor.watch()
         except Interrupted:

@@ -55,7 +55,7 @@ class Command(BaseCommand):
         try:
             with _token(options["token_file"]) as token, Client(url, token, patience=PATIENCE) as client:
                 job = client.submit(document)
-                self._say_accepted(job, url, as_json=options["json"] and not watch, silent=options["json"])
+                self._print_accepted(job, url, as_json=options["json"] and not watch, silent=options["json"])
                 if watch:
                     job = self._follow(client, job, as_json=options["json"])
         except Refused as refusal:
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         if watch and job.state != JobState.SUCCEEDED:
             sys.exit(NOT_SUCCEEDED)
 
-    def _say_accepted(self, job: Job, url: str, *, as_json: bool, silent: bool) -> None:
+    def _print_accepted(self, job: Job, url: str, *, as_json: bool, silent: bool) -> None:
         if as_json:
             self.stdout.write(json.dumps(msgspec.to_builtins(job)))
         elif not silent:
