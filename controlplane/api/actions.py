@@ -17,7 +17,7 @@ from controlplane.core.states import JobState
 from controlplane.jobs import services
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
-from controlplane.jobs.queue import LAST, ask_for
+from controlplane.jobs.queue import LAST, slot_request_for
 from controlplane.jobs.tokens import token_issue
 from controlplane.jobs.validation import validated_spec
 from controlplane.jobs.waiting import Queue
@@ -67,7 +67,7 @@ def check_job(*, document: object) -> tuple[JobSpec, str]:
     """
     spec = validated_spec(document)
     now = timezone.now()
-    waiting = Queue(now, ask_for(spec, now)).waiting(LAST)
+    waiting = Queue(now, slot_request_for(spec, now)).waiting(LAST)
     return spec, waiting.sentence if waiting else ""
 
 

@@ -44,7 +44,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class SlotRequest:
     """What a waiting job needs before it can start."""
 
     job: int
@@ -81,7 +81,7 @@ class Outcome(StrEnum):
 class Verdict:
     """What happens to one job, and on which machines."""
 
-    ask: Ask
+    request: SlotRequest
     outcome: Outcome
     machines: tuple[int, ...]
     """Those that carry its labels."""
@@ -96,43 +96,43 @@ class Verdict:
         return self.outcome is Outcome.WAITS and bool(self.takes)
 
 
-def place(ask: Ask) -> tuple[int, int]:
+def place(request: SlotRequest) -> tuple[int, int]:
     """What the queue is sorted by: priority, the highest first, then submission."""
-    return -ask.priority, ask.job
+    return -request.priority, request.job
 
 
-def plan(queue: Iterable[Ask], offers: Sequence[Offer], now: float) -> list[Verdict]:
+def plan(queue: Iterable[SlotRequest], offers: Sequence[Offer], now: float) -> list[Verdict]:
     """The outcome of each job, in the order of the queue. Machines are filled in the order of ``offers``."""
     left = {offer.machine: (offer.free_workers, offer.free_servers) for offer in offers}
     fitting: dict[frozenset[tuple[str, str]], list[Offer]] = {}
     before: dict[frozenset[tuple[str, str]], list[tuple[int, int]]] = {}
     verdicts = []
-    for position, ask in enumerate(sorted(queue, key=place)):
-        key = frozenset(ask.labels.items())
+    for position, request in enumerate(sorted(queue, key=place)):
+        key = frozenset(request.labels.items())
         if key not in fitting:
-            fitting[key] = [offer for offer in offers if offer.carries(ask.labels)]
+            fitting[key] = [offer for offer in offers if offer.carries(request.labels)]
         here = fitting[key]
-        outcome, takes = _decide(ask, here, left, now)
+        outcome, takes = _decide(request, here, left, now)
         _claim(takes, left)
         machines = tuple(offer.machine for offer in here)
         ahead = tuple(job for _, job in sorted(_sharing(fitting, before, set(machines))))
-        verdicts.append(Verdict(ask=ask, outcome=outcome, machines=machines, takes=takes, ahead=ahead))
+        verdicts.append(Verdict(request=request, outcome=outcome, machines=machines, takes=takes, ahead=ahead))
         if outcome is not Outcome.NEVER:
-            before.setdefault(key, []).append((position, ask.job))
+            before.setdefault(key, []).append((position, request.job))
     return verdicts
 
 
 def _decide(
-    ask: Ask, here: Sequence[Offer], left: Mapping[int, tuple[int, int]], now: float
+    request: SlotRequest, here: Sequence[Offer], left: Mapping[int, tuple[int, int]], now: float
 ) -> tuple[Outcome, tuple[Take, ...]]:
-    if sum(offer.workers for offer in here) < ask.least or sum(offer.servers for offer in here) < ask.servers:
+    if sum(offer.workers for offer in here) < request.least or sum(offer.servers for offer in here) < request.servers:
         return Outcome.NEVER, ()
     workers, servers = (sum(left[offer.machine][kind] for offer in here) for kind in (0, 1))
-    if workers >= ask.least and servers >= ask.servers:
-        return Outcome.STARTS, _fill(here, left, ask.workers, ask.servers)
-    if now - ask.since < PATIENCE_S:
+    if workers >= request.least and servers >= request.servers:
+        return Outcome.STARTS, _fill(here, left, request.workers, request.servers)
+    if now - request.since < PATIENCE_S:
         return Outcome.WAITS, ()
-    return Outcome.WAITS, _fill(here, left, ask.least, ask.servers)
+    return Outcome.WAITS, _fill(here, left, request.least, request.servers)
 
 
 def _fill(here: Sequence[Offer], left: Mapping[int, tuple[int, int]], workers: int, servers: int) -> tuple[Take, ...]:

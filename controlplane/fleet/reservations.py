@@ -78,9 +78,9 @@ def _reserve(job_id: int, takes: Sequence[Take]) -> list[Assignment] | None:
     for role in roles:
         index = 0
         for take in takes:
-            wanted = take.workers if role == "worker" else take.servers
-            slots = _free_slots(agents, take.machine, role, wanted)
-            if len(slots) < wanted:
+            needed = take.workers if role == "worker" else take.servers
+            slots = _free_slots(agents, take.machine, role, needed)
+            if len(slots) < needed:
                 return None
             for slot in slots:
                 rows.append(Reservation(agent_id=take.machine, role=role, slot=slot, job_id=job_id, index=index))
@@ -95,14 +95,14 @@ def _locked(agents: Collection[int]) -> dict[int, Agent]:
     return {agent.pk: agent for agent in rows}
 
 
-def _free_slots(agents: Mapping[int, Agent], machine: int, role: Role, wanted: int) -> list[int]:
+def _free_slots(agents: Mapping[int, Agent], machine: int, role: Role, needed: int) -> list[int]:
     """The first free slots of the machine, by number; fewer if there are fewer, none if it is gone."""
     agent = agents.get(machine)
-    if agent is None or not wanted:
+    if agent is None or not needed:
         return []
     offered = len(agent.slots) if role == "worker" else agent.server_slots
     taken = set(Reservation.objects.filter(agent=machine, role=role).values_list("slot", flat=True))
-    return [slot for slot in range(offered) if slot not in taken][:wanted]
+    return [slot for slot in range(offered) if slot not in taken][:needed]
 
 
 def _held_by(job_id: int) -> list[Assignment]:
@@ -113,10 +113,10 @@ def _assigned(rows: Sequence[Reservation]) -> list[Assignment]:
     """What the rows say, with what each slot emulates; the slots of each machine are read once."""
     held = {row.agent_id for row in rows if row.role == "worker"}
     slots = dict(Agent.objects.filter(pk__in=held).values_list("pk", "slots"))
-    return list(_told(rows, slots))
+    return list(_assignments(rows, slots))
 
 
-def _told(rows: Sequence[Reservation], slots: Mapping[int, list[dict[str, Any]]]) -> Iterator[Assignment]:
+def _assignments(rows: Sequence[Reservation], slots: Mapping[int, list[dict[str, Any]]]) -> Iterator[Assignment]:
     for row in rows:
         offered = slots.get(row.agent_id, []) if row.role == "worker" else []
         emulate = offered[row.slot].get("emulate") if row.slot < len(offered) else None

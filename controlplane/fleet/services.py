@@ -28,7 +28,7 @@ TOKEN_LIFETIME = timedelta(hours=1)
 MOST_USES = 10_000
 """Machines that may join with one token."""
 
-MOST_TOLD = 200
+MOST_CHARACTERS = 200
 """Characters of one value of a machine's environment."""
 
 
@@ -211,8 +211,8 @@ def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = 
 
 def _found(environment: Environment) -> dict[str, str]:
     """The reported environment, with its values cut to a readable length."""
-    told: dict[str, str] = msgspec.to_builtins(environment)
-    return {name: text[:MOST_TOLD] for name, text in told.items() if text}
+    texts: dict[str, str] = msgspec.to_builtins(environment)
+    return {name: text[:MOST_CHARACTERS] for name, text in texts.items() if text}
 
 
 def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:

@@ -88,7 +88,7 @@ class Reviewer:
         with self._lock:
             answer = self._answers.get(key)
         if answer is None or answer.until_s <= now_s:
-            answer = Answer(self._ask(token), now_s + CACHED_S)
+            answer = Answer(self._review(token), now_s + CACHED_S)
             with self._lock:
                 if len(self._answers) >= MOST_CACHED:
                     self._answers.clear()
@@ -97,7 +97,7 @@ class Reviewer:
             raise TokenRefused(str(answer.found))
         return answer.found
 
-    def _ask(self, token: str) -> Pod | TokenRefused:
+    def _review(self, token: str) -> Pod | TokenRefused:
         try:
             _check_claims(_claims(token), self.cluster)
             if not self._places.acquire(timeout=TIMEOUT_S):

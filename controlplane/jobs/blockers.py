@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Outcome
+from controlplane.core.queueing import PATIENCE_S, Offer, Outcome, SlotRequest
 from controlplane.fleet.selectors import Capacity
 from paceline.cli.places import MANAGE
 
@@ -47,8 +47,8 @@ class Blocker:
 class Waiting:
     """Why one job does not start."""
 
-    ask: Ask
-    standing: Outcome
+    request: SlotRequest
+    outcome: Outcome
     capacity: Capacity
     machines: tuple[Offer, ...]
     """Slots of online machines, whatever their labels."""
@@ -74,8 +74,8 @@ class Waiting:
 
 
 def _pieces(waiting: Waiting) -> Iterator[Piece]:
-    needs = _needs(waiting.ask)
-    match waiting.standing:
+    needs = _needs(waiting.request)
+    match waiting.outcome:
         case Outcome.STARTS:
             yield Piece(text=f"needs {needs}, which are free: it is about to start")
         case Outcome.NEVER:
@@ -106,7 +106,7 @@ def _before(waiting: Waiting) -> Iterator[Piece]:
     first = next((each for each in ahead if each.kept), ahead[0])
     yield Piece(text=f"; {_count(len(ahead), 'job')} ahead of it{', such as' if len(ahead) > 1 else ':'} ")
     yield _named(first)
-    if first.priority != waiting.ask.priority:
+    if first.priority != waiting.request.priority:
         yield Piece(text=f" of priority {first.priority}")
     if first.starts:
         yield Piece(text=", which is about to start")
@@ -120,22 +120,22 @@ def _before(waiting: Waiting) -> Iterator[Piece]:
 
 def _missing(waiting: Waiting) -> str:
     """What is missing, and the cure."""
-    ask, there = waiting.ask, waiting.capacity
+    request, there = waiting.request, waiting.capacity
     if not there.online:
         return "and no machine is online: have one join with python -m workers join"
     # Only the token's labels count: those that a machine reports about itself are ignored.
-    token = f"a token from: {MANAGE} enroll {' '.join(f'--label {label}' for label in _pairs(ask.labels))}"
+    token = f"a token from: {MANAGE} enroll {' '.join(f'--label {label}' for label in _pairs(request.labels))}"
     if not there.matching:
         none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
         cure = f"have one join with {token}, or submit it with other labels"
-        return f"and {none} {_lacking(ask.labels, waiting.machines)}: {cure}"
-    workers, servers = max(0, ask.least - there.workers), max(0, ask.servers - there.servers)
+        return f"and {none} {_lacking(request.labels, waiting.machines)}: {cure}"
+    workers, servers = max(0, request.least - there.workers), max(0, request.servers - there.servers)
     offered = _count(there.workers, "worker slot")
-    offered += f" and {_count(there.servers, 'server slot')}" if ask.servers else ""
+    offered += f" and {_count(there.servers, 'server slot')}" if request.servers else ""
     options = " ".join([f"--slots {workers}"] * bool(workers) + [f"--server-slots {servers}"] * bool(servers))
-    options += f" and {token}" if ask.labels else ""
+    options += f" and {token}" if request.labels else ""
     which = "machine" if there.matching == 1 else f"{there.matching} machines"
-    which += " with these labels offer" if ask.labels else " online offer"
+    which += " with these labels offer" if request.labels else " online offer"
     which += "s" * (there.matching == 1)
     lack = f"{_slots(workers, servers)} {'is' if workers + servers == 1 else 'are'} missing"
     cure = f"have another machine join with {options}, or submit it with fewer"
@@ -158,24 +158,24 @@ def _named(blocker: Blocker) -> Piece:
     return Piece(text=f"job {blocker.job} ({blocker.name})", job=blocker.job)
 
 
-def _needs(ask: Ask) -> str:
-    workers = _count(ask.workers, "worker slot")
-    if ask.least < ask.workers:
-        workers = f"{ask.least} to {workers}"
-    servers = f" and {_count(ask.servers, 'server slot')}" if ask.servers else ""
-    return workers + servers + (f" on machines labelled {', '.join(_pairs(ask.labels))}" if ask.labels else "")
+def _needs(request: SlotRequest) -> str:
+    workers = _count(request.workers, "worker slot")
+    if request.least < request.workers:
+        workers = f"{request.least} to {workers}"
+    servers = f" and {_count(request.servers, 'server slot')}" if request.servers else ""
+    return workers + servers + (f" on machines labelled {', '.join(_pairs(request.labels))}" if request.labels else "")
 
 
 def _free(waiting: Waiting) -> str:
     there = waiting.capacity
-    if waiting.ask.servers:
+    if waiting.request.servers:
         return f"{there.free_workers} and {there.free_servers} are"
     return f"{there.free_workers} {'is' if there.free_workers == 1 else 'are'}"
 
 
 def _slots(workers: int, servers: int) -> str:
-    told = [_count(workers, "worker slot")] * bool(workers) + [_count(servers, "server slot")] * bool(servers)
-    return " and ".join(told)
+    offered_slots = [_count(workers, "worker slot")] * bool(workers) + [_count(servers, "server slot")] * bool(servers)
+    return " and ".join(offered_slots)
 
 
 def _pairs(labels: Mapping[str, str]) -> list[str]:

@@ -33,4 +33,4 @@ def machines_run(agents: Collection[int]) -> dict[int, dict[str, str]]:
     if not agents:
         return {}
     known = Agent.objects.filter(pk__in=agents).values_list("pk", "name", "version", "environment")
-    return {pk: {"machine": name, "paceline": release, **said} for pk, name, release, said in known}
+    return {pk: {"machine": name, "paceline": release, **reported} for pk, name, release, reported in known}

@@ -321,7 +321,7 @@ def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) 
 
 def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]) -> None:
     """As ``_time_servers``. Workers report all blocks together, so a server's earlier blocks are replaced."""
-    for index, told in sorted(blocks.items()):
+    for index, measured in sorted(blocks.items()):
         times = [
             {
                 "block": block,
@@ -329,7 +329,7 @@ def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]
                 "push_s": median(each.push_s for each in seen),
                 "pull_s": median(each.pull_s for each in seen),
             }
-            for block, seen in sorted(told.items())
+            for block, seen in sorted(measured.items())
         ]
         live = Process.objects.filter(job_id=job_id, role="server", index=index, ended_at=None)
         live.update(block_times=times)

@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 from django.db.models import QuerySet
 
-from controlplane.core.queueing import Ask
+from controlplane.core.queueing import SlotRequest
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import JobSpec
@@ -15,7 +15,7 @@ class _Fewest(msgspec.Struct, frozen=True):
     minimum_workers: int | None = None
 
 
-class _Wants(msgspec.Struct, frozen=True):
+class _SlotFields(msgspec.Struct, frozen=True):
     """The part of a spec that the queue needs: a spec may also hold traces of thousands of machines."""
 
     workers: int
@@ -29,28 +29,28 @@ def queued_jobs() -> QuerySet[Job]:
     return Job.objects.filter(state=JobState.SUBMITTED, launch="native").order_by("id")
 
 
-def ask_of(job: Job) -> Ask:
+def slot_request_of(job: Job) -> SlotRequest:
     """The slots that the job needs before it can start."""
-    return _ask(job.pk, msgspec.convert(job.spec, _Wants), job.priority, job.created_at)
+    return _slot_request(job.pk, msgspec.convert(job.spec, _SlotFields), job.priority, job.created_at)
 
 
-def ask_for(spec: JobSpec, since: datetime) -> Ask:
+def slot_request_for(spec: JobSpec, since: datetime) -> SlotRequest:
     """The same for a job that is not submitted yet: it comes after all others of its priority."""
-    wants = msgspec.convert(msgspec.to_builtins(spec), _Wants)
-    return _ask(LAST, wants, spec.priority, since)
+    fields = msgspec.convert(msgspec.to_builtins(spec), _SlotFields)
+    return _slot_request(LAST, fields, spec.priority, since)
 
 
 LAST = 2**63 - 1
 
 
-def _ask(job: int, wants: _Wants, priority: int, since: datetime) -> Ask:
-    fewest = wants.elastic.minimum_workers
-    return Ask(
+def _slot_request(job: int, fields: _SlotFields, priority: int, since: datetime) -> SlotRequest:
+    fewest = fields.elastic.minimum_workers
+    return SlotRequest(
         job=job,
-        workers=wants.workers,
-        least=wants.workers if fewest is None else fewest,
-        servers=wants.servers,
-        labels=wants.labels,
+        workers=fields.workers,
+        least=fields.workers if fewest is None else fewest,
+        servers=fields.servers,
+        labels=fields.labels,
         priority=priority,
         since=since.timestamp(),
     )

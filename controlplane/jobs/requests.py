@@ -52,17 +52,17 @@ def job_requests(job: Job) -> list[Request]:
     return _requests(job, list(AuditEntry.objects.filter(job=job).exclude(entry="").order_by("-id")[:SHOWN]))
 
 
-def request_of(job: Job, asked: AuditEntry) -> Request:
+def request_of(job: Job, row: AuditEntry) -> Request:
     """The request to the job's engine with this audit entry."""
-    return _requests(job, [asked])[0]
+    return _requests(job, [row])[0]
 
 
-def _requests(job: Job, asked: list[AuditEntry]) -> list[Request]:
+def _requests(job: Job, entries: list[AuditEntry]) -> list[Request]:
     answers: dict[str, Decision] = {}
-    found = Decision.objects.filter(job=job, cause__in=[row.entry for row in asked])
+    found = Decision.objects.filter(job=job, cause__in=[row.entry for row in entries])
     for decision in found.order_by("-incarnation", "-sequence"):
         answers[decision.cause] = decision
-    return [_request(job, row, answers.get(row.entry)) for row in asked]
+    return [_request(job, row, answers.get(row.entry)) for row in entries]
 
 
 def open_requests(job: Job, now: datetime) -> list[Request]:
@@ -78,9 +78,9 @@ def open_requests(job: Job, now: datetime) -> list[Request]:
     ]
 
 
-def declined(job: Job, asked: AuditEntry) -> bool:
+def declined(job: Job, row: AuditEntry) -> bool:
     """Whether the engine has declined it."""
-    return bool(asked.entry) and Decision.objects.filter(job=job, kind=DECLINE, cause=asked.entry).exists()
+    return bool(row.entry) and Decision.objects.filter(job=job, kind=DECLINE, cause=row.entry).exists()
 
 
 def _request(job: Job, row: AuditEntry, answer: Decision | None) -> Request:

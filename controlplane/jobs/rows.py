@@ -18,7 +18,7 @@ def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence
     """Insert all; a duplicate is an error."""
     if rows:
         with _fast_cursor() as cursor:
-            cursor.executemany(_told(_insert(model, fields)), _adapted(model, fields, rows))
+            cursor.executemany(_in_drivers_format(_insert(model, fields)), _adapted(model, fields, rows))
 
 
 def insert_new_rows(
@@ -32,19 +32,19 @@ def insert_new_rows(
     places = [fields.index(name) for name in key]
     with _fast_cursor() as cursor:
         point = transaction.savepoint()
-        cursor.executemany(_told(f"{_insert(model, fields)} ON CONFLICT DO NOTHING"), adapted)
+        cursor.executemany(_in_drivers_format(f"{_insert(model, fields)} ON CONFLICT DO NOTHING"), adapted)
         if cursor.rowcount == len(rows):
             transaction.savepoint_commit(point)
             return {tuple(row[place] for place in places) for row in rows}
         transaction.savepoint_rollback(point)
-        return _insert_and_tell(cursor, model, fields, adapted, key)
+        return _insert_returning(cursor, model, fields, adapted, key)
 
 
 def update_rows(statement: str, rows: Sequence[Row]) -> None:
     """Run one prepared UPDATE for each row of parameters."""
     if rows:
         with _fast_cursor() as cursor:
-            cursor.executemany(_told(statement), rows)
+            cursor.executemany(_in_drivers_format(statement), rows)
 
 
 @contextmanager
@@ -61,16 +61,16 @@ def _fast_cursor() -> Iterator[Any]:
         yield cursor
 
 
-def _told(statement: str) -> str:
+def _in_drivers_format(statement: str) -> str:
     """The statement, whose values are ``%s``, in the driver's format."""
     return statement if connection.vendor == "postgresql" else statement.replace("%s", "?")
 
 
-def _insert_and_tell(
+def _insert_returning(
     cursor: Any, model: type[models.Model], fields: Sequence[str], rows: Sequence[Row], key: Sequence[str]
 ) -> set[tuple[Any, ...]]:
     returning = ", ".join(_column(model, name) for name in key)
-    statement = _told(f"{_insert(model, fields)} ON CONFLICT DO NOTHING RETURNING {returning}")
+    statement = _in_drivers_format(f"{_insert(model, fields)} ON CONFLICT DO NOTHING RETURNING {returning}")
     added: set[tuple[Any, ...]] = set()
     for row in rows:
         cursor.execute(statement, row)

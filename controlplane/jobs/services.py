@@ -46,13 +46,13 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
             audit(actor=user.get_username(), action="job-submit", subject=str(job), detail={"spec": job.spec})
     except IntegrityError:
         job = Job.objects.get(submitted_by=user, idempotency_key=idempotency_key)
-        if _asked(job.spec) != _asked(fields["spec"]):
+        if _requested(job.spec) != _requested(fields["spec"]):
             raise IdempotencyConflict(job) from None
         return Submission(job=job, created=False)
     return Submission(job=job, created=True)
 
 
-def _asked(spec: Any) -> dict[str, Any]:
+def _requested(spec: Any) -> dict[str, Any]:
     """The document without an attached job's size, which its ranks may have changed since."""
     size = {"workers", "batch_size"} if spec.get("launch") == "attached" else set()
     return {name: value for name, value in spec.items() if name not in size}

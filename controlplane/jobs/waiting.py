@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controlplane.core.queueing import Ask, Outcome, Verdict, plan
+from controlplane.core.queueing import Outcome, SlotRequest, Verdict, plan
 from controlplane.core.states import JobState
 from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, slots_now
 from controlplane.jobs.blockers import Blocker, Waiting
 from controlplane.jobs.models import Job
-from controlplane.jobs.queue import ask_of, queued_jobs
+from controlplane.jobs.queue import queued_jobs, slot_request_of
 
 
 @dataclass(slots=True)
@@ -17,24 +17,26 @@ class Queue:
     """All waiting jobs at one moment, read once for several of them."""
 
     now: datetime
-    extra: Ask | None = None
+    extra: SlotRequest | None = None
     """The entry of a job that is not submitted yet."""
     _slots: SlotsNow = field(init=False)
     _verdicts: dict[int, Verdict] = field(init=False)
-    _served: dict[int, Ask] = field(init=False)
+    _served: dict[int, SlotRequest] = field(init=False)
     _names: dict[int, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._slots = slots_now()
         jobs = list(queued_jobs())
-        asks = {job.pk: ask_of(job) for job in jobs}
-        held = self._slots.held_by(asks)
-        self._served = {job: ask for job, ask in asks.items() if held[job] >= ask.least + ask.servers}
-        waiting = [ask for job, ask in asks.items() if job not in self._served]
+        requests = {job.pk: slot_request_of(job) for job in jobs}
+        held = self._slots.held_by(requests)
+        self._served = {
+            job: request for job, request in requests.items() if held[job] >= request.least + request.servers
+        }
+        waiting = [request for job, request in requests.items() if job not in self._served]
         waiting += [self.extra] if self.extra else []
         planned = plan(waiting, self._slots.offers, self.now.timestamp())
-        self._verdicts = {verdict.ask.job: verdict for verdict in planned}
-        holding = {hold.job for hold in self._slots.holds} - set(asks)
+        self._verdicts = {verdict.request.job: verdict for verdict in planned}
+        holding = {hold.job for hold in self._slots.holds} - set(requests)
         self._names = {job.pk: job.name for job in jobs}
         self._names |= dict(Job.objects.filter(pk__in=holding).values_list("pk", "name"))
 
@@ -42,15 +44,17 @@ class Queue:
         """Why this one does not start; None for one that is not in the queue."""
         verdict = self._verdicts.get(job)
         if verdict is None:
-            ask = self._served.get(job)
-            return None if ask is None else self._about(Verdict(ask=ask, outcome=Outcome.STARTS, machines=()))
+            request = self._served.get(job)
+            return (
+                None if request is None else self._about(Verdict(request=request, outcome=Outcome.STARTS, machines=()))
+            )
         return self._about(verdict)
 
     def _about(self, verdict: Verdict) -> Waiting:
-        there = capacity(verdict.ask.labels, self._slots)
+        there = capacity(verdict.request.labels, self._slots)
         return Waiting(
-            ask=verdict.ask,
-            standing=verdict.outcome,
+            request=verdict.request,
+            outcome=verdict.outcome,
             capacity=there,
             machines=self._slots.offers,
             keeps=verdict.keeps,
@@ -60,7 +64,10 @@ class Queue:
 
     def _holders(self, verdict: Verdict, there: Capacity) -> Iterator[Blocker]:
         """Jobs that hold slots of a kind of which too few are free; the one that holds most comes first."""
-        lacks_workers, lacks_servers = there.free_workers < verdict.ask.least, there.free_servers < verdict.ask.servers
+        lacks_workers, lacks_servers = (
+            there.free_workers < verdict.request.least,
+            there.free_servers < verdict.request.servers,
+        )
         sums: dict[int, tuple[int, int]] = {}
         for hold in self._slots.holds:
             if hold.machine in verdict.machines:
@@ -73,15 +80,15 @@ class Queue:
 
     def _ahead(self, job: int) -> Blocker:
         verdict = self._verdicts[job]
-        ask = verdict.ask
+        request = verdict.request
         return Blocker(
             job=job,
             name=self._names[job],
             relation="ahead",
-            workers=ask.least,
-            servers=ask.servers,
-            since=datetime.fromtimestamp(ask.since, UTC),
-            priority=ask.priority,
+            workers=request.least,
+            servers=request.servers,
+            since=datetime.fromtimestamp(request.since, UTC),
+            priority=request.priority,
             starts=verdict.outcome is Outcome.STARTS,
             kept=verdict.keeps,
         )
@@ -89,9 +96,9 @@ class Queue:
 
 def waiting_of(jobs: Iterable[Job], now: datetime) -> Mapping[int, Waiting]:
     """By job, why it does not start; jobs that have started or ended are omitted."""
-    wanted = [job.pk for job in jobs if job.state == JobState.SUBMITTED]
-    if not wanted:
+    queued = [job.pk for job in jobs if job.state == JobState.SUBMITTED]
+    if not queued:
         return {}
     queue = Queue(now)
-    found = {job: queue.waiting(job) for job in wanted}
+    found = {job: queue.waiting(job) for job in queued}
     return {job: waiting for job, waiting in found.items() if waiting is not None}

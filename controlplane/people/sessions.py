@@ -61,10 +61,10 @@ def _described(row: Any, data: dict[str, Any]) -> Session:
     assert isinstance(row, Session)
     row.number = secret_digest(row.session_key)[:16]
     row.user_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
-    if said := data.get(ORIGIN):
+    if login := data.get(ORIGIN):
         row.signed_in_at, row.address, row.browser = (
-            datetime.fromisoformat(said["at"]),
-            said["address"],
-            said["browser"],
+            datetime.fromisoformat(login["at"]),
+            login["address"],
+            login["browser"],
         )
     return row

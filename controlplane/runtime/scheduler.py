@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 import structlog
 
 from controlplane.core.events import SlotsAssigned
-from controlplane.core.queueing import Ask, Offer, Outcome, Take, plan
+from controlplane.core.queueing import Offer, Outcome, SlotRequest, Take, plan
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
 from controlplane.fleet.selectors import slots_at_hand, slots_now
 from controlplane.jobs.models import Job, Process
-from controlplane.jobs.queue import ask_of, queued_jobs
+from controlplane.jobs.queue import queued_jobs, slot_request_of
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
@@ -38,25 +38,25 @@ def schedule_jobs() -> list[int]:
     One whose row is behind its log gets the same slots again, and they are offered again only after a while, in case
     the first offer was lost; the engine refuses to start a job twice.
     """
-    requests: dict[int, Ask] = {}
+    requests: dict[int, SlotRequest] = {}
     for job in queued_jobs():
         with isolated_step("planning slots", job.pk):
-            requests[job.pk] = ask_of(job)
+            requests[job.pk] = slot_request_of(job)
     served = _served(requests)
     started: list[int] = []
     for number in served:
         with isolated_step("giving slots", number):
             if not shared().exists(names.slots_sent(number)):
                 started += _assign(requests[number], ())
-    waiting = [ask for number, ask in requests.items() if number not in served]
+    waiting = [request for number, request in requests.items() if number not in served]
     for verdict in plan(waiting, slots_now().offers, time.time()):
         if verdict.outcome is Outcome.STARTS:
-            with isolated_step("giving slots", verdict.ask.job):
-                started += _assign(verdict.ask, verdict.takes)
+            with isolated_step("giving slots", verdict.request.job):
+                started += _assign(verdict.request, verdict.takes)
     return started
 
 
-def _served(requests: Mapping[int, Ask]) -> list[int]:
+def _served(requests: Mapping[int, SlotRequest]) -> list[int]:
     """Jobs that have all requested slots. Partial reservations, left by a deleted machine, are released."""
     granted = slots_now().held_by(requests)
     served = [job for job in granted if granted[job] >= requests[job].least + requests[job].servers]
@@ -66,11 +66,11 @@ def _served(requests: Mapping[int, Ask]) -> list[int]:
     return served
 
 
-def _assign(ask: Ask, takes: Sequence[Take]) -> list[int]:
-    assignments = reserve_slots(ask.job, takes, enough=ask.least + ask.servers)
-    if not assignments or not shared().set(names.slots_sent(ask.job), 1, nx=True, px=names.SLOTS_SENT_MS):
+def _assign(request: SlotRequest, takes: Sequence[Take]) -> list[int]:
+    assignments = reserve_slots(request.job, takes, enough=request.least + request.servers)
+    if not assignments or not shared().set(names.slots_sent(request.job), 1, nx=True, px=names.SLOTS_SENT_MS):
         return []
-    return _append(ask.job, SlotsAssigned(assignments=assignments))
+    return _append(request.job, SlotsAssigned(assignments=assignments))
 
 
 def replace_slots() -> list[int]:
@@ -84,7 +84,7 @@ def replace_slots() -> list[int]:
     labels: dict[int, Mapping[str, str]] = {}
     for job in Job.objects.filter(pk__in=jobs):
         with isolated_step("planning slots", job.pk):
-            labels[job.pk] = ask_of(job).labels
+            labels[job.pk] = slot_request_of(job).labels
     offers, at_hand = slots_now().offers, slots_at_hand(jobs)
     for process in processes:
         if process.job_id in labels:

@@ -150,9 +150,9 @@ def encoded_rollup(statistics: NDArray[np.float64], names: Sequence[str] = ROLLE
 
 def rollup_header(names: Sequence[str]) -> bytes:
     """The header of a stored rollup: format, size of the names, and the names, in whole items."""
-    said = ",".join(names).encode()
-    said += b" " * (-len(said) % ITEM_BYTES)
-    return ROLLUP_FORMAT + len(said).to_bytes(ITEM_BYTES, "little") + said
+    header = ",".join(names).encode()
+    header += b" " * (-len(header) % ITEM_BYTES)
+    return ROLLUP_FORMAT + len(header).to_bytes(ITEM_BYTES, "little") + header
 
 
 def decoded_rollup(data: bytes) -> NDArray[np.float64]:

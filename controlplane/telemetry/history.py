@@ -97,15 +97,15 @@ def read_measured(job_id: int, columns: Collection[str], span: Span | None = Non
     NaN where a value was not measured. For a job whose detail was pruned: means over every 10 iterations,
     each at the first of them.
     """
-    span, wanted = span or Span(), tuple(dict.fromkeys(["generation", *columns]))
+    span, read = span or Span(), tuple(dict.fromkeys(["generation", *columns]))
     by_rank: dict[int, list[Block]] = defaultdict(list)
-    for (rank, number), block in sorted(_blocks(job_id, wanted, span).items()):
+    for (rank, number), block in sorted(_blocks(job_id, read, span).items()):
         iteration = np.arange(number * STRETCH, (number + 1) * STRETCH)
         kept = (block["generation"] != ABSENT) & (iteration >= span.first) & (iteration < span.last)
         by_rank[rank].append({name: values[kept] for name, values in {"iteration": iteration, **block}.items()})
     joined = {rank: _joined(parts) for rank, parts in by_rank.items()}
     found = {rank: block for rank, block in joined.items() if len(block["iteration"])}
-    return found or ({} if has_detail(job_id) else _means(job_id, wanted, span))
+    return found or ({} if has_detail(job_id) else _means(job_id, read, span))
 
 
 def has_detail(job_id: int) -> bool:

@@ -19,7 +19,7 @@ from controlplane.protocol import messages
 from controlplane.protocol.measurements import known_of, values_of
 from controlplane.telemetry.models import Evaluation, RawEvent, Report
 from controlplane.telemetry.stored import OTHERS, OWN_COLUMNS
-from controlplane.telemetry.tallies import Heard, tally_reports
+from controlplane.telemetry.tallies import ReceivedReport, tally_reports
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
 REPORT_KEY: Final = ("instance", "generation", "iteration")
@@ -35,17 +35,17 @@ class Logged:
     payload: bytes
 
 
-Said = tuple[Entry, WorkerHeard, Any]
+Reported = tuple[Entry, WorkerHeard, Any]
 
 
 def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Progress:
     """Write the events and the rows derived from them; what they add to the job."""
     record_raw(job_id, incarnation, logged)
     progress = Progress()
-    for _, _, hello in _said(logged, messages.WorkerHello):
+    for _, _, hello in _reported(logged, messages.WorkerHello):
         progress.training_samples = hello.sample_count
-    _record_reports(job_id, list(_said(logged, messages.IterationReport)), progress)
-    record_evaluations(job_id, list(_said(logged, messages.Evaluation)), progress)
+    _record_reports(job_id, list(_reported(logged, messages.IterationReport)), progress)
+    record_evaluations(job_id, list(_reported(logged, messages.Evaluation)), progress)
     return progress
 
 
@@ -82,31 +82,31 @@ def report_row(job_id: int, stream_id: str, event: WorkerHeard, report: messages
 
 def kind_of(event: Event) -> str:
     """The kind by which users filter events: that of the message, otherwise that of the event."""
-    told = event.message if isinstance(event, WorkerHeard | ServerHeard) else event
-    return str(told.__struct_config__.tag)
+    content = event.message if isinstance(event, WorkerHeard | ServerHeard) else event
+    return str(content.__struct_config__.tag)
 
 
-def _said(logged: Sequence[Logged], kind: type) -> Iterable[Said]:
+def _reported(logged: Sequence[Logged], kind: type) -> Iterable[Reported]:
     for item in logged:
         event = item.entry.event
         if isinstance(event, WorkerHeard) and isinstance(event.message, kind):
             yield item.entry, event, event.message
 
 
-def _record_reports(job_id: int, said: Sequence[Said], progress: Progress) -> None:
-    if not said:
+def _record_reports(job_id: int, reported: Sequence[Reported], progress: Progress) -> None:
+    if not reported:
         return
-    rows = [report_row(job_id, entry.id, event, report) for entry, event, report in said]
+    rows = [report_row(job_id, entry.id, event, report) for entry, event, report in reported]
     new = insert_new_rows(Report, REPORT_FIELDS, rows, key=REPORT_KEY)
-    heard = []
-    for entry, event, report in said:
+    received = []
+    for entry, event, report in reported:
         key = (event.instance, report.generation, report.iteration)
         if key not in new:
             continue
         new.discard(key)
         add_report(progress, event, report)
-        heard.append(Heard(rank=event.rank, instance=event.instance, at_ms=entry.at_ms, report=report))
-    tally_reports(job_id, heard)
+        received.append(ReceivedReport(rank=event.rank, instance=event.instance, at_ms=entry.at_ms, report=report))
+    tally_reports(job_id, received)
 
 
 def add_report(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:
@@ -125,18 +125,18 @@ def add_report(progress: Progress, event: WorkerHeard, report: messages.Iteratio
     progress.iterations[worker] = max(report.iteration, progress.iterations.get(worker, 0))
 
 
-def record_evaluations(job_id: int, said: Sequence[Said], progress: Progress) -> None:
+def record_evaluations(job_id: int, reported: Sequence[Reported], progress: Progress) -> None:
     """Write a job's scores as rows."""
-    if not said:
+    if not reported:
         return
     started_at = Job.objects.values_list("started_at", flat=True).get(pk=job_id)
     rows = []
-    for entry, _, score in said:
+    for entry, _, score in reported:
         at = time_of(entry.id)
         elapsed_s = (at - started_at).total_seconds() if started_at else 0.0
         rows.append((job_id, score.iteration, at, elapsed_s, score.loss, score.accuracy, score.samples))
     insert_new_rows(Evaluation, EVALUATION_FIELDS, rows, key=("iteration",))
-    last = max((score for _, _, score in said), key=lambda score: score.iteration)
+    last = max((score for _, _, score in reported), key=lambda score: score.iteration)
     progress.evaluated = (last.loss, last.accuracy)
 
 

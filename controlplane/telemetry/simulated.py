@@ -25,7 +25,7 @@ from controlplane.protocol.spec import JobSpec, spec_document
 from controlplane.telemetry.columns import COUNTS, INTEGERS, MEASURES, Rows
 from controlplane.telemetry.folding import BLOCKS, lay_over_stored
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.projections import Said, add_report, record_evaluations
+from controlplane.telemetry.projections import Reported, add_report, record_evaluations
 
 COLUMNS: Final = ("rank", "iteration", *INTEGERS, *MEASURES)
 BATCH: Final = 400
@@ -44,7 +44,7 @@ class Series:
         self._exchanges: dict[tuple[int, int], tuple[float, float]] = {}
         """The last exchange of each worker with each server: push and pull seconds."""
         self._commands: list[AnyCommand] = []
-        self._scores: list[Said] = []
+        self._scores: list[Reported] = []
         self._progress = Progress()
         self._last_ms = 0
 
@@ -127,8 +127,8 @@ def _stored(command: AnyCommand, later_ms: int) -> AnyCommand:
     return replace(command, data=b"") if isinstance(command, TrainPredictor) else command
 
 
-def _later(said: Sequence[Said], later_ms: int) -> Iterator[Said]:
-    for entry, event, score in said:
+def _later(reported: Sequence[Reported], later_ms: int) -> Iterator[Reported]:
+    for entry, event, score in reported:
         yield replace(entry, id=_moved(entry.id, later_ms)), event, score
 
 

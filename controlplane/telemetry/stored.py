@@ -30,10 +30,10 @@ def folded_until(job_id: int) -> int:
 
 def rows_of(reports: "QuerySet[Report]", columns: Collection[str], *, most: int | None = None) -> tuple[Rows, int]:
     """The reports (the first ``most``) as they were written, and the highest id among them (0 where there are none)."""
-    wanted = list(dict.fromkeys(["generation", *columns]))
-    own = [name for name in wanted if name not in OTHERS]
+    read = list(dict.fromkeys(["generation", *columns]))
+    own = [name for name in read if name not in OTHERS]
     fields = [Cast("at", TextField()) if name == "at_ms" else F(name) for name in own]
-    fields += [F("others")] if len(own) < len(wanted) else []
+    fields += [F("others")] if len(own) < len(read) else []
     found = reports.order_by("id").values_list("id", "rank", "iteration", *fields)[:most]
     table = list(zip(*found, strict=True))
     ids, rank, iteration, *values = table or [()] * (3 + len(fields))
@@ -41,7 +41,7 @@ def rows_of(reports: "QuerySet[Report]", columns: Collection[str], *, most: int 
         rank=np.array(rank, np.int64),
         iteration=np.array(iteration, np.int64),
         columns={name: _column(name, found) for name, found in zip(own, values, strict=False)}
-        | {name: _column(name, [row.get(name) for row in values[-1]]) for name in wanted if name in OTHERS},
+        | {name: _column(name, [row.get(name) for row in values[-1]]) for name in read if name in OTHERS},
     )
     return rows, max(ids, default=0)
 

@@ -38,7 +38,7 @@ NEWEST: Final = tuple(each.name for each in OF_WORKERS if each.name not in (*ITE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class ReceivedReport:
     """A report that is new, when it came, and from which process."""
 
     rank: int
@@ -47,20 +47,20 @@ class Heard:
     report: IterationReport
 
 
-def tally_reports(job_id: int, heard: Sequence[Heard]) -> None:
+def tally_reports(job_id: int, received: Sequence[ReceivedReport]) -> None:
     """Add reports to the sums and iteration times of their workers."""
-    if not heard:
+    if not received:
         return
-    _add_durations(job_id, ITERATION_S, ((each.rank, each.report.iteration_s) for each in heard))
-    by_rank: dict[int, list[Heard]] = defaultdict(list)
-    for each in heard:
+    _add_durations(job_id, ITERATION_S, ((each.rank, each.report.iteration_s) for each in received))
+    by_rank: dict[int, list[ReceivedReport]] = defaultdict(list)
+    for each in received:
         by_rank[each.rank].append(each)
     _upsert(
         WorkerSums,
         key=("job_id", "rank"),
         added=("reports", "samples", *ITERATION),
         replaced=("instance", "at_ms", "newest"),
-        rows=[(job_id, rank, *_sums(told), *_last(told)) for rank, told in sorted(by_rank.items())],
+        rows=[(job_id, rank, *_sums(of_rank), *_last(of_rank)) for rank, of_rank in sorted(by_rank.items())],
     )
 
 
@@ -82,15 +82,15 @@ def _add_durations(job_id: int, name: str, durations: Iterable[tuple[int, float]
     )
 
 
-def _sums(told: Sequence[Heard]) -> list[float]:
-    reports = [each.report for each in told]
+def _sums(of_rank: Sequence[ReceivedReport]) -> list[float]:
+    reports = [each.report for each in of_rank]
     columns = zip(*(values_of(report, ITERATION) for report in reports), strict=True)
     known = [sum(value for value in column if value == value) for column in columns]  # NaN: not measured separately
     return [len(reports), sum(report.samples for report in reports), *known]
 
 
-def _last(told: Sequence[Heard]) -> tuple[str, int, str]:
-    last = told[-1]
+def _last(of_rank: Sequence[ReceivedReport]) -> tuple[str, int, str]:
+    last = of_rank[-1]
     newest = {name: value for name, value in known_of(last.report, NEWEST).items() if value == value}
     return last.instance, last.at_ms, msgspec.json.encode(newest).decode()
 

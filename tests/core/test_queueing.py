@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.queueing import PATIENCE_S, Ask, Offer, Outcome, Take, Verdict, place, plan
+from controlplane.core.queueing import PATIENCE_S, Offer, Outcome, SlotRequest, Take, Verdict, place, plan
 
 NOW = 10_000.0
 LABELS = st.sampled_from([{}, {"gpu": "a100"}, {"zone": "a"}, {"gpu": "a100", "zone": "a"}])
@@ -14,15 +14,15 @@ def offer(machine: int = 1, workers: int = 4, servers: int = 4, **more: object) 
     return Offer(machine=machine, workers=workers, servers=servers, **fields)
 
 
-def ask(job: int, workers: int = 1, servers: int = 0, **more: object) -> Ask:
+def ask(job: int, workers: int = 1, servers: int = 0, **more: object) -> SlotRequest:
     fields = {"least": workers, "labels": {}, "since": NOW} | more
-    return Ask(job=job, workers=workers, servers=servers, **fields)
+    return SlotRequest(job=job, workers=workers, servers=servers, **fields)
 
 
 @st.composite
-def asks(draw: st.DrawFn, job: int) -> Ask:
+def asks(draw: st.DrawFn, job: int) -> SlotRequest:
     workers = draw(st.integers(1, 8))
-    return Ask(
+    return SlotRequest(
         job=job,
         workers=workers,
         least=draw(st.integers(1, workers)),
@@ -50,7 +50,7 @@ QUEUES = st.integers(0, 8).flatmap(lambda n: st.tuples(*[asks(job) for job in ra
 FLEETS = st.integers(0, 4).flatmap(lambda n: st.tuples(*[offers(machine) for machine in range(1, n + 1)]))
 
 
-def fits_alone(each: Ask, fleet: tuple[Offer, ...]) -> bool:
+def fits_alone(each: SlotRequest, fleet: tuple[Offer, ...]) -> bool:
     """Whether it would start if nobody else waited."""
     [verdict] = plan([each], fleet, NOW)
     return verdict.outcome is Outcome.STARTS
@@ -62,11 +62,11 @@ def idle(fleet: tuple[Offer, ...]) -> tuple[Offer, ...]:
 
 
 def starting(verdicts: list[Verdict]) -> list[int]:
-    return [verdict.ask.job for verdict in verdicts if verdict.outcome is Outcome.STARTS]
+    return [verdict.request.job for verdict in verdicts if verdict.outcome is Outcome.STARTS]
 
 
 @given(QUEUES, FLEETS)
-def test_no_slot_is_given_or_kept_twice(queue: tuple[Ask, ...], fleet: tuple[Offer, ...]) -> None:
+def test_no_slot_is_given_or_kept_twice(queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]) -> None:
     verdicts = plan(queue, fleet, NOW)
     for each in fleet:
         mine = [take for verdict in verdicts for take in verdict.takes if take.machine == each.machine]
@@ -76,27 +76,27 @@ def test_no_slot_is_given_or_kept_twice(queue: tuple[Ask, ...], fleet: tuple[Off
 
 @given(QUEUES, FLEETS)
 def test_a_job_that_starts_has_what_it_asks_for_on_machines_that_carry_its_labels(
-    queue: tuple[Ask, ...], fleet: tuple[Offer, ...]
+    queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]
 ) -> None:
     carry = {each.machine: each for each in fleet}
     for verdict in plan(queue, fleet, NOW):
-        assert all(carry[take.machine].carries(verdict.ask.labels) for take in verdict.takes)
+        assert all(carry[take.machine].carries(verdict.request.labels) for take in verdict.takes)
         if verdict.outcome is Outcome.STARTS:
-            assert verdict.ask.least <= sum(take.workers for take in verdict.takes) <= verdict.ask.workers
-            assert sum(take.servers for take in verdict.takes) == verdict.ask.servers
+            assert verdict.request.least <= sum(take.workers for take in verdict.takes) <= verdict.request.workers
+            assert sum(take.servers for take in verdict.takes) == verdict.request.servers
 
 
 @given(QUEUES, FLEETS)
 def test_the_queue_is_sorted_by_priority_and_then_by_submission(
-    queue: tuple[Ask, ...], fleet: tuple[Offer, ...]
+    queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]
 ) -> None:
-    order = [(-verdict.ask.priority, verdict.ask.job) for verdict in plan(queue, fleet, NOW)]
+    order = [(-verdict.request.priority, verdict.request.job) for verdict in plan(queue, fleet, NOW)]
     assert order == sorted(order)
 
 
 @given(QUEUES, FLEETS, st.randoms())
 def test_the_same_queue_in_any_order_has_the_same_answer(
-    queue: tuple[Ask, ...], fleet: tuple[Offer, ...], chance
+    queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...], chance
 ) -> None:
     mixed = list(queue)
     chance.shuffle(mixed)
@@ -104,44 +104,48 @@ def test_the_same_queue_in_any_order_has_the_same_answer(
 
 
 @given(QUEUES, FLEETS)
-def test_the_first_in_the_queue_that_fits_alone_starts(queue: tuple[Ask, ...], fleet: tuple[Offer, ...]) -> None:
+def test_the_first_in_the_queue_that_fits_alone_starts(
+    queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]
+) -> None:
     """Unless free slots are kept for one before it that has waited for long."""
     for verdict in plan(queue, fleet, NOW):
         if verdict.keeps:
             return
-        if fits_alone(verdict.ask, fleet):
+        if fits_alone(verdict.request, fleet):
             assert verdict.outcome is Outcome.STARTS
             return
 
 
 @given(QUEUES, FLEETS)
-def test_nobody_waits_for_a_job_that_can_never_start(queue: tuple[Ask, ...], fleet: tuple[Offer, ...]) -> None:
+def test_nobody_waits_for_a_job_that_can_never_start(queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]) -> None:
     verdicts = plan(queue, fleet, NOW)
-    hopeless = {verdict.ask.job for verdict in verdicts if verdict.outcome is Outcome.NEVER}
+    hopeless = {verdict.request.job for verdict in verdicts if verdict.outcome is Outcome.NEVER}
     without = plan([each for each in queue if each.job not in hopeless], fleet, NOW)
-    assert [verdict for verdict in verdicts if verdict.ask.job not in hopeless] == without
+    assert [verdict for verdict in verdicts if verdict.request.job not in hopeless] == without
     assert not any(hopeless & set(verdict.ahead) for verdict in verdicts)
-    assert not any(verdict.takes for verdict in verdicts if verdict.ask.job in hopeless)
+    assert not any(verdict.takes for verdict in verdicts if verdict.request.job in hopeless)
 
 
 @given(QUEUES, FLEETS)
 def test_a_job_can_never_start_exactly_where_idle_machines_would_not_do(
-    queue: tuple[Ask, ...], fleet: tuple[Offer, ...]
+    queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]
 ) -> None:
     for verdict in plan(queue, fleet, NOW):
-        assert (verdict.outcome is Outcome.NEVER) != fits_alone(verdict.ask, idle(fleet))
+        assert (verdict.outcome is Outcome.NEVER) != fits_alone(verdict.request, idle(fleet))
 
 
 @given(QUEUES, FLEETS)
-def test_a_job_that_fits_alone_and_waits_has_somebody_ahead(queue: tuple[Ask, ...], fleet: tuple[Offer, ...]) -> None:
+def test_a_job_that_fits_alone_and_waits_has_somebody_ahead(
+    queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]
+) -> None:
     for verdict in plan(queue, fleet, NOW):
-        if verdict.outcome is Outcome.WAITS and fits_alone(verdict.ask, fleet):
+        if verdict.outcome is Outcome.WAITS and fits_alone(verdict.request, fleet):
             assert verdict.ahead
 
 
 @given(asks(1), FLEETS, st.lists(st.integers(1, 6), min_size=1, max_size=12))
 def test_a_job_starts_however_many_small_ones_of_its_priority_come_behind_it(
-    large: Ask, fleet: tuple[Offer, ...], lengths: list[int]
+    large: SlotRequest, fleet: tuple[Offer, ...], lengths: list[int]
 ) -> None:
     """A new small job comes at each step, and each runs for some steps: it starts once those before its time ended."""
     if not fits_alone(large, idle(fleet)):
@@ -149,7 +153,7 @@ def test_a_job_starts_however_many_small_ones_of_its_priority_come_behind_it(
     since = NOW - PATIENCE_S  # from now on slots are kept for it
     large = ask(1, large.workers, large.servers, least=large.least, labels=large.labels, since=since)
     running: dict[int, tuple[int, tuple[Take, ...]]] = {}
-    small: list[Ask] = []
+    small: list[SlotRequest] = []
     held = {each.machine: (each.workers - each.free_workers, each.servers - each.free_servers) for each in fleet}
     for step in range(max(lengths) + 2):
         if step == max(lengths):  # what ran at the beginning has ended by now
@@ -178,8 +182,8 @@ def test_a_job_starts_however_many_small_ones_of_its_priority_come_behind_it(
             return
         for verdict in verdicts:
             if verdict.outcome is Outcome.STARTS:
-                running[verdict.ask.job] = (step + lengths[step % len(lengths)], verdict.takes)
-                small.remove(verdict.ask)
+                running[verdict.request.job] = (step + lengths[step % len(lengths)], verdict.takes)
+                small.remove(verdict.request)
     raise AssertionError("the large job never started")
 
 

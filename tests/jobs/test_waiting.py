@@ -125,7 +125,7 @@ def test_a_job_that_can_never_start_is_ahead_of_nobody(ada: User) -> None:
     never = submitted_job(ada, workers=50)
     job = submitted_job(ada)
     assert why(job) == "needs 2 worker slots and 1 server slot, which are free: it is about to start"
-    assert waiting(never).standing == "never"
+    assert waiting(never).outcome == "never"
 
 
 def test_an_elastic_job_says_what_is_enough(ada: User) -> None:

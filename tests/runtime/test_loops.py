@@ -107,28 +107,28 @@ def begin_logs(world: World, turn: Callable[[int], None]) -> Callable[[], object
 
 
 def plan_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
-    whole = scheduler.ask_of
+    whole = scheduler.slot_request_of
 
-    def ask_of(job: Job) -> Any:
+    def slot_request_of(job: Job) -> Any:
         turn(job.pk)
         return whole(job)
 
-    world.patch.setattr(scheduler, "ask_of", ask_of)
+    world.patch.setattr(scheduler, "slot_request_of", slot_request_of)
     return scheduler.schedule_jobs
 
 
 def give_again(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
     world.patch.setattr(scheduler, "_served", lambda _: world.both)
-    world.patch.setattr(scheduler, "_assign", lambda ask, _: turn(ask.job) or [])
+    world.patch.setattr(scheduler, "_assign", lambda request, _: turn(request.job) or [])
     return scheduler.schedule_jobs
 
 
 def give_slots(world: World, turn: Callable[[int], None]) -> Callable[[], object]:
-    def starts(asks: Any, *_: Any) -> list[Any]:
-        return [SimpleNamespace(outcome=Outcome.STARTS, ask=ask, takes=()) for ask in asks]
+    def starts(requests: Any, *_: Any) -> list[Any]:
+        return [SimpleNamespace(outcome=Outcome.STARTS, request=request, takes=()) for request in requests]
 
     world.patch.setattr(scheduler, "plan", starts)
-    world.patch.setattr(scheduler, "_assign", lambda ask, _: turn(ask.job) or [])
+    world.patch.setattr(scheduler, "_assign", lambda request, _: turn(request.job) or [])
     return scheduler.schedule_jobs
 
 

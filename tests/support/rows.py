@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from controlplane.core.events import Assignment
-from controlplane.core.queueing import Ask, Outcome, plan
+from controlplane.core.queueing import Outcome, SlotRequest, plan
 from controlplane.fleet.models import Agent
 from controlplane.fleet.reservations import reserve_slots
 from controlplane.fleet.selectors import slots_now
@@ -63,7 +63,7 @@ def submitted_job(user: Any, **spec: Any) -> Job:
 
 def reserve(job: int, labels: dict[str, str], *, workers: int, servers: int) -> list[Assignment] | None:
     """Slots for this job as if no other waited; None where there are too few."""
-    ask = Ask(job=job, workers=workers, least=workers, servers=servers, labels=labels)
+    ask = SlotRequest(job=job, workers=workers, least=workers, servers=servers, labels=labels)
     [verdict] = plan([ask], slots_now().offers, now=0.0)
     takes = verdict.takes if verdict.outcome is Outcome.STARTS else ()
     return reserve_slots(job, takes, enough=workers + servers)

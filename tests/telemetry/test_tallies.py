@@ -18,7 +18,7 @@ from controlplane.telemetry.tallies import (
     ITERATION_S,
     OF_JOB,
     WITHOUT_BOUND,
-    Heard,
+    ReceivedReport,
     tally_decisions,
     tally_reports,
 )
@@ -31,12 +31,12 @@ def job(db: None) -> Job:
     return submitted_job(User.objects.create_user("ada"))
 
 
-def heard(rank: int = 0, *, at_ms: int = 1_000, instance: str = "w0-a", **measured: float) -> Heard:
+def heard(rank: int = 0, *, at_ms: int = 1_000, instance: str = "w0-a", **measured: float) -> ReceivedReport:
     values = dict.fromkeys(("compute_s", "push_s", "pull_s", "waiting_s", "coordination_s"), 0.0)
     report = IterationReport(
         number=2, generation=1, iteration=0, position=0, **({"samples": 8, "loss": 0.5} | values | measured)
     )
-    return Heard(rank=rank, instance=instance, at_ms=at_ms, report=report)
+    return ReceivedReport(rank=rank, instance=instance, at_ms=at_ms, report=report)
 
 
 def buckets(job: Job, name: str, rank: int) -> dict[int, int]:

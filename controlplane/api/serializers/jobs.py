@@ -34,12 +34,13 @@ class WaitingDocument(serializers.Serializer[Waiting]):
     sentence = serializers.CharField(read_only=True)
     standing = serializers.ChoiceField(
         ("starts", "waits", "never"),
+        source="outcome",
         read_only=True,
         help_text="Whether it is about to start, other jobs hold its slots, or there are too few slots in total.",
     )
     ahead = serializers.SerializerMethodField(help_text="Jobs ahead of it that need slots of the same machines.")
     blockers = BlockerDocument(many=True, read_only=True)
-    labels = serializers.DictField(source="ask.labels", child=serializers.CharField(), read_only=True)
+    labels = serializers.DictField(source="request.labels", child=serializers.CharField(), read_only=True)
     machines_online = serializers.IntegerField(source="capacity.online", read_only=True)
     machines_matching = serializers.IntegerField(source="capacity.matching", read_only=True)
     worker_slots = serializers.IntegerField(source="capacity.workers", read_only=True)
