@@ -47,6 +47,7 @@ INSTALLED_APPS = [
     "controlplane.jobs",
     "controlplane.people",
     "controlplane.telemetry",
+    "controlplane.alerts",
     "controlplane.runtime",
     "controlplane.api",
     "frontend",
@@ -132,6 +133,7 @@ CELERY_BEAT_SCHEDULE = {
     "sample machines": _every(10.0, "sample_presence"),
     "play what else jobs could do": _every(10.0, "forecast"),
     "go on with simulations": _every(10.0, "rescue_simulations"),
+    "evaluate alerts": _every(5.0, "evaluate_alerts"),
     "take away what is old": _every(3600.0, "prune"),
 }
 

@@ -266,7 +266,7 @@ def _take_loss(context: Context, worker: Worker, report: IterationReport) -> boo
         context.open_flag(worker.index, "loss", "transient", f"{found}: its update is left out", evidence)
         return True
     good = recovery.last_good(context.job)
-    context.end_job(JobState.FAILED, f"{found}; {good}; try a smaller learning rate")
+    context.end_job(JobState.FAILED, f"{found}; {good}; {recovery.DIVERGED}")
     return False
 
 

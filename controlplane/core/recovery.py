@@ -34,6 +34,10 @@ from controlplane.protocol.optimizers import is_stateless
 _ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
 
 
+DIVERGED: Final = "try a smaller learning rate"
+"""Ends the reason of a job that failed since a loss or its parameters are no finite numbers."""
+
+
 def on_saved(context: Context, keeper: Process, message: CheckpointSaved) -> None:
     """A part of a checkpoint was written, or writing it failed."""
     job = context.job
@@ -41,7 +45,7 @@ def on_saved(context: Context, keeper: Process, message: CheckpointSaved) -> Non
         return
     if message.is_spoilt:
         found = f"{keeper.title}: {message.failure}"
-        context.end_job(JobState.FAILED, f"{found}; {last_good(job)}; try a smaller learning rate")
+        context.end_job(JobState.FAILED, f"{found}; {last_good(job)}; {DIVERGED}")
     elif message.failure:
         _give_up(context, message.iteration, f"{keeper.title}: {message.failure}")
     elif message.is_whole:

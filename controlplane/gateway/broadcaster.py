@@ -27,6 +27,7 @@ class Broadcaster:
         self._jobs: dict[int, str] = {}
         self._states: dict[int, str] = {}
         self._fleet = False
+        self._alerts = False
         self._sequence = 0
         self._moved = asyncio.Event()
 
@@ -36,6 +37,7 @@ class Broadcaster:
         self._jobs |= tick.jobs
         self._states |= tick.jobs
         self._fleet |= tick.fleet
+        self._alerts |= tick.alerts
         self._moved.set()
 
     def enter(self, socket: Socket, session: str) -> None:
@@ -55,21 +57,22 @@ class Broadcaster:
 
     def refresh(self, socket: Socket) -> None:
         """A page missed ticks: send it the current state of every job seen by this process."""
-        socket.put(self._tick(self._states, fleet=True))
+        socket.put(self._tick(self._states, fleet=True, alerts=True))
 
     async def run(self) -> None:
         """Send a tick after a change, then pause."""
         while True:
             await self._moved.wait()
             self._moved.clear()
-            jobs, fleet = self._jobs, self._fleet
-            self._jobs, self._fleet = {}, False
+            jobs, fleet, alerts = self._jobs, self._fleet, self._alerts
+            self._jobs, self._fleet, self._alerts = {}, False, False
             self._sequence += 1
-            text = self._tick(jobs, fleet=fleet)
+            text = self._tick(jobs, fleet=fleet, alerts=alerts)
             for socket in list(self.sockets):
                 socket.put(text)
             await asyncio.sleep(INTERVAL_S)
 
-    def _tick(self, jobs: dict[int, str], *, fleet: bool) -> str:
-        tick = Tick(seq=self._sequence, at_ms=int(time.time() * 1000), jobs=jobs, fleet=fleet)
+    def _tick(self, jobs: dict[int, str], *, fleet: bool, alerts: bool = False) -> str:
+        at_ms = int(time.time() * 1000)
+        tick = Tick(seq=self._sequence, at_ms=at_ms, jobs=jobs, fleet=fleet, alerts=alerts)
         return _encoder.encode(tick).decode()

@@ -12,3 +12,5 @@ class Tick(Value, frozen=True, kw_only=True, tag="tick"):
     """Jobs with new rows, and their state."""
     fleet: bool = False
     """Whether agents or slots changed."""
+    alerts: bool = False
+    """Whether an alert began to fire or resolved, or a message was delivered or not."""

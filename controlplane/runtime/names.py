@@ -26,6 +26,9 @@ FORECASTS_WANTED: Final = "forecasts:wanted"
 
 FORECAST_LEASE: Final = "forecasts:lease"
 
+ALERTS_LEASE: Final = "alerts:lease"
+DELIVERY_LEASE: Final = "alerts:delivery-lease"
+
 MISSING_AGENTS: Final = "agents:missing"
 """Hash from agent to when the reaper first missed it."""
 

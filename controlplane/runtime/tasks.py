@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from controlplane.protocol.orders import Role
 from controlplane.runtime import (
+    alerting,
     coordinator,
     forecasts,
     freshness,
@@ -48,6 +49,10 @@ stopping: Final = Event()
 
 FREE_THREADS: Final = 2
 """How many decision threads may linger without a job, so that a job with news finds a thread immediately."""
+
+ALERTS_HELD_MS: Final = 60_000
+DELIVERY_HELD_MS: Final = 120_000
+"""Longer than an evaluation, and a batch of deliveries, ever take."""
 
 _places: Final = Semaphore(0)
 _simulating: Final = Semaphore(1)
@@ -156,6 +161,26 @@ def forecast() -> None:
         if renew is not None and (waiting := forecasts.due(client)):
             made = forecasts.make(waiting[0], forecasts.in_a_process(stopping))
             ticks.publish(client, jobs={made.job_id: made.job.state})
+
+
+@shared_task(name="controlplane.runtime.tasks.evaluate_alerts")
+def evaluate_alerts() -> None:
+    """Evaluate the rules of alerts, and have what follows delivered."""
+    client = _own_client()
+    with _the_only_one(client, names.ALERTS_LEASE, held_ms=ALERTS_HELD_MS) as renew:
+        if renew is not None:
+            alerting.evaluate(client)
+    if alerting.is_delivery_due():
+        deliver_alerts.delay()
+
+
+@shared_task(name=alerting.DELIVER)
+def deliver_alerts() -> None:
+    """Deliver messages of alerts that are due, and those that become due meanwhile."""
+    client = _own_client()
+    with _the_only_one(client, names.DELIVERY_LEASE, held_ms=DELIVERY_HELD_MS) as renew:
+        while renew is not None and alerting.is_delivery_due() and not stopping.is_set() and renew():
+            alerting.deliver(client)
 
 
 @shared_task(name="controlplane.runtime.tasks.prune")

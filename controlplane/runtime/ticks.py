@@ -10,8 +10,9 @@ from controlplane.runtime import names
 from controlplane.runtime.redis import Client
 
 
-def publish(client: Client, *, jobs: Mapping[int, str] | None = None, fleet: bool = False) -> int:
+def publish(client: Client, *, jobs: Mapping[int, str] | None = None, fleet: bool = False, alerts: bool = False) -> int:
     """Publish one tick; the number of gateways that received it."""
     sequence = int(client.incr(names.PAGES_SEQUENCE))
-    tick = Tick(seq=sequence, at_ms=int(time.time() * 1000), jobs=dict(jobs or {}), fleet=fleet)
+    at_ms = int(time.time() * 1000)
+    tick = Tick(seq=sequence, at_ms=at_ms, jobs=dict(jobs or {}), fleet=fleet, alerts=alerts)
     return int(client.publish(names.PAGES, msgspec.json.encode(tick)))

@@ -19,6 +19,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("controlplane.jobs",),
     ("controlplane.people",),
     ("controlplane.telemetry",),
+    ("controlplane.alerts",),
     ("controlplane.runtime", "frontend.figures"),
     ("controlplane.gateway", "controlplane.api"),
     ("frontend",),

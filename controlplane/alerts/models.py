@@ -1,0 +1,158 @@
+"""Tables of alerts."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from controlplane.alerts.evaluation import Notice, Stage
+from controlplane.alerts.rules import Rule as RuleDocument
+
+
+class Target(models.Model):
+    """Where messages go: a webhook, or addresses of mail."""
+
+    class Kind(models.TextChoices):
+        """How."""
+
+        WEBHOOK = "webhook"
+        EMAIL = "email"
+
+    class Format(models.TextChoices):
+        """Of a webhook's body."""
+
+        PACELINE = "paceline"
+        SLACK = "slack"
+
+    SEALED = ("sealed",)
+    name = models.CharField(max_length=100, unique=True)
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    format = models.CharField(max_length=10, choices=Format.choices, default=Format.PACELINE)
+    sealed = models.BinaryField()
+    """``targets.Address`` as JSON, encrypted: the URL of a webhook is often a secret by itself."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Rule(models.Model):
+    """A rule as ``rules.Rule`` has it."""
+
+    name = models.CharField(max_length=100, unique=True)
+    kind = models.CharField(max_length=40)
+    severity = models.CharField(max_length=10)
+    enabled = models.BooleanField(default=True)
+    where = models.JSONField(default=dict)
+    parameters = models.JSONField(default=dict)
+    for_s = models.FloatField(default=0.0)
+    clear_s = models.FloatField(default=60.0)
+    repeat_s = models.FloatField(default=14_400.0)
+    targets = models.ManyToManyField(Target, related_name="rules", blank=True)
+    since = models.DateTimeField(default=timezone.now)
+    """When it became as it is: events of before are no alerts."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def document(self) -> RuleDocument:
+        """The rule."""
+        return RuleDocument(
+            name=self.name,
+            kind=self.kind,
+            severity=self.severity,  # type: ignore[arg-type]  # written by ``services`` alone
+            enabled=self.enabled,
+            where=self.where,
+            parameters=self.parameters,
+            for_s=self.for_s,
+            clear_s=self.clear_s,
+            repeat_s=self.repeat_s,
+            targets=sorted(target.name for target in self.targets.all()),
+        )
+
+
+class Alert(models.Model):
+    """A condition that holds, or held for long enough."""
+
+    rule = models.ForeignKey(Rule, null=True, on_delete=models.SET_NULL, related_name="alerts")
+    rule_name = models.CharField(max_length=100)
+    kind = models.CharField(max_length=40)
+    severity = models.CharField(max_length=10)
+    key = models.CharField(max_length=300)
+    job = models.ForeignKey("jobs.Job", null=True, on_delete=models.CASCADE, related_name="alerts")
+    labels = models.JSONField(default=dict)
+    summary = models.TextField()
+    value = models.FloatField(null=True)
+    path = models.CharField(max_length=300, default="", blank=True)
+    """The page that shows the moment at which it began to fire."""
+    stage = models.CharField(max_length=10, choices=[(stage, stage) for stage in Stage], db_index=True)
+    is_event = models.BooleanField(default=False)
+    silenced = models.BooleanField(default=False)
+    since = models.DateTimeField()
+    seen_at = models.DateTimeField()
+    fired_at = models.DateTimeField(null=True, db_index=True)
+    told_at = models.DateTimeField(null=True)
+    resolved_at = models.DateTimeField(null=True)
+    is_remembered = models.BooleanField(default=True, db_index=True)
+    """Whether the next evaluation has to know of it."""
+
+    def __str__(self) -> str:
+        return f"alert {self.pk} ({self.rule_name})"
+
+
+class Silence(models.Model):
+    """Nobody is told of alerts that are all that it says."""
+
+    rule = models.ForeignKey(Rule, null=True, on_delete=models.CASCADE, related_name="silences")
+    job = models.ForeignKey("jobs.Job", null=True, on_delete=models.CASCADE, related_name="silences")
+    labels = models.JSONField(default=dict)
+    reason = models.CharField(max_length=200, default="", blank=True)
+    until = models.DateTimeField(db_index=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=150)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+
+    @property
+    def about(self) -> str:
+        """What it applies to, in words."""
+        parts = [f"rule {self.rule.name}"] if self.rule else []
+        parts += [f"job {self.job_id}"] if self.job_id else []
+        parts += [f"{name}={value}" for name, value in sorted(self.labels.items())]
+        return ", ".join(parts) or "all alerts"
+
+
+class Delivery(models.Model):
+    """One message to one target, with what became of it."""
+
+    class State(models.TextChoices):
+        """Of it."""
+
+        QUEUED = "queued"
+        DELIVERED = "delivered"
+        FAILED = "failed"
+
+    alert = models.ForeignKey(Alert, null=True, on_delete=models.CASCADE, related_name="deliveries")
+    """Null: a test of the target."""
+    target = models.ForeignKey(Target, on_delete=models.CASCADE, related_name="deliveries")
+    notice = models.CharField(max_length=10, choices=[*((each, each) for each in Notice), ("test", "test")])
+    key = models.UUIDField(default=uuid.uuid4, unique=True)
+    """The Idempotency-Key of each attempt."""
+    message = models.JSONField()
+    """``messages.Message``."""
+    state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
+    attempts = models.PositiveIntegerField(default=0)
+    error = models.TextField(default="", blank=True)
+    """Of the last attempt."""
+    created_at = models.DateTimeField(default=timezone.now)
+    next_at = models.DateTimeField(default=timezone.now, db_index=True)
+    ended_at = models.DateTimeField(null=True)
+
+
+class Evaluated(models.Model):
+    """The last evaluation: one row."""
+
+    at = models.DateTimeField()
+    marks = models.JSONField(default=dict)
+    """``shares.Mark`` of each running job."""

@@ -1,0 +1,31 @@
+"""Which alerts nobody is told of. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controlplane.alerts.conditions import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """Applies to alerts that are all that it says: of the rule, of the job, with the labels."""
+
+    until: datetime
+    rule: int | None = None
+    job: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def applies(self, rule: int, finding: Finding, now: datetime) -> bool:
+        """Whether nobody is told of this one now."""
+        return (
+            now < self.until
+            and self.rule in (None, rule)
+            and self.job in (None, finding.job)
+            and all(finding.labels.get(name) == value for name, value in self.labels.items())
+        )
+
+
+def is_silenced(silences: Iterable[Silence], rule: int, finding: Finding, now: datetime) -> bool:
+    """Whether any of them applies."""
+    return any(each.applies(rule, finding, now) for each in silences)

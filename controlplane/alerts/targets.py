@@ -1,0 +1,116 @@
+"""Where messages may go: documents of targets, and which addresses are refused. Pure."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from controlplane.alerts.rules import converted
+from controlplane.protocol.base import Name
+from controlplane.protocol.parts import Part, SpecError
+
+MOST_ADDRESSES: Final = 20
+LEAST_SECRET: Final = 16
+MAIL: Final = re.compile(r"[^@\s,;<>\"]{1,64}@[A-Za-z0-9.-]{1,255}")
+
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class TargetDocument(Part, frozen=True, kw_only=True):
+    """A target as an admin gives it. What is empty in a change stays as it is."""
+
+    name: Name
+    kind: Literal["webhook", "email"]
+    format: Literal["paceline", "slack"] = "paceline"
+    url: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
+    secret: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    """With which bodies are signed; empty: one is made."""
+    addresses: Annotated[
+        list[Annotated[str, msgspec.Meta(max_length=320)]], msgspec.Meta(max_length=MOST_ADDRESSES)
+    ] = []
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored encrypted."""
+
+    url: str = ""
+    secret: str = ""
+    addresses: list[str] = []
+
+    @property
+    def shown(self) -> str:
+        """What may be shown: of a URL the scheme and the host, since its path is often a secret."""
+        if not self.url:
+            return ", ".join(self.addresses)
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}/…"
+
+
+def parse_target(document: object, before: Address | None = None) -> tuple[TargetDocument, Address]:
+    """A target, new or changed.
+
+    Raises:
+        SpecError: naming the field, what was found and what is allowed; never repeating a secret.
+    """
+    said = converted(document, TargetDocument)
+    if said.kind == "email":
+        addresses = said.addresses or (before.addresses if before else [])
+        wrong = next((each for each in addresses if MAIL.fullmatch(each) is None), None)
+        if wrong is not None or not addresses:
+            raise SpecError("addresses", wrong, "addresses such as oncall@example.org")
+        return said, Address(addresses=list(addresses))
+    url = said.url or (before.url if before else "")
+    check_url(url)
+    if said.secret and len(said.secret) < LEAST_SECRET:
+        raise SpecError("secret", f"{len(said.secret)} characters", f"at least {LEAST_SECRET} characters, or none")
+    return said, Address(url=url, secret=said.secret or (before.secret if before else ""))
+
+
+def check_url(url: str) -> None:
+    """Refuse what is no address of an HTTP server.
+
+    Raises:
+        SpecError: without the URL's path, which may be a secret.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise SpecError("url", "a malformed URL", "an address such as https://hooks.example.org/alerts") from None
+    if parts.scheme not in {"http", "https"} or not host or not url.isascii() or not url.isprintable() or " " in url:
+        found = f"the scheme {parts.scheme[:20]!r}" if parts.scheme else "no http:// or https://"
+        raise SpecError("url", found, "an address such as https://hooks.example.org/alerts")
+    if parts.username is not None or parts.password is not None:
+        raise SpecError("url", "a URL with a login", "one without: messages are signed with the secret instead")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return
+    if why := refused(address):
+        raise SpecError("url", f"the host {host}", why)
+
+
+def refused(address: IpAddress) -> str:
+    """Why nothing is sent to this address; empty: it may be.
+
+    Receivers are often on the same machine or network, so loopback and private addresses are allowed. Link-local
+    ones are not: there, clouds hand out their machines' credentials.
+    """
+    plain = (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
+    if plain.is_link_local:
+        return "an address that is not link-local: such addresses serve credentials of cloud machines"
+    if plain.is_multicast or plain.is_unspecified or plain in CLOUD:
+        return "the address of one machine"
+    return ""
+
+
+CLOUD: Final = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200")})
+"""Where two clouds serve credentials outside the link-local range."""
+
+
+def target_document(name: str, kind: str, form: str, address: Address) -> Mapping[str, Any]:
+    """A target without its secrets."""
+    return {"name": name, "kind": kind, "format": form, "shown": address.shown, "addresses": address.addresses}

@@ -1,0 +1,88 @@
+"""What is known at one moment, as conditions see it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNow:
+    """A job that is not over, or ended lately."""
+
+    name: str
+    user: str
+    state: str
+    iteration: int
+    reason: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those that it asks of machines."""
+    heard_at: datetime | None = None
+    """Its last report, or when it started to run; None: it does not run."""
+    waiting_share: float | None = None
+    """Waiting, as a part of all workers' time over about the last half minute; None: it is not known yet."""
+    ended_at: datetime | None = None
+    has_diverged: bool = False
+    """It failed because a loss or its parameters are no finite numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """A process of a live job that was lost, and has no successor yet, or was lost a moment ago."""
+
+    job: int
+    title: str
+    """``w3`` or ``s0``."""
+    machine: str
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlagNow:
+    """An open finding that nobody has acknowledged or muted."""
+
+    job: int
+    title: str
+    kind: str
+    sentence: str
+    cost: float
+    """The part of an iteration that it costs; 0: unknown or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """A checkpoint that cannot be used."""
+
+    job: int
+    decision: str
+    """Its incarnation and sequence, ``0-17``."""
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneNow:
+    """The control plane. A number that is not known is None, and no condition holds on it."""
+
+    ingest_lag_s: float | None = None
+    """How long the oldest entry that is not in the database has waited."""
+    ingest_sentence: str = ""
+    disk_free: float | None = None
+    disk_path: str = ""
+    disk_free_bytes: int = 0
+    redis_used: float | None = None
+    redis_sentence: str = ""
+    failing: Mapping[str, str] = field(default_factory=dict)
+    """By target: what went wrong with its last delivery, after all attempts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """All of it."""
+
+    now: datetime
+    jobs: Mapping[int, JobNow] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()
+    flags: tuple[FlagNow, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    plane: PlaneNow = field(default_factory=PlaneNow)
