@@ -189,6 +189,5 @@ def policies() -> dict[str, tuple[Term, ...]]:
     """The policies by question, with their explanations from the registry."""
     found: dict[str, list[Term]] = {question: [] for question in QUESTIONS}
     for entry in catalogue():
-        paper = "" if entry.paper == "our own" else entry.paper
-        found[entry.question].append(Term(name=entry.name, meaning=entry.explanation, paper=paper))
+        found[entry.question].append(Term(name=entry.name, meaning=entry.explanation, paper=entry.paper))
     return {question: tuple(terms) for question, terms in found.items()}

@@ -1,7 +1,7 @@
 """The one table from a kind and a name to the policy.
 
 It describes, checks and resolves choices. Importing it imports no policy: each is imported on its first use, since
-some load torch. A new policy is a file, its parameters in ``parameters`` and an entry here.
+some load torch. ``docs/design.md`` says how a policy is added.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from controlplane.protocol.spec import Choice, Part, SpecError, Synchronization
 QUESTIONS = {
     "batching": "How many samples each worker takes next.",
     "prediction": "How fast each worker will be in the coming iteration.",
-    "barrier": "When a worker may go on.",
+    "barrier": "When a worker may start its next iteration.",
     "placement": "Which server holds which block of parameters.",
     "data": "Which samples a worker may draw.",
     "stragglers": "Which worker is slow, with the evidence.",
@@ -35,7 +35,8 @@ class Registration(Value, frozen=True, kw_only=True):
     path: str
     """``module:class``, imported on first use. Called with ``parameters``, if it has any, and its ``parts`` by name."""
     explanation: str
-    paper: str
+    paper: str = ""
+    """The paper and section that define it; empty for a policy of Paceline's own."""
     parts: dict[str, str] = {}
     """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
 
@@ -93,7 +94,6 @@ REGISTRATIONS = (
         parameters=parameters.LbBspLinearParameters,
         path="controlplane.policies.batching.lb_bsp_linear:LbBspLinear",
         explanation="A line of time over share for each worker, and the shares with the least longest time.",
-        paper="our own",
     ),
     Registration(
         question="batching",
@@ -101,7 +101,6 @@ REGISTRATIONS = (
         parameters=parameters.DeadlineParameters,
         path="controlplane.policies.batching.deadline:Deadline",
         explanation="A common time budget in which each worker processes what fits; for work that can be cut.",
-        paper="our own",
         parts={"predictor": "prediction"},
     ),
     Registration(
@@ -158,7 +157,6 @@ REGISTRATIONS = (
         parameters=parameters.RegressionParameters,
         path="controlplane.policies.prediction.regression:Regression",
         explanation="Log-linear in CPU and memory, learnt from all workers, with each one's own level: no warm-up.",
-        paper="our own",
     ),
     Registration(
         question="barrier",
@@ -254,7 +252,6 @@ REGISTRATIONS = (
         parameters=parameters.PsldLptParameters,
         path="controlplane.policies.placement.psld_lpt:PsldLpt",
         explanation="The largest block first to the server predicted to finish it first, when that gains enough.",
-        paper="our own",
     ),
     Registration(
         question="data",
@@ -286,7 +283,6 @@ REGISTRATIONS = (
         parameters=parameters.EvidenceParameters,
         path="controlplane.policies.stragglers.evidence:Evidence",
         explanation="Flags workers and servers that are slow by the others' measure or their own, with cause and cost.",
-        paper="our own",
     ),
 )
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.command import MEASURED, STANDALONE
+from controlplane.policies import registry
+from controlplane.protocol.spec import CHOICES
 from docs import make_glossary
 from docs.make_states import page
 from tests.architecture.sources import ROOT
@@ -76,6 +78,16 @@ def test_rulings_that_are_cited_exist() -> None:
     cited = {number for path in sources for number in re.findall(r"\(ruling (\d+)", path.read_text())}
     assert cited
     assert cited <= there
+
+
+def test_the_readme_names_every_policy_that_a_job_can_choose() -> None:
+    table = (ROOT / "README.md").read_text().partition("\n## The four choices\n")[2].partition("\n## ")[0]
+    rows = {
+        row.split("|")[1].strip(): re.findall(r"`([\w-]+)`", row) for row in table.splitlines() if row.startswith("| ")
+    }
+    assert {question: sorted(rows[question]) for question in CHOICES} == {
+        name: registry.names(name) for name in CHOICES
+    }
 
 
 def test_make_targets_in_the_readme_exist() -> None:

@@ -190,7 +190,6 @@ def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.Ca
     assert entry.schema["properties"].keys() == entry.defaults.keys()
     assert all(parameter["description"] for parameter in entry.schema["properties"].values())
     assert entry.explanation.endswith(".")
-    assert entry.paper
 
 
 @pytest.mark.parametrize(
