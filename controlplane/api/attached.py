@@ -15,7 +15,9 @@ from controlplane.core.events import LauncherEnded
 from controlplane.jobs import services, tokens
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
+from controlplane.runtime import presence
 from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
+from controlplane.runtime.redis import shared
 
 NO_PERSON: Final = (
     "this is the token of a job's ranks: it opens their sockets, and reads, stops and finishes its own job, alone; "
@@ -110,6 +112,22 @@ def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
         raise Problem(503, f"{job} was not finished: Redis does not answer ({error}); try again") from error
     detail = {"exit_code": exit_code, "reason": reason[:500]}
     services.audit(actor=actor, action="job-finish", subject=str(job), detail=detail, job=job, entry=entry)
+
+
+def renew_lease(*, job: Job) -> None:
+    """Note that the launcher of an attached job is here.
+
+    Raises:
+        Problem: if the job is native or over, or Redis does not answer.
+    """
+    if job.launch != "attached":
+        raise Problem(409, f"{job} is native: our agents start its processes, and it has no launcher")
+    if job.is_over:
+        raise Problem(409, f"{job} is over ({job.state})")
+    try:
+        presence.renew_lease(shared(), job.pk)
+    except NO_ANSWER as error:
+        raise Problem(503, f"{job}: Redis does not answer ({error}); try again") from error
 
 
 def _check_live(job: Job) -> None:

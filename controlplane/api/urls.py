@@ -27,6 +27,7 @@ V1 = [
     path("jobs/check", jobs.JobCheckView.as_view(), name="job-check"),
     path("jobs/<int:pk>", jobs.JobView.as_view(), name="job"),
     path("jobs/<int:pk>/token", attached.JobTokenView.as_view(), name="job-token"),
+    path("jobs/<int:pk>/lease", attached.JobLeaseView.as_view(), name="job-lease"),
     path("jobs/<int:pk>/actions/finish", attached.JobFinishView.as_view(), name="job-finish"),
     path("jobs/<int:pk>/actions/stop", jobs.JobStopView.as_view(), name="job-stop"),
     path("jobs/<int:pk>/actions/pause", steering.JobPauseView.as_view(), name="job-pause"),

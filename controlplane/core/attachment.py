@@ -13,6 +13,10 @@ LIVES_KEPT: Final = 8
 """By rank: earlier instances that are known to have ended."""
 
 
+LAUNCHER: Final = "launcher:0:lease"
+"""Its name in ``TimePassed.seen``, as ``role:index:instance``."""
+
+
 class Rank(msgspec.Struct, kw_only=True):
     """One instance of a rank, as described by its hello."""
 
@@ -41,6 +45,8 @@ class Attachment(msgspec.Struct, kw_only=True):
     """Instances whose rank another process has taken, by rank, the oldest first."""
     waits_since_ms: int | None = None
     """When the job began to wait for ranks; None: it is not waiting."""
+    launcher_seen_ms: int = 0
+    """When its launcher last renewed the job's lease."""
     stalled_at: int = -1
     """The iteration that does not end, the furthest that a rank named; -1: none does."""
     stalled: dict[int, Place] = {}

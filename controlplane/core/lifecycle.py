@@ -309,6 +309,7 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
             context.return_slots(late=True)
         return
     if context.spec.attached:
+        rank_ends.note_lease(job, event.seen)
         rank_ends.look(context)
         _end_after_seconds(context)
         return

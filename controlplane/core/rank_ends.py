@@ -4,9 +4,11 @@ It ends with the exit code of its launcher. Without that, it ends once every ran
 ended, or when it has waited for ranks for as long as its spec allows.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from controlplane.core import granting, ranks
+from controlplane.core.attachment import LAUNCHER
 from controlplane.core.context import Context, EventRefused, flag_key, number_of
 from controlplane.core.events import LauncherEnded
 from controlplane.core.records import Worker
@@ -26,10 +28,11 @@ GONE_MS: Final = 15_000
 END_MS: Final = 30_000
 """How long ranks have to stop when ordered to."""
 
-RETURN: Final = (
-    "ranks, none of which is here: it goes on when they come back, and fails after {:g} s without them. If their"
-    " launcher was killed it will not say so: start the script again with this job's token, or stop the job"
+RETURN: Final = "ranks, none of which is here: it goes on when they come back, and fails after {:g} s without them"
+NO_LEASE: Final = (
+    ". If their launcher was killed it will not say so: start the script again with this job's token, or stop the job"
 )
+LEASE: Final = ", or after {:g} s without a sign of their launcher"
 """A killed launcher cannot report its end."""
 
 LAUNCHER_MS: Final = 60_000
@@ -43,9 +46,7 @@ def next_ms(job: Job) -> list[int]:
     times = [_silent_at(job, each) for each in job.live_workers if each.state is ProcessState.READY]
     if job.state is JobState.RUNNING:
         times += [each.since_ms + GONE_MS for each in members if _is_unreported(job, each)]
-        if members and all(_is_away(each) for each in members):
-            times.append(max(each.since_ms for each in members) + GONE_MS)
-    limits = (_gives_up_at(job), job.end.by_ms)
+    limits = (_gone_at(job), _gives_up_at(job), _lease_ends_at(job), job.end.by_ms)
     return times + [limit for limit in limits if limit is not None]
 
 
@@ -56,13 +57,23 @@ def look(context: Context) -> None:
         if worker.state is ProcessState.READY and now_ms >= _silent_at(job, worker):
             silent_s = (now_ms - worker.seen_ms) / 1000
             context.move_process(worker, ProcessState.UNREACHABLE, f"sent no heartbeat for {silent_s:.1f} s")
-    if job.state is JobState.RUNNING:
+    gone_at = _gone_at(job)
+    if gone_at is not None and now_ms >= gone_at:
+        _await_return(context)
+    elif job.state is JobState.RUNNING:
         _look_at_members(context)
-    gives_up_at = _gives_up_at(job)
+    gives_up_at, lease_ends_at = _gives_up_at(job), _lease_ends_at(job)
     if gives_up_at is not None and now_ms >= gives_up_at:
         _give_up(context)
+    elif lease_ends_at is not None and now_ms >= lease_ends_at:
+        _end_with_launcher(context)
     elif job.state is JobState.FINISHING and (_all_stopped(job) or (job.end.by_ms or 0) <= now_ms):
         _end(context)
+
+
+def note_lease(job: Job, seen: Mapping[str, int]) -> None:
+    """When the launcher renewed the job's lease, by what is known of heartbeats."""
+    job.attachment.launcher_seen_ms = max(job.attachment.launcher_seen_ms, seen.get(LAUNCHER, 0))
 
 
 def on_finished(context: Context, worker: Worker, message: WorkerFinished) -> None:
@@ -143,6 +154,25 @@ def _gives_up_at(job: Job) -> int | None:
     return max([since_ms, *(each.since_ms for each in job.workers.values())]) + int(job.spec.wait_s * 1000)
 
 
+def _lease_ends_at(job: Job) -> int | None:
+    """When a job without ranks has been without a sign of its launcher for too long; None: it has no such deadline."""
+    since_ms, spec = job.attachment.waits_since_ms, job.spec
+    if since_ms is None or spec is None or spec.lease_s is None or not _all_stopped(job):
+        return None
+    return max(since_ms, job.attachment.launcher_seen_ms, job.resumed_ms) + int(spec.lease_s * 1000)
+
+
+def _end_with_launcher(context: Context) -> None:
+    job = context.job
+    silent_s = (context.now_ms - (job.attachment.launcher_seen_ms or job.since_ms)) / 1000
+    who = "its ranks are gone" if job.generation.number else _who_came(job)
+    context.end_job(
+        JobState.FAILED,
+        f"its launcher has not renewed its lease for {silent_s:.0f} s (lease_s is {context.spec.lease_s:g}), and {who}:"
+        " it was killed, or cannot reach the control plane; start the script again",
+    )
+
+
 def _give_up(context: Context) -> None:
     job, waited = context.job, f"{context.spec.wait_s:g} s"
     if job.generation.number:
@@ -157,16 +187,26 @@ def _who_came(job: Job) -> str:
     return f"only {number_of(len(worlds), 'rank')} of {max(worlds)} said hello" if worlds else "no rank said hello"
 
 
+def _gone_at(job: Job) -> int | None:
+    """When all ranks have been out of reach for so long that the job waits for them; None: they are not all."""
+    members = [job.workers[rank] for rank in job.generation.roster]
+    is_open = job.state in (JobState.RUNNING, JobState.PAUSED) and job.attachment.waits_since_ms is None
+    if not (is_open and members and all(_is_away(each) for each in members)):
+        return None
+    return max(each.since_ms for each in members) + GONE_MS
+
+
+def _await_return(context: Context) -> None:
+    number, spec = len(context.job.generation.roster), context.spec
+    gone = f"all {number_of(number, 'rank')} are gone" if number > 1 else "its rank is gone"
+    until = NO_LEASE if spec.lease_s is None else LEASE.format(spec.lease_s)
+    ranks.wait(context, gone, RETURN.format(spec.wait_s) + until)
+
+
 def _look_at_members(context: Context) -> None:
-    """Whether all ranks are lost, or the operator should be warned of one."""
+    """Whether the operator should be warned of a lost rank."""
     job, now_ms = context.job, context.now_ms
     members = [job.workers[rank] for rank in job.generation.roster]
-    if not members:
-        return
-    if all(_is_away(each) for each in members) and now_ms >= max(each.since_ms for each in members) + GONE_MS:
-        gone = f"all {number_of(len(members), 'rank')} are gone" if len(members) > 1 else "its rank is gone"
-        ranks.wait(context, gone, RETURN.format(context.spec.wait_s))
-        return
     for worker in members:
         if _is_unreported(job, worker) and now_ms >= worker.since_ms + GONE_MS:
             away_s = (now_ms - worker.since_ms) / 1000

@@ -19,6 +19,9 @@ Wait = Annotated[float, Meta(ge=1.0, le=1e7)]
 
 DEFAULT_WAIT_S: Final = 3600.0
 
+Lease = Annotated[float, Meta(ge=10.0, le=1e6)] | None
+"""How long a launcher may be silent while no rank is here."""
+
 IMPLIED: Final[Mapping[str, Any]] = {"servers": 0, "communication": "all-reduce"}
 """Defaults for the spec of an attached job."""
 
@@ -93,7 +96,7 @@ def check_launch(spec: Any) -> None:
     """
     defaults = {each.name: each.default for each in fields(type(spec))}
     if spec.launch == "native":
-        for name in ("sample_multiple", "wait_s"):
+        for name in ("sample_multiple", "wait_s", "lease_s"):
             if getattr(spec, name) != defaults[name]:
                 raise SpecError(name, getattr(spec, name), "none with launch native; leave it out, or use attached")
         return
@@ -140,4 +143,4 @@ def as_native(spec: Any) -> Any:
     if spec.launch == "native":
         return spec
     native = {"launch": "native", "communication": "servers", "servers": 1, "sample_multiple": 1}
-    return replace(spec, **native, wait_s=DEFAULT_WAIT_S)
+    return replace(spec, **native, wait_s=DEFAULT_WAIT_S, lease_s=None)

@@ -15,7 +15,7 @@ from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
 from controlplane.protocol.emulation import read_trace
 from controlplane.protocol.faults import fault_of, fields_at
-from controlplane.protocol.launching import DEFAULT_WAIT_S, Launch, Wait, check_launch, with_implied
+from controlplane.protocol.launching import DEFAULT_WAIT_S, Launch, Lease, Wait, check_launch, with_implied
 from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
 from controlplane.protocol.parts import Part as Part
@@ -124,6 +124,8 @@ class JobSpec(Part, frozen=True, kw_only=True):
     """Attached: every share is a multiple of so many samples."""
     wait_s: Wait = DEFAULT_WAIT_S
     """Attached: how long the job waits for ranks, at first and whenever all are gone, before it fails."""
+    lease_s: Lease = None
+    """Attached: its launcher renews a lease; the job fails after so long without it and without ranks."""
     synchronization: Synchronization = Synchronization()
     optimizer: Optimizer = Optimizer()
     aggregation: Aggregation | None = None

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from controlplane.core.attachment import LAUNCHER
 from controlplane.runtime import liveness, names
 from controlplane.runtime.redis import AsyncClient, Client, shared
 from controlplane.runtime.scripts import DISCONNECT, RECORD_HEARTBEATS
@@ -100,6 +101,11 @@ def _forget_gateway(client: Client, name: str) -> None:
 def last_seen(client: Client, job: int) -> dict[str, int]:
     """When each process of the job sent its last heartbeat, in milliseconds of the log's clock."""
     return {name: heartbeat.at_ms for name, heartbeat in processes_now(job, client).items()}
+
+
+def renew_lease(client: Client, job: int) -> None:
+    """Note that the launcher of an attached job is here."""
+    RECORD_HEARTBEATS.run(client, [names.presence(job)], LAUNCHER, 0, _text({}))
 
 
 async def record_heartbeats(client: AsyncClient, hash_name: str, heartbeats: Iterable[ReceivedHeartbeat]) -> None:

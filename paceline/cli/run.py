@@ -14,6 +14,7 @@ from paceline.cli import access, local
 from paceline.cli.errors import Refusal, refusal_of
 from paceline.cli.gain import METRICS, gained
 from paceline.cli.launchers import NEEDED, for_ray, launcher_of, script_of, world_of
+from paceline.cli.lease import LEASE_S, renewed
 from paceline.cli.places import environment
 from paceline.cli.processes import ending, run
 from paceline.client.columns import Metrics
@@ -89,6 +90,13 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument(
         "--wait", type=float, metavar="SECONDS", help="how long the job waits for ranks (default: 3600)"
     )
+    parser.add_argument(
+        "--lease",
+        type=float,
+        metavar="SECONDS",
+        default=LEASE_S,
+        help="without ranks, and without this command for so long, the job fails (default: 300)",
+    )
 
 
 def carry_out(options: Namespace) -> int:
@@ -130,7 +138,7 @@ def carry_out(options: Namespace) -> int:
             variables.LAUNCHER: launcher,
             **{variable: where for name, (variable, _, _) in TRACKERS.items() if (where := getattr(options, name))},
         }
-        code = _run(client, job, command, {**told, **for_ray(told, os.environ)})
+        code = _run(client, job, command, {**told, **for_ray(told, os.environ)}, options.lease)
         say(_gain(client, job))
         return code
 
@@ -144,6 +152,7 @@ def spec(options: Namespace, command: list[str]) -> dict[str, Any]:
         "workers": options.workers or world_of(command) or 1,
         "batch_size": options.batch_size or -(-UNTOLD_BATCH // max(multiple, 1)) * multiple,
         "sample_multiple": multiple,
+        "lease_s": options.lease,
         "synchronization": {"batching": options.batching},
     }
     limits = {"minimum": options.least, "maximum": options.most}
@@ -175,10 +184,11 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def _run(client: Client, job: Job, command: list[str], told: Mapping[str, str]) -> int:
+def _run(client: Client, job: Job, command: list[str], told: Mapping[str, str], lease_s: float) -> int:
     """The command's exit code, after it was reported to the job."""
     try:
-        code = run(command, {**environment(os.environ), **told})
+        with renewed(client, job.id, lease_s):
+            code = run(command, {**environment(os.environ), **told})
     except Refusal as refusal:
         _finish(client, job, refusal.code, str(refusal))
         raise

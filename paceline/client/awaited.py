@@ -93,6 +93,7 @@ class AsyncClient:
     pause = awaiting(operations.pause)
     resume = awaiting(operations.resume)
     finish = awaiting(operations.finish)
+    renew_lease = awaiting(operations.renew_lease)
     prioritise = awaiting(operations.prioritise)
     promote = awaiting(operations.promote)
     policy = awaiting(operations.policy)

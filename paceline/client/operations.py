@@ -91,6 +91,11 @@ def finish(number: int, *, exit_code: int, reason: str = "") -> Operation[Job]:
     return post(Job, f"jobs/{number}/actions/finish", {"exit_code": exit_code, "reason": reason})
 
 
+def renew_lease(number: int) -> Operation[None]:
+    """Report that the launcher of an attached job with ``lease_s`` is still running."""
+    yield from ask("POST", f"jobs/{number}/lease")
+
+
 def prioritise(number: int, priority: int) -> Operation[Job]:
     """Give a job that waits for slots another priority in the queue: the highest starts first."""
     return read((yield from ask("PATCH", f"jobs/{number}", body={"priority": priority})), Job)

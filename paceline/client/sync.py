@@ -97,6 +97,7 @@ class Client:
     pause = blocking(operations.pause)
     resume = blocking(operations.resume)
     finish = blocking(operations.finish)
+    renew_lease = blocking(operations.renew_lease)
     prioritise = blocking(operations.prioritise)
     promote = blocking(operations.promote)
     policy = blocking(operations.policy)

@@ -5,10 +5,12 @@ import contextlib
 import pytest
 from rest_framework.test import APIClient
 
+from controlplane.core.attachment import LAUNCHER
 from controlplane.core.events import LauncherEnded, StopRequested
 from controlplane.jobs.models import AuditEntry, Job, JobToken
 from controlplane.jobs.queue import queued_jobs
 from controlplane.jobs.tokens import verdict_on
+from controlplane.runtime.presence import last_seen
 from controlplane.runtime.redis import connect
 from tests.api.conftest import refused
 from tests.runtime.support import logged
@@ -176,6 +178,28 @@ def test_a_job_that_is_over_says_so_to_its_launcher(anybody: APIClient, submitte
     path = f"/api/v1/jobs/{submitted['id']}/actions/finish"
     answer = refused(launched(anybody, submitted).post(path, {"exit_code": 0}, format="json"))
     assert (answer["status"], "is over (cancelled)" in answer["detail"]) == (409, True)
+
+
+def test_a_lease_is_renewed_by_the_jobs_own_token_and_is_a_sign_of_life_for_the_engine(
+    anybody: APIClient, submitted: dict[str, object], redis_url: str
+) -> None:
+    reply = launched(anybody, submitted).post(f"/api/v1/jobs/{submitted['id']}/lease")
+    assert (reply.status_code, reply.content) == (204, b"")
+    with contextlib.closing(connect()) as client:
+        seen = last_seen(client, int(str(submitted["id"])))
+    assert [*seen] == [LAUNCHER]
+    assert not AuditEntry.objects.filter(action__contains="lease").exists()
+
+
+def test_a_lease_of_a_native_job_or_one_that_is_over_is_refused(
+    operator: APIClient, submitted: dict[str, object]
+) -> None:
+    native = operator.post("/api/v1/jobs", SPEC, format="json").json()["id"]
+    answer = refused(operator.post(f"/api/v1/jobs/{native}/lease"))
+    assert (answer["status"], "has no launcher" in answer["detail"]) == (409, True)
+    Job.objects.filter(pk=submitted["id"]).update(state="failed")
+    answer = refused(operator.post(f"/api/v1/jobs/{submitted['id']}/lease"))
+    assert (answer["status"], "is over (failed)" in answer["detail"]) == (409, True)
 
 
 def test_a_native_job_is_not_finished_by_a_launcher(operator: APIClient) -> None:

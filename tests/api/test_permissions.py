@@ -57,6 +57,7 @@ WRITES = {
     "PATCH jobs/{job}": Role.OPERATOR,
     "POST jobs/{job}/token": Role.OPERATOR,
     "POST jobs/{job}/actions/finish": Role.OPERATOR,
+    "POST jobs/{job}/lease": Role.OPERATOR,
     "DELETE jobs/{job}/token": Role.OPERATOR,
     "POST jobs/{job}/actions/stop": Role.OPERATOR,
     "POST jobs/{job}/actions/pause": Role.OPERATOR,

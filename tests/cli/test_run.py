@@ -56,6 +56,28 @@ def test_a_command_runs_with_the_jobs_address_number_and_token(
     ]
 
 
+def test_the_lease_is_renewed_while_the_command_runs(
+    paceline: Command, operator: str, finished: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    renewed: list[int] = []
+
+    def renew(self: Client, number: int) -> None:
+        renewed.append(number)
+        if len(renewed) == 2:
+            raise Unreachable("nobody answers")
+        if len(renewed) == 3:
+            (tmp_path / "renewed").touch()
+
+    monkeypatch.setattr("paceline.cli.lease.RENEWALS", 1000)
+    monkeypatch.setattr(Client, "renew_lease", renew)
+    awaits = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"
+    code, _, _ = paceline("run", "--lease", "10", "--", sys.executable, "-c", awaits, str(tmp_path / "renewed"))
+    job = Job.objects.get()
+    assert (code, parse_spec(job.spec).lease_s) == (0, 10.0)
+    assert len(renewed) >= 3
+    assert {*renewed} == {job.pk}
+
+
 @pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("0", "0")])
 def test_each_restart_by_torchrun_gets_a_store_of_its_own_unless_the_user_says_otherwise(
     paceline: Command,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from controlplane.core.attachment import LAUNCHER
 from controlplane.core.commands import AnyCommand
 from controlplane.core.events import ConnectionLost, JobSubmitted, LauncherEnded, TimePassed
 from controlplane.core.states import JobState
@@ -78,10 +79,14 @@ class Attached(Story):
         """Its control socket ends."""
         return self.see(ConnectionLost(role="worker", index=rank, instance=self.instance("w", rank)))
 
-    def passes(self, seconds: float, *, speaking: tuple[int, ...] = ()) -> list[AnyCommand]:
-        """Time passes; only those who are ``speaking`` give signs of life."""
+    def passes(
+        self, seconds: float, *, speaking: tuple[int, ...] = (), renewed_s_ago: float | None = None
+    ) -> list[AnyCommand]:
+        """Time passes; only those who are ``speaking`` give signs of life, and a launcher that renews its lease."""
         now_ms = self.now_ms + int(seconds * 1000)
         seen = {f"worker:{rank}:{self.instance('w', rank)}": now_ms for rank in speaking}
+        if renewed_s_ago is not None:
+            seen[LAUNCHER] = now_ms - int(renewed_s_ago * 1000)
         return self.see(TimePassed(seen=seen), after_ms=int(seconds * 1000))
 
     def launcher_ends(self, status: int, reason: str = "") -> list[AnyCommand]:

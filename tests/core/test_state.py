@@ -45,6 +45,7 @@ OUTLIVE_A_ROLLBACK = {
     "attachment.stalled_at",
     "attachment.stalled_in",
     "attachment.version",
+    "attachment.launcher_seen_ms",
     "attachment.waits_since_ms",
     "checkpoints.kept",
     "end.reason",

@@ -22,6 +22,7 @@ SHARE_STACK = frozenset(
         "tests/integration/test_encryption.py",
         "tests/integration/test_jobs.py",
         "tests/integration/test_launchers.py",
+        "tests/integration/test_lease.py",
         "tests/integration/test_prometheus.py",
         "tests/integration/test_psld.py",
         "tests/integration/test_replay.py",

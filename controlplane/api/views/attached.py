@@ -69,5 +69,23 @@ class JobFinishView(APIView):
         return Response(JobDocument(_job(pk)).data, status=202)
 
 
+class JobLeaseView(APIView):
+    """The lease of an attached job, which its launcher renews."""
+
+    write_role = Role.OPERATOR
+    authentication_classes = JobFinishView.authentication_classes
+    permission_classes = JobFinishView.permission_classes
+    launched = ("POST",)
+
+    @extend_schema(request=None, responses={204: None, **problem_responses(409, 503)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Renew the lease: a job with ``lease_s`` fails after so long without it while no rank is here.
+
+        Requires the job's own token or the role operator.
+        """
+        attached.renew_lease(job=_job(pk))
+        return Response(status=204)
+
+
 def _job(pk: int) -> Job:
     return get_object_or_404(selectors.jobs(), pk=pk)
