@@ -7,6 +7,7 @@
 - ``security``: anonymous clients and a malicious machine;
 - ``database``: reading and writing history, on a database of its own;
 - ``training``: the papers' systems in real processes;
+- ``peers``: one task by Paceline, DDP, Ray Train, torchft and Flower;
 - ``dataplane``: servers, all-reduce and a worker's memory, beside bare sockets and DistributedDataParallel;
 - ``offline``: the engine, the simulator, predictors and detectors by themselves.
 """

@@ -38,6 +38,7 @@ STANDALONE: Final = {
     "engine": "offline.engine",
     "memory": "dataplane.memory",
     "pages": "live.pages",
+    "peers": "peers.command",
     "prediction": "offline.prediction",
     "prediction-cost": "offline.prediction_cost",
     "simulator": "offline.simulator",
