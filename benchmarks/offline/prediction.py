@@ -98,7 +98,7 @@ def _trained(predictor: Any, state: Any) -> Any:
     trains = isinstance(predictor, Trainable)
     if not trains:
         return state
-    state, lesson = predictor.ask(state)
+    state, lesson = predictor.request_lesson(state)
     if lesson is None:
         return state
     weights, error = predictor.fit(lesson.data, 0)

@@ -71,7 +71,7 @@ def _observed(predictor: Any, workers: int, iterations: int) -> tuple[Any, Any]:
     for measured in _measurements(workers, iterations):
         state = predictor.observe(measured, state)
         if isinstance(predictor, Recurrent) and lesson is None:
-            state, lesson = predictor.ask(state)
+            state, lesson = predictor.request_lesson(state)
     return state, lesson
 
 

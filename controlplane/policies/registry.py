@@ -294,7 +294,7 @@ _TABLE = {(entry.question, entry.name): entry for entry in REGISTRATIONS}
 
 def names(question: str) -> list[str]:
     """The registered policies of a kind, sorted."""
-    return sorted(name for asked, name in _TABLE if asked == question)
+    return sorted(name for each, name in _TABLE if each == question)
 
 
 def resolve(question: str, choice: Choice) -> Any:
@@ -382,7 +382,8 @@ def _validate(question: str, choice: Choice, *, field: str) -> tuple[Registratio
         raise SpecError(f"{field}.name", choice.name, f"one of {', '.join(names(question))}")
     settings = _settings(entry, choice.parameters, field=field)
     parts = {
-        part: _parts(asked, getattr(settings, part), field=f"{field}.{part}") for part, asked in entry.parts.items()
+        part: _parts(part_question, getattr(settings, part), field=f"{field}.{part}")
+        for part, part_question in entry.parts.items()
     }
     return entry, settings, parts
 

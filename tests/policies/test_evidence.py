@@ -12,7 +12,7 @@ from controlplane.core.choices import Finding, Observation, Transfer
 from controlplane.policies.parameters import EvidenceParameters
 from controlplane.policies.stragglers.measuring import New, Past, Row, Worth, measure, medians_of_others, raised
 from controlplane.policies.stragglers.panel import Column
-from controlplane.policies.stragglers.verdict import Standing, figures
+from controlplane.policies.stragglers.verdict import Persistence, figures
 from tests.policies.cluster import observe, resolve
 from tests.support.examples import examples
 
@@ -124,7 +124,7 @@ def test_of_two_workers_the_one_that_fell_behind_its_past_is_told_and_of_one_not
 
 def test_the_figures_told_are_those_that_stand_on_most_iterations() -> None:
     column = Column(others=[0.5] * 8, own=[math.nan] * 7 + [0.7])
-    shown = figures(column, EvidenceParameters(), Standing.TRANSIENT)
+    shown = figures(column, EvidenceParameters(), Persistence.TRANSIENT)
     assert (shown.measure, shown.raised, shown.window) == ("others", 3, 3)
 
 
@@ -133,15 +133,15 @@ def test_not_enough_evidence_is_an_answer() -> None:
     state = detector.start()
     for observations in run([HEALTHY] * 3):
         state, _ = detector.observe(observations, state)
-    assert detector.standing("worker", "compute", 2, state) == (
-        Standing.UNCLEAR,
+    assert detector.persistence_of("worker", "compute", 2, state) == (
+        Persistence.UNCLEAR,
         "not enough evidence on w2: it could be compared in 3 of the last 8 iterations, "
         "with at least two others or with its own past beside another one's",
     )
     for observations in run([HEALTHY] * 5):
         state, _ = detector.observe(observations, state)
-    assert detector.standing("worker", "compute", 2, state)[0] is Standing.KEEPS_UP
-    assert detector.standing("worker", "compute", 9, state)[0] is Standing.UNCLEAR
+    assert detector.persistence_of("worker", "compute", 2, state)[0] is Persistence.KEEPS_UP
+    assert detector.persistence_of("worker", "compute", 9, state)[0] is Persistence.UNCLEAR
 
 
 def test_the_cause_is_the_reading_that_rose() -> None:

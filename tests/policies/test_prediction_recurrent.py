@@ -82,7 +82,7 @@ def test_a_lesson_is_asked_for_after_so_many_iterations_and_again_after_as_many(
     state = narx.start()
     asked = []
     for k, measured in enumerate(busy_machines(120), start=1):
-        state, lesson = narx.ask(narx.observe(measured, state))
+        state, lesson = narx.request_lesson(narx.observe(measured, state))
         if lesson is not None:
             asked.append((k, lesson.round, lesson.reason))
             answer = PredictorTrained(predictor="narx", round=lesson.round, weights=narx.fit(lesson.data, 0)[0])
@@ -96,7 +96,7 @@ def test_no_other_lesson_is_asked_for_while_one_is_answered_until_it_must_be_los
     state = narx.start()
     asked = []
     for k, measured in enumerate(busy_machines(500), start=1):
-        state, lesson = narx.ask(narx.observe(measured, state))
+        state, lesson = narx.request_lesson(narx.observe(measured, state))
         asked += [k] if lesson is not None else []
     assert asked == [20, 20 + 4 * 20, 20 + 4 * 20 + 16 * 20]
 
@@ -109,7 +109,7 @@ def test_a_lesson_carries_the_history_with_gaps_where_a_worker_was_not_measured(
         if k >= 15:
             measured[2] = Measured(speed=7.0)
         state = narx.observe(measured, state)
-    _, lesson = narx.ask(state)
+    _, lesson = narx.request_lesson(state)
     data = msgspec.msgpack.decode(lesson.data, type=LessonData)
     assert (data.ranks, data.array().shape) == ([0, 2], (20, 2, 3))
     assert data.array()[19].tolist() == [[29.0, 0.25, 0.5], [7.0, 0.0, 0.0]]
@@ -127,7 +127,7 @@ def test_narx_learns_that_cpu_tells_the_coming_speed_and_the_blind_ones_cannot()
             if k >= 301:
                 predicted = predictor.predict(state)
                 missed += [predicted[rank] - seen.speed for rank, seen in measured.items()]
-            state, lesson = predictor.ask(predictor.observe(measured, state))
+            state, lesson = predictor.request_lesson(predictor.observe(measured, state))
             if lesson is not None:
                 weights, error = predictor.fit(lesson.data, 0)
                 news = PredictorTrained(predictor=name, round=lesson.round, weights=weights, error=error)
@@ -144,7 +144,7 @@ def test_each_worker_stays_with_its_average_where_that_is_no_worse() -> None:
     for measured in busy_machines(310):
         seen = measured | {1: steady}
         state, average = narx.observe(seen, state), ema.observe(seen, average)
-        state, lesson = narx.ask(state)
+        state, lesson = narx.request_lesson(state)
         if lesson is not None:
             weights, _ = narx.fit(lesson.data, 0)
             news = PredictorTrained(predictor="narx", round=lesson.round, weights=weights)
@@ -161,7 +161,7 @@ def test_weights_that_were_compared_with_no_average_are_used_as_they_are() -> No
     narx = resolve("prediction", "narx", samples=30)
     state = narx.start()
     for measured in [{0: Measured(speed=40.0)}] * 30:
-        state, lesson = narx.ask(narx.observe(measured, state))
+        state, lesson = narx.request_lesson(narx.observe(measured, state))
     weights = msgspec.msgpack.decode(narx.fit(lesson.data, 0)[0], type=Weights)
     assert weights.better == [False, False]
     older = msgspec.msgpack.encode(msgspec.structs.replace(weights, better=[]))
@@ -178,7 +178,7 @@ def test_an_answer_is_taken_once_and_an_older_one_not_at_all() -> None:
     state = narx.start()
     lessons = []
     for measured in busy_machines(150):
-        state, lesson = narx.ask(narx.observe(measured, state))
+        state, lesson = narx.request_lesson(narx.observe(measured, state))
         lessons += [lesson] if lesson is not None else []
     answers = [
         PredictorTrained(predictor="narx", round=lesson.round, weights=narx.fit(lesson.data, 0)[0])
@@ -198,7 +198,7 @@ def test_a_second_fit_begins_at_the_first_ones_weights() -> None:
     state = narx.start()
     initial = []
     for measured in busy_machines(330):
-        state, lesson = narx.ask(narx.observe(measured, state))
+        state, lesson = narx.request_lesson(narx.observe(measured, state))
         if lesson is not None:
             data = msgspec.msgpack.decode(lesson.data, type=LessonData)
             initial.append(data.initial)
@@ -221,6 +221,6 @@ def test_what_is_trained_once_is_asked_for_once() -> None:
     state = narx.start()
     asked = []
     for k, measured in enumerate(busy_machines(400), start=1):
-        state, lesson = narx.ask(narx.observe(measured, state))
+        state, lesson = narx.request_lesson(narx.observe(measured, state))
         asked += [k] if lesson is not None else []
     assert asked == [20]

@@ -228,7 +228,7 @@ def test_the_fewest_samples_that_are_accepted_can_be_trained_on(name) -> None:
     state = predictor.start()
     for k in range(20):
         state = predictor.observe({0: Measured(speed=100.0 + k % 3, cpu=0.1, memory=0.2)}, state)
-    state, lesson = predictor.ask(state)
+    state, lesson = predictor.request_lesson(state)
     weights, error = predictor.fit(lesson.data, 0)
     assert weights
     assert error >= 0.0

@@ -19,7 +19,7 @@ def a_command() -> TrainPredictor:
     state = narx.start()
     for measured in busy_machines(40):
         state = narx.observe(measured, state)
-    _, lesson = narx.ask(state)
+    _, lesson = narx.request_lesson(state)
     return TrainPredictor(cause="1-0", reason=lesson.reason, predictor=choice, round=1, seed=5, data=lesson.data)
 
 

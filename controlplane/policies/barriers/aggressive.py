@@ -98,8 +98,8 @@ class Aggressive:
     def _decide(self, iteration: int, tally: Tally, noise: Noise) -> Cut | None:
         if tally.is_cut or tally.fastest is None or tally.total <= 0:
             return None
-        asked = self.parameters.ratio
-        needed = ratio_by_noise(noise) if asked == "adaptive" else asked
+        configured = self.parameters.ratio
+        needed = ratio_by_noise(noise) if configured == "adaptive" else configured
         ratio = tally.processed / tally.total
         if ratio < needed or tally.processed >= tally.total:
             return None

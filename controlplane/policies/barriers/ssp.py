@@ -74,7 +74,7 @@ class Ssp:
         """Only the slowest can change anything."""
         return state, NOTHING
 
-    def _examine(self, state: SspState, ranks: list[int], leave: dict[int, int]) -> Passage:
+    def _examine(self, state: SspState, ranks: list[int], granted: dict[int, int]) -> Passage:
         """Release or hold ``ranks``; one whose ``leave`` reaches further than it is does not wait yet."""
         watermark = state.slowest + 1 + self.parameters.staleness
         passage = Passage(releases={}, waits={})
@@ -84,7 +84,7 @@ class Ssp:
             if done < watermark:
                 release = release or Release(watermark=watermark, reason=self._reason(state, watermark))
                 passage.releases[rank] = release
-            elif leave.get(rank, done) <= done:
+            elif granted.get(rank, done) <= done:
                 state.waiting[rank] = True
                 passage.waits[rank] = self._wait(state, done)
         return passage

@@ -26,7 +26,7 @@ from controlplane.protocol.base import MAX_SECONDS
 
 SCORE_EVERY = 50
 
-MOST_OWED = 0.5
+LARGEST_DEFICIT = 0.5
 """At most this part of a global batch is made up for in one iteration."""
 
 
@@ -73,9 +73,9 @@ class Deadline:
         done = {seen.rank: max(0, seen.samples) for seen in observations if seen.rank in request.current}
         # Workers without a measurement are assumed to have done their share.
         processed = sum(done.get(rank, share) for rank, share in request.current.items())
-        most = int(MOST_OWED * request.total)
-        owed = min(max(state.owed + request.total - processed, -most), most)
-        return self._with_budget(request, learnt, decision, owed)
+        most = int(LARGEST_DEFICIT * request.total)
+        deficit = min(max(state.owed + request.total - processed, -most), most)
+        return self._with_budget(request, learnt, decision, deficit)
 
     def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
         """New weights for the predictor."""
@@ -83,12 +83,12 @@ class Deadline:
         return self.state_type(panel=panel, owed=state.owed), acting, sentence
 
     def _with_budget(
-        self, request: ShareRequest, panel: Any, decision: ShareDecision, owed: int
+        self, request: ShareRequest, panel: Any, decision: ShareDecision, deficit: int
     ) -> tuple[Any, ShareDecision]:
-        state = self.state_type(panel=panel, owed=owed)
+        state = self.state_type(panel=panel, owed=deficit)
         if decision.speeds.keys() != request.current.keys():
             return state, decision
-        whole_s = (request.total + owed) / sum(decision.speeds.values())
+        whole_s = (request.total + deficit) / sum(decision.speeds.values())
         # A worker looks at the clock after each piece: on average it stops half a piece late.
         budget_s = min(MAX_SECONDS, whole_s * (1 - 0.5 / self.parameters.pieces))
         limits = limits_of(request)
@@ -96,9 +96,15 @@ class Deadline:
             rank: max(share, min(limits[rank][1], round(share * self.parameters.stretch)))
             for rank, share in decision.shares.items()
         }
-        made_up = f" to make up for {owed} samples" if owed > 0 else f" since {-owed} are ahead" if owed < 0 else ""
+        made_up = (
+            f" to make up for {deficit} samples"
+            if deficit > 0
+            else f" since {-deficit} are ahead"
+            if deficit < 0
+            else ""
+        )
         reason = (
-            f"all workers stop after {seconds(budget_s)}, in which all should process {request.total + owed}"
+            f"all workers stop after {seconds(budget_s)}, in which all should process {request.total + deficit}"
             f" samples{made_up}; {decision.reason}"
         )
         return state, msgspec.structs.replace(

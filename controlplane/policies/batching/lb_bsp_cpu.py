@@ -75,7 +75,7 @@ def decide_by(
 ) -> tuple[Any, ShareDecision]:
     """Shares in proportion to what the panel expects, once it has seen ``observations``, if they are worth a change."""
     expected = panel.speeds(state)
-    learnt, lessons = panel.ask(panel.observe(measure(observations), state))
+    learnt, lessons = panel.request_lesson(panel.observe(measure(observations), state))
     learnt, scores, findings = panel.score(learnt)
     decision = divide(request, panel.speeds(learnt), learnt.acting)
     if not literal:

@@ -126,11 +126,13 @@ class LbBspGpu:
         is_full = len(past) == window
         if leader != straggler and is_full and all(one[leader] < one[straggler] for one in past):
             moved = shares | {leader: shares[leader] + step, straggler: shares[straggler] - step}
-            return state, ShareDecision(shares=moved, reason=f"{phase}: {_told(leader, straggler, step, times, moved)}")
+            return state, ShareDecision(
+                shares=moved, reason=f"{phase}: {_step_sentence(leader, straggler, step, times, moved)}"
+            )
         if not state.fine and history.was_slower(state.slower, leader, straggler):
             state = msgspec.structs.replace(state, fine=True, slower={})
             return state, ShareDecision(shares=shares, reason=self._changed_places(leader, straggler))
-        return state, ShareDecision(shares=shares, reason=_nobody(phase, leader, straggler, window))
+        return state, ShareDecision(shares=shares, reason=_no_straggler(phase, leader, straggler, window))
 
     def _step(
         self, request: ShareRequest, shares: dict[int, int], state: LbBspGpuState
@@ -157,7 +159,7 @@ class LbBspGpu:
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
         if all(one[leader] < one[straggler] for one in past):
             pairs = self._pairs(slow, sorted(takers, key=lambda rank: (times[rank], rank)), times, past)
-            moved, told = dict(shares), []
+            moved, sentences = dict(shares), []
             for fast, slower in pairs:
                 # Not below the lower limit, not above the taker's upper one, and not beyond its memory.
                 room = min(shares[slower] - limits[slower][0], limits[fast][1] - shares[fast])
@@ -166,14 +168,16 @@ class LbBspGpu:
                     taken = max(step, taken // 2)
                 moved[fast] += taken
                 moved[slower] -= taken
-                told.append(_told(fast, slower, taken, times, moved))
-            reason = f"{phase}: {listing(told)}"
+                sentences.append(_step_sentence(fast, slower, taken, times, moved))
+            reason = f"{phase}: {listing(sentences)}"
             return state, ShareDecision(shares=moved, reason=reason, findings=findings)
         if not state.fine and _median(past, leader) > _median(past, straggler):
             state = msgspec.structs.replace(state, fine=True)
             reason = self._changed_places(leader, straggler)
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
-        return state, ShareDecision(shares=shares, reason=_nobody(phase, leader, straggler, window), findings=findings)
+        return state, ShareDecision(
+            shares=shares, reason=_no_straggler(phase, leader, straggler, window), findings=findings
+        )
 
     def _pairs(
         self, slow: Sequence[int], fast: Sequence[int], times: Times, past: Sequence[Times]
@@ -283,14 +287,14 @@ def _within(request: ShareRequest) -> dict[int, int]:
     return apportion(request.total, request.current, limits_of(request))
 
 
-def _told(leader: int, straggler: int, step: int, times: Times, shares: Mapping[int, int]) -> str:
+def _step_sentence(leader: int, straggler: int, step: int, times: Times, shares: Mapping[int, int]) -> str:
     return (
         f"w{leader} ({seconds(times[leader])}) takes {step} from w{straggler} ({seconds(times[straggler])}): "
         f"{shares[leader]} and {shares[straggler]} samples"
     )
 
 
-def _nobody(phase: str, leader: int, straggler: int, window: int) -> str:
+def _no_straggler(phase: str, leader: int, straggler: int, window: int) -> str:
     return f"{phase}: w{leader} was not faster than w{straggler} in all of the last {window} iterations"
 
 

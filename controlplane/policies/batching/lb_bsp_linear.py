@@ -84,7 +84,8 @@ def _reason(request: ShareRequest, shares: Mapping[int, int], lines: Mapping[int
     slowest = max(lines, key=lambda rank: (lines[rank].at(request.current[rank]), -rank))
     fastest = min(lines, key=lambda rank: (lines[rank].at(request.current[rank]), rank))
     parts = [
-        _told(rank, request.current[rank], shares[rank], lines[rank]) for rank in dict.fromkeys((slowest, fastest))
+        _change_sentence(rank, request.current[rank], shares[rank], lines[rank])
+        for rank in dict.fromkeys((slowest, fastest))
     ]
     sentence = f"{' and '.join(parts)}; of {request.total} samples"
     before, after = _slowest_s(request.current, lines), _slowest_s(shares, lines)
@@ -96,7 +97,7 @@ def _reason(request: ShareRequest, shares: Mapping[int, int], lines: Mapping[int
     return sentence
 
 
-def _told(rank: int, before: int, after: int, line: Line) -> str:
+def _change_sentence(rank: int, before: int, after: int, line: Line) -> str:
     per_sample = seconds(line.per_sample)
     return f"w{rank} needs {seconds(line.begin)} and {per_sample} per sample, {change(before, after)}"
 

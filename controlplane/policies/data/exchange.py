@@ -57,7 +57,9 @@ class Exchange(Rotation):
         if behind == ahead:
             return state, _none(f"{facts}: both are on one machine")
         if not self.parameters.literal and not _is_slower(behind, ahead, speeds):
-            return state, _none(f"{facts}: it is not known to be on the slower machine{_told(behind, ahead, speeds)}")
+            return state, _none(
+                f"{facts}: it is not known to be on the slower machine{_speeds_sentence(behind, ahead, speeds)}"
+            )
         swapped, moves = give(state, {least: ahead, most: behind})
         return swapped, DataDecision(moves=moves, reason=f"{facts}: more than {self.gap} apart, they swap places")
 
@@ -76,8 +78,8 @@ class Exchange(Rotation):
         if passes[ahead] - passes[behind] <= self.gap:
             return state, _none(f"{facts}: at most {self.gap} apart")
         # So many samples that done / size is the same for both afterwards.
-        wanted = (done[ahead] * sizes[behind] - done[behind] * sizes[ahead]) / (done[ahead] + done[behind])
-        chosen = _about(wanted, behind, state)
+        target = (done[ahead] * sizes[behind] - done[behind] * sizes[ahead]) / (done[ahead] + done[behind])
+        chosen = _about(target, behind, state)
         moved, moves = give(state, dict.fromkeys(chosen, ahead))
         if not moves:
             return count_anew(moved), _none(f"{facts}: w{behind} has a single split left; counts restart")
@@ -87,15 +89,15 @@ class Exchange(Rotation):
         return count_anew(moved), DataDecision(moves=moves, reason=reason)
 
 
-def _about(wanted: float, rank: int, state: SplitsState) -> list[int]:
+def _about(target: float, rank: int, state: SplitsState) -> list[int]:
     """Least processed splits of a worker that make up about so many samples; it keeps one, and gives at least one."""
     own = sorted(state.owned(rank), key=lambda index: (state.splits[index].processed, index))
     chosen: list[int] = []
     for index in own[:-1]:
-        if chosen and wanted < state.splits[index].size / 2:
+        if chosen and target < state.splits[index].size / 2:
             break
         chosen.append(index)
-        wanted -= state.splits[index].size
+        target -= state.splits[index].size
     return sorted(chosen)
 
 
@@ -103,7 +105,7 @@ def _is_slower(one: int, other: int, speeds: Mapping[int, float]) -> bool:
     return one in speeds and other in speeds and speeds[one] < speeds[other]
 
 
-def _told(one: int, other: int, speeds: Mapping[int, float]) -> str:
+def _speeds_sentence(one: int, other: int, speeds: Mapping[int, float]) -> str:
     known = [f"w{rank} {number(speeds[rank])} samples/s" for rank in (one, other) if rank in speeds]
     return f" ({', '.join(known)})" if known else ""
 

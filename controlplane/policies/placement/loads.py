@@ -79,6 +79,6 @@ def ensure_servers(blocks: int, servers: Sequence[int]) -> None:
         raise ValueError(f"{blocks} blocks cannot be placed: found no server, expected at least one")
 
 
-def told(loads: Mapping[int, int]) -> str:
+def loads_in_words(loads: Mapping[int, int]) -> str:
     """``s0 5 MiB, s1 4 MiB``."""
     return listing(f"s{server} {loads[server] / MEBIBYTE:.3g} MiB" for server in sorted(loads))

@@ -22,7 +22,7 @@ def moved(before: Sequence[Block], after: Sequence[Block]) -> list[Block]:
 
 def settle(
     before: Sequence[Block],
-    wanted: Sequence[Block],
+    target: Sequence[Block],
     lines: Mapping[int, Line],
     *,
     homes: Collection[int],
@@ -35,18 +35,18 @@ def settle(
     are.
     """
     held = {block.index: block.server for block in before}
-    traded = _trade(held, wanted, pinned)
+    traded = _trade(held, target, pinned)
     mobile = [block for block in traded if block.index not in pinned and held.get(block.index) in homes]
-    return _stay(held, traded, mobile, lines)
+    return _keep_in_place(held, traded, mobile, lines)
 
 
-def _trade(held: Mapping[int, int], wanted: Sequence[Block], pinned: Collection[int]) -> list[Block]:
+def _trade(held: Mapping[int, int], target: Sequence[Block], pinned: Collection[int]) -> list[Block]:
     """Blocks of one size are handed out again: as many as possible to where they are."""
     groups: dict[int, list[Block]] = defaultdict(list)
-    for block in wanted:
+    for block in target:
         if block.index not in pinned:
             groups[block.bytes].append(block)
-    chosen = {block.index: block.server for block in wanted}
+    chosen = {block.index: block.server for block in target}
     for group in groups.values():
         places = Counter(block.server for block in group)
         homeless = []
@@ -59,23 +59,23 @@ def _trade(held: Mapping[int, int], wanted: Sequence[Block], pinned: Collection[
                 homeless.append(block)
         for block, server in zip(homeless, sorted(places.elements()), strict=True):
             chosen[block.index] = server
-    return [_at(block, chosen[block.index]) for block in wanted]
+    return [_at(block, chosen[block.index]) for block in target]
 
 
-def _stay(
-    held: Mapping[int, int], wanted: Sequence[Block], mobile: Sequence[Block], lines: Mapping[int, Line]
+def _keep_in_place(
+    held: Mapping[int, int], target: Sequence[Block], mobile: Sequence[Block], lines: Mapping[int, Line]
 ) -> list[Block]:
     """Mobile blocks go back home, largest first, while the slowest server gets no slower."""
-    loads = loads_of(wanted, lines)
+    loads = loads_of(target, lines)
     limit = exchange_s(lines, loads)
-    chosen = {block.index: block.server for block in wanted}
+    chosen = {block.index: block.server for block in target}
     for block in sorted(mobile, key=lambda block: (-block.bytes, block.index)):
         home = held[block.index]
         if home != block.server and lines[home].mean(loads[home] + block.bytes) <= limit:
             loads[home] += block.bytes
             loads[block.server] -= block.bytes
             chosen[block.index] = home
-    return [_at(block, chosen[block.index]) for block in wanted]
+    return [_at(block, chosen[block.index]) for block in target]
 
 
 def _at(block: Block, server: int) -> Block:

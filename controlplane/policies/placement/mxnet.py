@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from controlplane.core.placing import cut_blocks
 from controlplane.policies.parameters import MxnetParameters
-from controlplane.policies.placement.loads import Slice, ensure_servers, loads_of, told
+from controlplane.policies.placement.loads import Slice, ensure_servers, loads_in_words, loads_of
 from controlplane.protocol.orders import Block
 
 SCATTER = 9973
@@ -57,7 +57,7 @@ class Mxnet:
         ]
         return placed, (
             f"{split} of {len(tensors)} tensors have {self.parameters.large:,} elements or more and are split over "
-            f"{len(order)} servers, the others are scattered: {told(loads_of(placed, order))}"
+            f"{len(order)} servers, the others are scattered: {loads_in_words(loads_of(placed, order))}"
         )
 
     def _cut(self, start: int, stop: int, server: int) -> list[tuple[Slice, int]]:

@@ -82,13 +82,13 @@ class Psld(Looking):
         superior = superior_servers(lines, size, self._bounds)
         add, scaling = self._scale_out(request, lines, superior)
         if self.parameters.literal and add:
-            return rebalancing.stays(scaling, now_s=now_s, add=add)
+            return rebalancing.unchanged(scaling, now_s=now_s, add=add)
         blocks = self._assign(request, lines, superior)
         then_s = exchange_s(lines, loads_of(blocks, lines))
         worth, why = self._is_worth_it(request, lines, now_s, then_s)
         finding = f"superior: {listing(f's{server}' for server in superior)} of {len(lines)}; {why}{scaling}"
         if not worth:
-            return rebalancing.stays(finding, now_s=now_s, add=add)
+            return rebalancing.unchanged(finding, now_s=now_s, add=add)
         reason = f"{finding}; {rebalancing.change(request, blocks, now_s, then_s)}"
         return PlacementDecision(reason=reason, blocks=blocks, now_s=now_s, predicted_s=then_s, add=add)
 
@@ -121,13 +121,13 @@ class Psld(Looking):
         chance = random.Random(request.seed)
         if self.parameters.literal:
             return self._explore_freely(slices, exploit, chance)
-        wanted = hand_out(
+        target = hand_out(
             slices, largest_first(slices), list(lines), lambda i, loads: exploit.choose(bytes_of(slices[i]), loads)
         )
-        explored = self._explore_within(wanted, lines, chance)
+        explored = self._explore_within(target, lines, chance)
         if not self.parameters.minimal_movement:
             return explored
-        pinned = {b.index for a, b in zip(wanted, explored, strict=True) if a.server != b.server}
+        pinned = {b.index for a, b in zip(target, explored, strict=True) if a.server != b.server}
         return settle(request.blocks, explored, lines, homes=superior, pinned=pinned)
 
     def _explore_freely(self, slices: Sequence[Slice], exploit: Exploit, chance: random.Random) -> list[Block]:
@@ -141,13 +141,13 @@ class Psld(Looking):
 
         return hand_out(slices, range(len(slices)), servers, choose)
 
-    def _explore_within(self, wanted: Sequence[Block], lines: Mapping[int, Line], chance: random.Random) -> list[Block]:
+    def _explore_within(self, target: Sequence[Block], lines: Mapping[int, Line], chance: random.Random) -> list[Block]:
         """Some blocks go elsewhere: at most epsilon of the bytes, and nowhere that it would be felt."""
-        loads = loads_of(wanted, lines)
+        loads = loads_of(target, lines)
         limit_s, left = exchange_s(lines, loads), self.parameters.epsilon * sum(loads.values())
         servers = sorted(lines)
         explored = []
-        for block in wanted:
+        for block in target:
             size, there = block.bytes, servers[int(chance.random() * len(servers))]
             explores = chance.random() < self.parameters.epsilon and size <= left and there != block.server
             if explores and lines[there].mean(loads[there] + size) <= limit_s:

@@ -39,6 +39,6 @@ class PsldLpt(Looking):
         then_s = exchange_s(lines, loads_of(blocks, lines))
         worth, words = rebalancing.is_worth_it(now_s, then_s, self.parameters, margin=self.parameters.margin)
         if not worth:
-            return rebalancing.stays(words, now_s=now_s)
+            return rebalancing.unchanged(words, now_s=now_s)
         reason = f"{words}; {rebalancing.change(request, blocks, now_s, then_s)}"
         return PlacementDecision(reason=reason, blocks=blocks, now_s=now_s, predicted_s=then_s)

@@ -10,7 +10,7 @@ import msgspec
 from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
 from controlplane.policies.parameters import ProbingParameters, RebalancingParameters
 from controlplane.policies.placement.communication import Line, Moments, exchange_s, lines_of, remember
-from controlplane.policies.placement.loads import MEBIBYTE, Slice, balanced, cut_tensors, loads_of, told
+from controlplane.policies.placement.loads import MEBIBYTE, Slice, balanced, cut_tensors, loads_in_words, loads_of
 from controlplane.policies.placement.movement import moved
 from controlplane.policies.wording import listing, seconds
 from controlplane.protocol.base import Value
@@ -42,7 +42,7 @@ class Measuring:
     def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
         """Evenly, before anything is measured."""
         placed = balanced(blocks, servers)
-        spread = told(loads_of(placed, servers))
+        spread = loads_in_words(loads_of(placed, servers))
         return placed, f"{len(placed)} blocks over {len(servers)} servers, evenly until they are measured: {spread}"
 
     def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
@@ -78,11 +78,11 @@ class Looking(Measuring):
         state = take_note(request, transfers, state, forgetting=parameters.forgetting)
         lines = reachable(request, state)
         if not lines:
-            return state, stays("no server is measured yet")
+            return state, unchanged("no server is measured yet")
         probes = probes_of(request, state, lines, parameters) if self.probes else {}
         retire = retired(request, state, parameters)
         if not is_due(request, state, every=parameters.every):
-            return state, stays("no look at the placement is due", probes=probes, retire=retire)
+            return state, unchanged("no look at the placement is due", probes=probes, retire=retire)
         state = msgspec.structs.replace(state, looked=request.iteration)
         decision = self.look(request, lines)
         return state, msgspec.structs.replace(decision, probes=probes, retire=retire if not decision.blocks else [])
@@ -174,7 +174,7 @@ def retired(request: PlacementRequest, state: ServersState, parameters: ProbingP
     )
 
 
-def stays(
+def unchanged(
     reason: str,
     *,
     now_s: float | None = None,
@@ -194,7 +194,7 @@ def change(request: PlacementRequest, blocks: Sequence[Block], now_s: float, the
     left = [f"s{server}" for server, load in loads_of(blocks, request.servers).items() if not load]
     sentence = (
         f"{len(gone)} of {len(blocks)} blocks ({mebibytes:.3g} MiB) move: an exchange should take "
-        f"{seconds(then_s)}{instead}; {told(loads_of(blocks, request.servers))}"
+        f"{seconds(then_s)}{instead}; {loads_in_words(loads_of(blocks, request.servers))}"
     )
     return sentence + (f"; left without blocks: {listing(left)}" if left else "")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlplane.policies.parameters import RoundRobinParameters
-from controlplane.policies.placement.loads import Slice, balanced, cut_tensors, hand_out, loads_of, told
+from controlplane.policies.placement.loads import Slice, balanced, cut_tensors, hand_out, loads_in_words, loads_of
 from controlplane.protocol.orders import Block
 
 
@@ -46,4 +46,4 @@ class RoundRobin:
 
     @staticmethod
     def _reason(placed: Sequence[Block], servers: Sequence[int], how: str) -> str:
-        return f"{len(placed)} blocks over {len(servers)} servers {how}: {told(loads_of(placed, servers))}"
+        return f"{len(placed)} blocks over {len(servers)} servers {how}: {loads_in_words(loads_of(placed, servers))}"

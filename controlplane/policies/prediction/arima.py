@@ -121,13 +121,13 @@ class Arima:
         """Move the coefficients against the error, in place."""
         p, q, order = self.parameters.p, self.parameters.q, self._order
         typical = parts["error"][:, 0]
-        heard = np.clip(error, -OUTLYING * typical, OUTLYING * typical)
+        clipped = np.clip(error, -OUTLYING * typical, OUTLYING * typical)
         coefficients, filtered = parts["coefficients"], parts["filtered"].reshape(len(x), q, order)
         gradient = x - np.einsum("nj,njo->no", coefficients[:, p:], filtered)
         covariance = parts["covariance"].reshape(len(x), order, order)
         spread = np.einsum("nij,nj->ni", covariance, gradient)
         gain = spread / (FORGETTING * typical**2 + np.sum(gradient * spread, axis=1))[:, None]
-        moved = coefficients + gain * heard[:, None]
+        moved = coefficients + gain * clipped[:, None]
         coefficients[:, :p] = stationary(moved[:, :p], BOUND)
         coefficients[:, p:] = invertible(moved[:, p:], BOUND)
         covariance = (covariance - gain[:, :, None] * spread[:, None, :]) / FORGETTING
@@ -137,7 +137,7 @@ class Arima:
         newest = np.concatenate([gradient[:, None], filtered], axis=1)[:, :q]
         parts["filtered"][:] = newest.reshape(len(x), -1)
         seen = parts["count"][:, 0] >= self._needed
-        typical += SLOW * seen * (1.25 * np.abs(heard) - typical)
+        typical += SLOW * seen * (1.25 * np.abs(clipped) - typical)
         np.maximum(typical, LEAST_ERROR, out=typical)
 
     @property

@@ -26,7 +26,7 @@ Recent = Mapping[int, tuple[float, ...]]
 
 def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int, Measured], Recent, set[int]]:
     """The predictors' input, the new window, and the workers whose first report was odd."""
-    told: dict[int, Measured] = {}
+    limited: dict[int, Measured] = {}
     window = dict(recent)
     begins: set[int] = set()
     for rank, seen in measured.items():
@@ -35,16 +35,16 @@ def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int,
         # Of two, the one before: there is nothing else to hold the new one against.
         middle = sorted(last)[1] if len(last) == WINDOW else last[0]
         if middle / FACTOR <= seen.speed <= middle * FACTOR:
-            told[rank] = seen
+            limited[rank] = seen
         else:
             speed = min(max(seen.speed, middle / FACTOR), middle * FACTOR)
-            told[rank] = msgspec.structs.replace(seen, speed=speed)
+            limited[rank] = msgspec.structs.replace(seen, speed=speed)
         first = recent.get(rank, ())
         if len(first) == WINDOW - 1 and not middle / FACTOR <= first[0] <= middle * FACTOR:
             begins.add(rank)
-    return told, window, begins
+    return limited, window, begins
 
 
-def is_plausible(seen: Measured, told: Measured) -> bool:
+def is_plausible(seen: Measured, limited: Measured) -> bool:
     """Whether a report can be used to score predictors: impossible values cannot."""
-    return told.speed / IMPLAUSIBLE <= seen.speed <= told.speed * IMPLAUSIBLE
+    return limited.speed / IMPLAUSIBLE <= seen.speed <= limited.speed * IMPLAUSIBLE

@@ -83,12 +83,12 @@ class Panel:
 
     def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
         """Every predictor sees the iteration, after its forecast of it was compared with what came (``bounded``)."""
-        told, recent, begins = bounded(measured, state.recent)
-        counted = {rank: seen for rank, seen in measured.items() if is_plausible(seen, told[rank])}
+        limited, recent, begins = bounded(measured, state.recent)
+        counted = {rank: seen for rank, seen in measured.items() if is_plausible(seen, limited[rank])}
         tallies = self._compare(counted, state)
         if begins:
             state = self.keep(recent.keys() - begins, state)
-        minds = {p.name: p.observe(told, getattr(state.minds, p.name)) for p in self.predictors}
+        minds = {p.name: p.observe(limited, getattr(state.minds, p.name)) for p in self.predictors}
         return self._with_minds(state, minds, tallies=tallies, recent=recent)
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
@@ -105,9 +105,9 @@ class Panel:
             for p in self.predictors
         }
         first = self.predictors[0].name
-        stays = first == before.predictors[0].name and state.acting in minds
+        keeps_active = first == before.predictors[0].name and state.acting in minds
         begun = self.state_type(
-            acting=state.acting if stays else first,
+            acting=state.acting if keeps_active else first,
             minds=self._minds_type(**minds),
             flagged=state.flagged,
             recent=state.recent,
@@ -118,12 +118,12 @@ class Panel:
         """What the acting predictor expects: samples per second of every rank that there is evidence about."""
         return state.forecasts[state.acting] if state.forecasts else {}
 
-    def ask(self, state: Any) -> tuple[Any, list[Lesson]]:
+    def request_lesson(self, state: Any) -> tuple[Any, list[Lesson]]:
         """Lessons that are due now."""
         lessons = []
         for predictor in self.predictors:
-            ask = getattr(predictor, "ask", None)
-            mind, lesson = ask(getattr(state.minds, predictor.name)) if ask else (None, None)
+            request = getattr(predictor, "request_lesson", None)
+            mind, lesson = request(getattr(state.minds, predictor.name)) if request else (None, None)
             if lesson is not None:
                 minds = msgspec.structs.replace(state.minds, **{predictor.name: mind})
                 state = msgspec.structs.replace(state, minds=minds)

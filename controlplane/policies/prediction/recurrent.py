@@ -111,8 +111,8 @@ class Recurrent:
         ahead = (1.0 + SPREAD * self.network.forward(np, models.tensors, inputs[:, None, :])[:, 0]) * usual
         average = np.array([averages[rank] for rank in state.sheet.ranks])
         ahead = np.clip(ahead, average / FURTHEST, average * FURTHEST)
-        asked = models.better & (rows[:, 0] >= window.shape[1])
-        return predictions(state.sheet.ranks, np.where(asked, ahead, average))
+        has_history = models.better & (rows[:, 0] >= window.shape[1])
+        return predictions(state.sheet.ranks, np.where(has_history, ahead, average))
 
     def carry(self, before: "Recurrent", state: RecurrentState) -> RecurrentState:
         """Averages and history, and the weights where the network has the same shape; else it is retrained."""
@@ -136,7 +136,7 @@ class Recurrent:
             history=_relaid(state, kept),
         )
 
-    def ask(self, state: RecurrentState) -> tuple[RecurrentState, Lesson | None]:
+    def request_lesson(self, state: RecurrentState) -> tuple[RecurrentState, Lesson | None]:
         """A lesson, if enough was seen since the last one: the first after ``samples`` iterations.
 
         None while one is being answered, so that fits never pile up, however long they take; one that must have been
@@ -146,11 +146,11 @@ class Recurrent:
         unanswered = min(state.asked - state.answered, MOST_UNANSWERED)
         if not due or state.unseen < due * LOST**unanswered or (unanswered and not self.parameters.retrain_every):
             return state, None
-        asked = msgspec.structs.replace(state, unseen=0, asked=state.asked + 1)
+        updated = msgspec.structs.replace(state, unseen=0, asked=state.asked + 1)
         data = LessonData(ranks=state.columns, history=b"".join(state.history), initial=state.weights)
         reason = f"{self.name} can be fitted to {len(state.history)} iterations of {len(state.columns)} workers"
         choice = Choice(name=self.name, parameters=msgspec.to_builtins(self.parameters))
-        return asked, Lesson(predictor=choice, round=asked.asked, data=encode(data), reason=reason)
+        return updated, Lesson(predictor=choice, round=updated.asked, data=encode(data), reason=reason)
 
     def learn(self, state: RecurrentState, news: PredictorTrained) -> tuple[RecurrentState, str]:
         """Predict with these weights from now on.

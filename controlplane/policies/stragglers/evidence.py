@@ -28,7 +28,7 @@ from controlplane.policies.stragglers.explanations import Situation, Subject
 from controlplane.policies.stragglers.guard import GuardState
 from controlplane.policies.stragglers.measuring import Row, Worth
 from controlplane.policies.stragglers.panel import Column, Panel
-from controlplane.policies.stragglers.verdict import Standing
+from controlplane.policies.stragglers.verdict import Persistence
 from controlplane.protocol.base import Value
 
 Kind = Literal["compute", "communication"]
@@ -109,17 +109,17 @@ class Evidence:
         servers, found = self._follow(state.servers, row, "communication", "server", situation)
         return msgspec.structs.replace(state, servers=servers), found
 
-    def standing(self, subject: Subject, kind: Kind, rank: int, state: EvidenceState) -> tuple[Standing, str]:
+    def persistence_of(self, subject: Subject, kind: Kind, rank: int, state: EvidenceState) -> tuple[Persistence, str]:
         """What can be said now about one of them, and the sentence: also if there is not enough evidence."""
         of = state.servers if subject == "server" else state.compute if kind == "compute" else state.communication
         if rank not in of.ranks:
-            return Standing.UNCLEAR, explanations.unclear(subject, rank, 0, self.parameters.window)
+            return Persistence.UNCLEAR, explanations.unclear(subject, rank, 0, self.parameters.window)
         column = panel.column_of(of, panel.place(of, rank))
-        stands = verdict.standing(column, self.parameters)
-        if rank not in of.open and stands is Standing.UNCLEAR:
-            return stands, explanations.unclear(subject, rank, verdict.measured(column), self.parameters.window)
-        says = explanations.stands(subject, rank, kind, verdict.figures(column, self.parameters))
-        return Standing(of.open.get(rank, stands)), says
+        persistence = verdict.persistence_of(column, self.parameters)
+        if rank not in of.open and persistence is Persistence.UNCLEAR:
+            return persistence, explanations.unclear(subject, rank, verdict.measured(column), self.parameters.window)
+        sentence = explanations.finding(subject, rank, kind, verdict.figures(column, self.parameters))
+        return Persistence(of.open.get(rank, persistence)), sentence
 
     def _units(self, samples: list[int]) -> list[float]:
         """The samples, with a fixed part for the usual time that does not depend on the share."""
@@ -156,19 +156,19 @@ class Evidence:
         subject: Subject,
         situation: Situation,
     ) -> list[Finding]:
-        stands = verdict.standing(column, self.parameters, waits=situation.waits(rank))
+        persistence = verdict.persistence_of(column, self.parameters, waits=situation.waits(rank))
         is_open = flags.get(rank)
-        slow = stands in (Standing.LASTING, Standing.TRANSIENT)
+        slow = persistence in (Persistence.LASTING, Persistence.TRANSIENT)
         is_measured = verdict.measured(column) > 0
         if is_open and not slow and (not is_measured or verdict.has_recovered(column, self.parameters)):
             del flags[rank]
-            shown = verdict.figures(column, self.parameters, stands) if is_measured else None
+            shown = verdict.figures(column, self.parameters, persistence) if is_measured else None
             return [explanations.closing(subject, rank, kind, shown)]
-        if not is_measured or not slow or is_open == stands or is_open == Standing.LASTING:
+        if not is_measured or not slow or is_open == persistence or is_open == Persistence.LASTING:
             return []
-        flags[rank] = str(stands)
-        shown = verdict.figures(column, self.parameters, stands)
-        opened = explanations.opening(subject, rank, kind, stands, shown, situation)
+        flags[rank] = str(persistence)
+        shown = verdict.figures(column, self.parameters, persistence)
+        opened = explanations.opening(subject, rank, kind, persistence, shown, situation)
         return [explanations.lasts(subject, rank, kind), opened] if is_open else [opened]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from controlplane.core.choices import Finding
 from controlplane.policies.stragglers.causes import Readings, cause_of
-from controlplane.policies.stragglers.verdict import Figures, Standing
+from controlplane.policies.stragglers.verdict import Figures, Persistence
 from controlplane.policies.wording import seconds
 
 Subject = Literal["worker", "server"]
@@ -38,14 +38,14 @@ class Situation:
 
 
 def opening(
-    subject: Subject, rank: int, kind: str, standing: Standing, shown: Figures, situation: Situation
+    subject: Subject, rank: int, kind: str, persistence: Persistence, shown: Figures, situation: Situation
 ) -> Finding:
     """A flag opens: how slow, by which measure, how sure, why, and what it costs."""
     cause, because = (
         ("network", "all its workers measure it") if subject == "server" else cause_of(kind, rank, situation.readings)
     )
     cost, costs = _cost(subject, rank, dict(zip(situation.ranks, situation.busy_s, strict=True)))
-    sentence = f"{stands(subject, rank, kind, shown)}, {shown.confidence:.1%} sure; {because}; {costs}"
+    sentence = f"{finding(subject, rank, kind, shown)}, {shown.confidence:.1%} sure; {because}; {costs}"
     evidence: dict[str, Any] = {
         "ratio": shown.ratio,
         "measure": shown.measure,
@@ -60,13 +60,13 @@ def opening(
         kind=kind,
         open=True,
         sentence=sentence,
-        persistence=str(standing),
+        persistence=str(persistence),
         evidence=evidence,
         subject=subject,
     )
 
 
-def stands(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
+def finding(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
     """``w5 takes 2.3 times the others' median in compute per sample, slow in 8 of the last 8 iterations``."""
     against = "the others' median" if shown.measure == "others" else "its own usual time"
     what = "compute per sample" if kind == "compute" else kind  # shares differ, which is not the workers' fault

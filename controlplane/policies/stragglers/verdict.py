@@ -23,7 +23,7 @@ MOST_SURE = 0.999
 Measure = Literal["others", "own"]
 
 
-class Standing(StrEnum):
+class Persistence(StrEnum):
     """What can be said about one rank."""
 
     LASTING = "lasting"
@@ -66,7 +66,7 @@ def lowest_bar(parameters: EvidenceParameters) -> float:
     return min(bars(parameters).raised, bars(parameters).spike)
 
 
-def standing(column: Column, parameters: EvidenceParameters, *, waits: bool = False) -> Standing:
+def persistence_of(column: Column, parameters: EvidenceParameters, *, waits: bool = False) -> Persistence:
     """What can be said of one, as if no flag were open; of one that waits for others now more evidence is asked.
 
     Who waits costs nothing at that moment: neither a disturbance nor what scatter alone may bring about accuses it.
@@ -76,13 +76,13 @@ def standing(column: Column, parameters: EvidenceParameters, *, waits: bool = Fa
     if others and (others[-1] >= bar.raised or own[-1] >= bar.raised):
         lasting = _is_lasting(others, parameters) or _is_lasting(own, parameters)
         if lasting and (not waits or _is_doubtless(others, parameters) or _is_doubtless(own, parameters)):
-            return Standing.LASTING
+            return Persistence.LASTING
     far = zip(others[-SPIKES:], own[-SPIKES:], strict=True)
     if not waits and len(others) >= SPIKES and all(one >= bar.spike or other >= bar.spike for one, other in far):
-        return Standing.TRANSIENT
+        return Persistence.TRANSIENT
     if _enough(others, parameters) or _enough(own, parameters):
-        return Standing.KEEPS_UP
-    return Standing.UNCLEAR
+        return Persistence.KEEPS_UP
+    return Persistence.UNCLEAR
 
 
 def has_recovered(column: Column, parameters: EvidenceParameters) -> bool:
@@ -101,9 +101,9 @@ def measured(column: Column) -> int:
     return sum(one == one or other == other for one, other in zip(column.others, column.own, strict=True))
 
 
-def figures(column: Column, parameters: EvidenceParameters, standing: Standing | None = None) -> Figures:
+def figures(column: Column, parameters: EvidenceParameters, persistence: Persistence | None = None) -> Figures:
     """The measure with the most evidence and, of equal ones, the largest: over the iterations behind ``standing``."""
-    last = SPIKES if standing is Standing.TRANSIENT else len(column.others)
+    last = SPIKES if persistence is Persistence.TRANSIENT else len(column.others)
     measures: dict[Measure, Sequence[float]] = {
         "others": _values(column.others[-last:]),
         "own": _values(column.own[-last:]),
