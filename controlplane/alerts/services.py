@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.evaluation import Stage
+from controlplane.alerts.messages import Message
 from controlplane.alerts.models import Delivery, Rule, Silence, Target
 from controlplane.alerts.rules import MOST_RULES, rule_document
 from controlplane.alerts.rules import Rule as RuleDocument
@@ -141,6 +142,21 @@ def target_remove(*, row: Target, actor: str) -> None:
         raise InUse(f"these rules send to {row.name}: {', '.join(users)}; take it out of them first")
     audit(actor=actor, action="alert-target-remove", subject=_of_target(row))
     row.delete()
+
+
+@transaction.atomic
+def target_test(*, row: Target, actor: str, base_url: str) -> Delivery:
+    """Queue a message that says that it is a test."""
+    message = Message(
+        notice="test",
+        rule="test of a target",
+        kind="test",
+        severity="info",
+        summary=f"{actor} tests the target {row.name}: messages of alerts arrive here",
+        url=f"{base_url}/alerts/",
+    )
+    audit(actor=actor, action="alert-target-test", subject=_of_target(row))
+    return Delivery.objects.create(target=row, notice="test", message=msgspec.to_builtins(message))
 
 
 def address_of(row: Target) -> Address:

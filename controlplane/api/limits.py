@@ -23,7 +23,7 @@ SPEC_BYTES: Final = 1024 * 1024
 """The limit of a job's document, which may hold the traces of its machines."""
 
 OPEN: Final = re.compile(r"/api/v1/agents/enrol|/login/.*|/admin/login/")
-SPEC: Final = re.compile(r"/api/v1/jobs(/check)?")
+SPEC: Final = re.compile(r"/api/v1/(jobs(/check)?|alerts/document)")
 MODEL: Final = re.compile(r"/api/v1/jobs/(\d{1,18})/model")
 
 

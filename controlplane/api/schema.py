@@ -95,6 +95,13 @@ def job_spec_schema() -> dict[str, Any]:
     return schema
 
 
+def struct_bodies(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Request bodies of a document that is parsed into such a struct, by media type."""
+    (top,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    schema = _inline(parts[top["$ref"]], parts)
+    return {"application/json": schema, "application/yaml": schema}
+
+
 def job_spec_bodies() -> dict[str, Any]:
     """Request bodies of a submission, by media type."""
     return {"application/json": job_spec_schema(), "application/yaml": job_spec_schema()}

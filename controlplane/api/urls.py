@@ -5,6 +5,8 @@ from django.urls import include, path, re_path
 from controlplane.api import health
 from controlplane.api.metrics.views import MetricsView
 from controlplane.api.views import (
+    alert_rules,
+    alerts,
     attached,
     catalogues,
     fleet,
@@ -66,6 +68,18 @@ V1 = [
     path("simulations", simulations.SimulationsView.as_view(), name="simulations"),
     path("simulations/<int:pk>", simulations.SimulationView.as_view(), name="simulation"),
     path("simulations/<int:pk>/actions/cancel", simulations.SimulationCancelView.as_view(), name="simulation-cancel"),
+    path("alerts", alerts.AlertsView.as_view(), name="alerts"),
+    path("alerts/news", alerts.NewsView.as_view(), name="alerts-news"),
+    path("alerts/silences", alerts.SilencesView.as_view(), name="alert-silences"),
+    path("alerts/silences/<int:pk>", alerts.SilenceView.as_view(), name="alert-silence"),
+    path("alerts/deliveries", alerts.DeliveriesView.as_view(), name="alert-deliveries"),
+    path("alerts/deliveries/<int:pk>/actions/resend", alerts.DeliveryResendView.as_view(), name="alert-resend"),
+    path("alerts/rules", alert_rules.RulesView.as_view(), name="alert-rules"),
+    path("alerts/rules/<int:pk>", alert_rules.RuleView.as_view(), name="alert-rule"),
+    path("alerts/document", alert_rules.DocumentView.as_view(), name="alert-document"),
+    path("alerts/targets", alert_rules.TargetsView.as_view(), name="alert-targets"),
+    path("alerts/targets/<int:pk>", alert_rules.TargetView.as_view(), name="alert-target"),
+    path("alerts/targets/<int:pk>/actions/test", alert_rules.TargetTestView.as_view(), name="alert-target-test"),
     path("tokens", people.TokensView.as_view(), name="tokens"),
     path("tokens/<slug:key>", people.TokenView.as_view(), name="token"),
     path("sessions", people.SessionsView.as_view(), name="sessions"),

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.config.mail import mail_settings
 from controlplane.fleet.cluster import Cluster, MalformedEntry, parse_accounts
 from controlplane.protocol.environment import release_of
 from controlplane.runtime.embedded.ground import running_address
@@ -24,7 +25,7 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
 LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-FROM_FILES = ("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL")
+FROM_FILES = ("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL", "EMAIL_URL")
 MOST_PROXIES = 9
 POD_SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod has its service account's token and the API server's certificate."""
@@ -59,6 +60,8 @@ class Environment:
     """The price of an hour of one worker, and its currency; None if it is not set."""
     kubernetes: Cluster | None
     """The cluster whose pods may join by their service accounts; None: none may."""
+    mail: dict[str, Any]
+    """Django's settings of mail."""
     traced_part: float | None
     """Of reports, whose decisions are traced by OpenTelemetry; None where no endpoint is named."""
 
@@ -94,6 +97,7 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
         worker_hour=_price(env.str("PACELINE_WORKER_HOUR", default="")),
         kubernetes=_kubernetes(env),
+        mail=mail_settings(env.str("EMAIL_URL", default=""), env.str("EMAIL_FROM", default="paceline@localhost")),
         traced_part=_traced_part(variables),
     )
 

@@ -137,6 +137,19 @@ CELERY_BEAT_SCHEDULE = {
     "take away what is old": _every(3600.0, "prune"),
 }
 
+# Mail ----------------------------------------------------------------------------------------------------------------
+
+EMAIL_BACKEND = ENVIRONMENT.mail.get("EMAIL_BACKEND", "django.core.mail.backends.smtp.EmailBackend")
+EMAIL_HOST = ENVIRONMENT.mail["EMAIL_HOST"]
+EMAIL_PORT = ENVIRONMENT.mail.get("EMAIL_PORT", 25)
+EMAIL_HOST_USER = ENVIRONMENT.mail.get("EMAIL_HOST_USER", "")
+EMAIL_HOST_PASSWORD = ENVIRONMENT.mail.get("EMAIL_HOST_PASSWORD", "")
+EMAIL_USE_TLS = ENVIRONMENT.mail.get("EMAIL_USE_TLS", False)
+EMAIL_USE_SSL = ENVIRONMENT.mail.get("EMAIL_USE_SSL", False)
+EMAIL_FILE_PATH = ENVIRONMENT.mail.get("EMAIL_FILE_PATH", "")
+EMAIL_TIMEOUT = ENVIRONMENT.mail["EMAIL_TIMEOUT"]
+DEFAULT_FROM_EMAIL = ENVIRONMENT.mail["DEFAULT_FROM_EMAIL"]
+
 # People, cookies, transport ------------------------------------------------------------------------------------------
 
 AUTHENTICATION_BACKENDS = ["controlplane.people.passwords.ThrottledPasswords"]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.core import mail as outbox
+from django.core.management import call_command
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -255,6 +256,15 @@ def test_a_target_s_address_and_secret_are_encrypted(receiver: Receiver, setting
     settings.SECRET_KEY = "n" * 60
     deliver_due(clock)
     assert "SECRET_KEY_FALLBACKS" in failing_targets()["hook"]
+
+
+def test_targets_are_carried_over_to_another_secret_key(settings: Any) -> None:
+    row, old = rows.webhook("https://hooks.example.org/x"), settings.SECRET_KEY
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "n" * 60, [old]
+    call_command("reseal")
+    settings.SECRET_KEY_FALLBACKS = []
+    row.refresh_from_db()
+    assert address_of(row).secret == SECRET
 
 
 @given(secret=st.text(min_size=1, max_size=40), content=st.binary(max_size=200), now=st.integers(0, 2**40))

@@ -50,6 +50,14 @@ READS = (
     "simulations",
     "simulations/{simulation}",
     "simulations/{simulation}/figures/batch-size",
+    "alerts",
+    "alerts/news",
+    "alerts/rules",
+    "alerts/rules/1",
+    "alerts/document",
+    "alerts/targets",
+    "alerts/silences",
+    "alerts/deliveries",
 )
 WRITES = {
     "POST jobs": Role.OPERATOR,
@@ -76,6 +84,17 @@ WRITES = {
     "POST agents/enrolment-tokens": Role.ADMIN,
     "DELETE agents/enrolment-tokens/1": Role.ADMIN,
     "POST agents/{agent}/actions/rotate": Role.OPERATOR,
+    "POST alerts/silences": Role.OPERATOR,
+    "DELETE alerts/silences/1": Role.OPERATOR,
+    "POST alerts/deliveries/1/actions/resend": Role.OPERATOR,
+    "POST alerts/rules": Role.ADMIN,
+    "PUT alerts/rules/1": Role.ADMIN,
+    "DELETE alerts/rules/1": Role.ADMIN,
+    "PUT alerts/document": Role.ADMIN,
+    "POST alerts/targets": Role.ADMIN,
+    "PUT alerts/targets/1": Role.ADMIN,
+    "DELETE alerts/targets/1": Role.ADMIN,
+    "POST alerts/targets/1/actions/test": Role.ADMIN,
     "POST tokens": Role.VIEWER,
     "DELETE tokens/nothere": Role.VIEWER,
     "DELETE sessions/nothere": Role.VIEWER,
@@ -152,6 +171,10 @@ def test_every_address_of_the_api_is_in_these_tables() -> None:
         .replace("sessions/nothere", "sessions/<slug:number>")
         .replace("tokens/nothere", "tokens/<slug:key>")
         .replace("enrolment-tokens/1", "enrolment-tokens/{pk}")
+        .replace("rules/1", "rules/{pk}")
+        .replace("targets/1", "targets/{pk}")
+        .replace("silences/1", "silences/{pk}")
+        .replace("deliveries/1", "deliveries/{pk}")
         for p in listed
     }
     assert patterns == listed

@@ -39,6 +39,7 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         log_level="INFO",
         worker_hour=None,
         kubernetes=None,
+        mail={"EMAIL_HOST": "", "EMAIL_TIMEOUT": 10, "DEFAULT_FROM_EMAIL": "paceline@localhost"},
         traced_part=None,
     )
     assert (found.database["ENGINE"], found.database["NAME"]) == (
@@ -183,6 +184,18 @@ def test_postgresql_is_chosen_by_its_address(tmp_path: Path) -> None:
 )
 def test_bad_values_are_refused_with_the_cure(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
     assert refusal(tmp_path, **variables).startswith(sentence)
+
+
+def test_mail_is_sent_by_the_server_that_is_named(tmp_path: Path) -> None:
+    assert read(tmp_path).mail["EMAIL_HOST"] == ""
+    found = read(tmp_path, EMAIL_URL="smtp+tls://ada:p%40ss@mail.example.org:587", EMAIL_FROM="alerts@example.org").mail
+    names = ("EMAIL_HOST", "EMAIL_PORT", "EMAIL_HOST_USER", "EMAIL_HOST_PASSWORD", "EMAIL_USE_TLS")
+    assert [found[name] for name in names] == ["mail.example.org", 587, "ada", "p@ss", True]
+    assert found["DEFAULT_FROM_EMAIL"] == "alerts@example.org"
+    for wrong in ("mail.example.org", "https://ada:hunter2@mail.example.org", "smtp://", "smtp://[hunter2"):
+        found_refusal = refusal(tmp_path, EMAIL_URL=wrong)
+        assert found_refusal.startswith("EMAIL_URL: found the scheme ")
+        assert "hunter2" not in found_refusal
 
 
 def test_a_password_is_not_repeated_in_a_refusal(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from controlplane.jobs.documents import shown
 
 COLLECTIONS = (
     *("jobs", "agents", "workers", "servers", "policies", "workloads", "scenarios", "simulations"),
-    *("tokens", "sessions", "me", "schema", "docs"),
+    *("alerts", "tokens", "sessions", "me", "schema", "docs"),
 )
 
 
