@@ -231,6 +231,8 @@ def check_workload(workload: Workload) -> None:
         raise SpecError("workload.name", workload.name, f"one of {', '.join(WORKLOADS)}, {own}")
     if workload.dataset not in entry.datasets:
         raise SpecError("workload.dataset", workload.dataset, f"one of {', '.join(entry.datasets)} for {workload.name}")
+    if workload.precision != "fp32" and (entry.sums or DATASETS[workload.dataset].kind == "traffic"):
+        raise SpecError("workload.precision", workload.precision, f"fp32: {workload.name} computes no gradients")
     settings_of(workload)
     data_of(workload)
 

@@ -116,6 +116,9 @@ def check_launch(spec: Any) -> None:
         if found := getattr(spec.workload, part):
             expected = "none with launch attached, where model and data are the script's; leave it out"
             raise SpecError(f"workload.{part}", found, expected)
+    if spec.workload.precision != "fp32":
+        expected = "none with launch attached: the script computes as it says itself (torch.autocast); leave it out"
+        raise SpecError("workload.precision", spec.workload.precision, expected)
     check_multiple(spec)
 
 

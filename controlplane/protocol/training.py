@@ -24,6 +24,9 @@ Init = Literal["module", "seed"]
 """What training begins with: the values that a module was built with, or some that only depend on the job's seed."""
 
 
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
 class Workload(Part, frozen=True, kw_only=True):
     """The model and data: ``module:factory`` or a catalogue name, a data set, and the options of both."""
 
@@ -36,6 +39,13 @@ class Workload(Part, frozen=True, kw_only=True):
     """Each worker draws from its own samples, divided so; None: any worker may draw any sample."""
     init: Init | None = None
     """What training begins with; None: the seed with a catalogue name, else what the factory chose (a module's own)."""
+    precision: Annotated[
+        Precision,
+        Meta(
+            description="Type in which forward and backward passes compute; parameters, sums and optimizer are fp32. "
+            "With `communication: all-reduce` gradients travel as bf16 unless it is fp32."
+        ),
+    ] = "fp32"
     prefetch: Annotated[
         int, Meta(ge=0, le=16, description="Number of iterations whose samples are loaded ahead; 0: none.")
     ] = 1

@@ -102,6 +102,11 @@ def test_a_workload_has_no_options_that_nobody_reads(part: str) -> None:
         parse_spec({**ATTACHED, "workload": {"name": "mine", part: {"width": 3}}})
 
 
+def test_the_precision_of_a_script_is_its_own() -> None:
+    with pytest.raises(SpecError, match=r"workload.precision: found 'bf16', expected none with launch attached"):
+        parse_spec({**ATTACHED, "workload": {"name": "mine", "precision": "bf16"}})
+
+
 @pytest.mark.parametrize(
     ("document", "field"),
     [

@@ -5,7 +5,7 @@ become final in about that order. The front is always last, so no sum of a whole
 has reported how many samples its part has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -16,16 +16,19 @@ CHUNK_BYTES = 1024 * 1024
 """Minimum size of a chunk except the front: smaller ones cost more to start than they gain."""
 
 
-def chunk_offsets(sizes: Sequence[int], *, least: int = CHUNK_BYTES // ELEMENT_BYTES) -> list[int]:
+def chunk_offsets(
+    sizes: Sequence[int], *, least: int = CHUNK_BYTES // ELEMENT_BYTES, borders: Collection[int] = ()
+) -> list[int]:
     """Offsets of the chunks in elements, from the last chunk to the front, which is 0.
 
-    They consist of whole tensors of ``sizes`` elements, and each but the front of ``least`` elements or more.
+    They consist of whole tensors of ``sizes`` elements, and each but the front of ``least`` elements or more; but no
+    chunk lies across one of the ``borders``, which are begins of tensors.
     """
     begins, at = [], sum(sizes)
     end = at
     for size in reversed(sizes):
         at -= size
-        if end - at >= least and at:
+        if at and (end - at >= least or at in borders):
             begins.append(at)
             end = at
     return [*begins, 0]
@@ -38,10 +41,20 @@ class Sums:
         vector: what is summed in place.
         begins: as ``chunks`` gives them.
         timeout_s: of each sum.
+        rounded: the part that travels as bf16; no stretch may lie across its borders.
     """
 
-    def __init__(self, group: Group, vector: torch.Tensor, begins: Sequence[int], *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        group: Group,
+        vector: torch.Tensor,
+        begins: Sequence[int],
+        *,
+        timeout_s: float,
+        rounded: slice | None = None,
+    ) -> None:
         self._group, self._vector, self._timeout_s = group, vector, timeout_s
+        self._rounded = rounded or slice(0, 0)
         self._left = list(begins)
         self._end = len(vector)
         self._pending: list[Pending] = []
@@ -66,7 +79,9 @@ class Sums:
         """
         self._left.pop(0)
         self._end = stretch.start
-        self._pending.append(self._group.begin_sum(self._vector[stretch], timeout_s=self._timeout_s))
+        is_rounded = self._rounded.start <= stretch.start < self._rounded.stop
+        dtype = torch.bfloat16 if is_rounded else None
+        self._pending.append(self._group.begin_sum(self._vector[stretch], timeout_s=self._timeout_s, dtype=dtype))
 
     def wait(self) -> None:
         """Wait until all started sums are complete.

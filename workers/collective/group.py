@@ -85,15 +85,17 @@ class Group:
         """
         self.begin_sum(vector, timeout_s=timeout_s).wait()
 
-    def begin_sum(self, vector: torch.Tensor, *, timeout_s: float) -> "Pending":
+    def begin_sum(self, vector: torch.Tensor, *, timeout_s: float, dtype: torch.dtype | None = None) -> "Pending":
         """Begin to replace ``vector`` by the sum over all members; it is not to be touched until that is waited for.
+
+        It travels as ``dtype``; None: as it is.
 
         Raises:
             GroupBroken: if a member has failed.
         """
         options = AllreduceOptions()
         options.timeout = timedelta(seconds=timeout_s)
-        on_device = vector.to(self._device)
+        on_device = vector.to(self._device, dtype)
         work = self._begin(lambda group: group.allreduce([on_device], options))
         return Pending(work, on_device, vector)
 

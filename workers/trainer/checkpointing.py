@@ -42,6 +42,8 @@ class Keeper:
         self._instance, self._link = order.instance, link
         self.sizes = workload.layout.sizes
         """Of the tensors that the parameters consist of, in elements."""
+        self.trained = workload.layout.edge
+        """Elements in front of the buffers."""
         self.held = LocalParameters(workload, order.spec, self._consider)
         self.initial = checksum(self.held.values.numpy())
         """Of version 0, which every worker creates."""

@@ -69,7 +69,13 @@ def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local
     encryption = Encryption(Identity.of(order), allows_plain=local.insecure)
     if own is not None and spec.reduces:
         check_reduces(spec, local)
-        return Reduction(order.index, link, own.held, spec, sizes=own.sizes, host=local.host, device=local.device)
+        return Reduction(
+            *(order.index, link, own.held, spec),
+            sizes=own.sizes,
+            host=local.host,
+            device=local.device,
+            trained=own.trained,
+        )
     if own is not None:
         return AggregatingExchange(peer, link.stopping, own.held, spec, lambda: link.in_reach, encryption)
     guards = spec.elastic.restarts > 0

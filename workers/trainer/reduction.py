@@ -84,6 +84,8 @@ class Reduction:
         sizes: of the tensors that the parameters consist of, in elements.
         host: the address at which the others reach this process.
         device: where groups work: see ``Group``.
+        trained: how many of the first elements are gradients, which travel as bf16 where the job computes in less than
+            fp32. What lies behind them (running statistics, counts of batches) does not bear rounding.
     """
 
     def __init__(
@@ -96,10 +98,12 @@ class Reduction:
         sizes: Sequence[int],
         host: str,
         device: str = "cpu",
+        trained: int = 0,
     ) -> None:
         self._rank, self._link, self._device = rank, link, device
         self._host = Host(host)
         self._equally = spec.weighing in EQUAL
+        self._rounded = trained if spec.workload.precision != "fp32" else 0
         self._held, self._sizes = held, sizes
         self._shared: Vector | None = None
         self._vector = torch.zeros(0)
@@ -235,7 +239,10 @@ class Reduction:
         front, size = self._front, len(self._held.values)
         if len(self._vector) != front + size:
             self._vector = torch.zeros(front + size)
-        return Sums(group, self._vector, chunk_offsets([front, *self._sizes]), timeout_s=self._patience_s())
+        rounded = slice(front, front + self._rounded) if self._rounded else None
+        borders = () if rounded is None else (rounded.start, rounded.stop)
+        begins = chunk_offsets([front, *self._sizes], borders=borders)
+        return Sums(group, self._vector, begins, timeout_s=self._patience_s(), rounded=rounded)
 
     def _pack(self, stretch: slice, gradient: Vector | None, samples: int) -> None:
         """Put the own part into a stretch of the vector: zeros for an update over no samples."""

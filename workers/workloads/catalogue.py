@@ -9,7 +9,7 @@ from torch import nn
 from controlplane.protocol import options as opt
 from controlplane.protocol.catalogue import DATASETS, check_workload, data_of, is_foreign, settings_of
 from controlplane.protocol.parts import SpecError
-from controlplane.protocol.training import Init
+from controlplane.protocol.training import Init, Precision
 from controlplane.protocol.training import Workload as WorkloadSpec
 from workers.workloads import objectives
 from workers.workloads.als import Als
@@ -43,12 +43,19 @@ def load_workload(spec: WorkloadSpec, local: Local = NOWHERE) -> Workload:
     check_workload(spec)
     if is_foreign(spec):
         return load_foreign(spec, local)
-    return _begin_with(_made(spec, local), spec.init or "seed")
+    return _begin_with(_computed_in(_made(spec, local), spec.precision), spec.init or "seed")
 
 
 def begins_with_module(spec: WorkloadSpec) -> bool:
     """Whether version 0 depends on the user's code or the construction of a module, not only on the seed."""
     return is_foreign(spec) or spec.init == "module"
+
+
+def _computed_in(workload: Workload, precision: Precision) -> Workload:
+    """The workload, computing in that precision; ``check_workload`` refuses it for one that could not."""
+    if isinstance(workload, Network):
+        workload.precision = precision
+    return workload
 
 
 def _begin_with(workload: Workload, init: Init) -> Workload:

@@ -67,6 +67,11 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
             expected = f"none: a {type(workload).__name__} has its own init"
             raise SpecError("workload.init", spec.init, expected)
         workload.begins_with = spec.init
+    if spec.precision != "fp32":
+        if not hasattr(workload, "precision"):
+            expected = f"fp32: a {type(workload).__name__} computes as its own code says"
+            raise SpecError("workload.precision", spec.precision, expected)
+        workload.precision = spec.precision
     return Foreign(spec.name, workload)
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from controlplane.protocol.parts import SpecError
-from controlplane.protocol.training import Init, Optimizer
+from controlplane.protocol.training import Init, Optimizer, Precision
+from workers.workloads.arithmetic import arithmetic_of
 from workers.workloads.buffers import beside_buffers
 from workers.workloads.data.examples import Dataset
 from workers.workloads.memory import returned
@@ -53,6 +54,8 @@ class Network:
         self.build, self.dataset, self.objective, self.l2 = build, dataset, objective, l2
         self._make_rule, self._device = make_rule, torch.device(device)
         self.begins_with: Init = init
+        self.precision: Precision = "fp32"
+        """What replicas compute in."""
         self._shape = Shape(build_bare(build))
         self.layout = self._shape.layout
 
@@ -79,7 +82,15 @@ class Network:
 
     def replica(self) -> NetworkReplica:
         """New parameters and gradients, and the data set."""
-        return NetworkReplica(self.build, self.layout, self.dataset, self.objective, self._device, l2=self.l2)
+        return NetworkReplica(
+            self.build,
+            self.layout,
+            self.dataset,
+            self.objective,
+            self._device,
+            l2=self.l2,
+            arithmetic=arithmetic_of(self.precision, self._device, trained=self.layout.edge),
+        )
 
     def scorer(self) -> NetworkScorer:
         """New parameters, and the data set."""

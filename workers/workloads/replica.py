@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from workers.workloads.arithmetic import Arithmetic, Scaled
 from workers.workloads.data.examples import Dataset
 from workers.workloads.data.loader import Loader
 from workers.workloads.layout import Layout
@@ -84,9 +85,10 @@ class NetworkReplica(NetworkScorer):
         device: torch.device,
         *,
         l2: float = 0.0,
+        arithmetic: Arithmetic | None = None,
     ) -> None:
         super().__init__(build, layout, dataset, objective, device)
-        self._l2 = l2
+        self._l2, self._arithmetic = l2, arithmetic or Arithmetic()
         normalise_lone_samples(self._module)
         self.gradient: Vector = np.zeros(layout.size, dtype=np.float32)
         self._sums = self._on_device(self.gradient)
@@ -118,7 +120,7 @@ class NetworkReplica(NetworkScorer):
         """
         self._take_parameters()
         self._module.train()
-        loss_sum = self._pieces.run(samples, self._begin, self._add)
+        loss_sum = self._arithmetic.run(lambda: self._pieces.run(samples, self._begin, self._add), self._sums)
         if self._device.type != "cpu":
             torch.from_numpy(self.gradient).copy_(self._sums)
         return Update(loss_sum=loss_sum, samples=len(samples))
@@ -128,8 +130,10 @@ class NetworkReplica(NetworkScorer):
         self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
 
     def report_progress(self, on_final: OnFinal) -> None:
-        """Call ``on_final`` while an update is computed; never from an accelerator, whose sums come all at once."""
-        if self._device.type == "cpu":
+        """Call ``on_final`` while an update is computed; never from an accelerator, whose sums come all at once, nor
+        where gradients may have to be computed again.
+        """
+        if self._device.type == "cpu" and not isinstance(self._arithmetic, Scaled):
             self._progress = Progress(self._leaves, on_final)
 
     def _try(self, samples: int) -> None:
@@ -142,8 +146,9 @@ class NetworkReplica(NetworkScorer):
     def _add(self, samples: Samples) -> float:
         inputs, targets = self._loader.take(samples)
         self._tail.load(self._values)
-        outputs = self._module(inputs)
-        loss = self._objective.loss_sum(outputs, targets)
+        with self._arithmetic.forward():
+            outputs = self._module(inputs)
+        loss = self._objective.loss_sum(outputs.float(), targets)
         if self._l2:
             norm = torch.stack([parameter.square().sum() for _, parameter in self._trained]).sum()
             loss = loss + 0.5 * self._l2 * len(samples) * norm
@@ -153,7 +158,7 @@ class NetworkReplica(NetworkScorer):
         if self._progress is not None:
             # In pieces nothing is final before the last; and a loss that is no number leaves no gradients to give away.
             self._progress.restart(is_reported=self._pieces.limit is None and math.isfinite(loss_sum))
-        loss.backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
+        self._arithmetic.scaled(loss).backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
         return loss_sum
 
 

@@ -1,0 +1,87 @@
+"""What forward and backward passes compute in: float32, or less where torch's autocast finds that to do.
+
+Parameters, sums of gradients and optimizers stay float32.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+import torch
+
+from controlplane.protocol.training import Precision
+
+DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+FIRST_SCALE: Final = 2.0**10
+LARGEST_SCALE: Final = 2.0**24
+GROWS_AFTER: Final = 2000
+"""Updates without an overflow, after which the scale is doubled."""
+
+
+class Arithmetic:
+    """Full precision, and what a lower one replaces."""
+
+    def forward(self) -> AbstractContextManager[object]:
+        """The context of a forward pass."""
+        return nullcontext()
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """What the backward pass begins with."""
+        return loss
+
+    def run(self, compute: Callable[[], float], sums: torch.Tensor) -> float:
+        """The loss that ``compute`` returns; ``sums`` are the sums of gradients that it leaves."""
+        return compute()
+
+
+class Autocast(Arithmetic):
+    """Less where torch finds that to do; bf16 has the range of float32, so nothing is scaled."""
+
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+        self._dtype, self._device = dtype, device
+
+    def forward(self) -> AbstractContextManager[object]:
+        """Autocast."""
+        return torch.autocast(self._device.type, dtype=self._dtype)
+
+
+class Scaled(Autocast):
+    """fp16, whose small gradients would be 0: the loss is scaled up, and the sums down again.
+
+    Gradients that overflow are computed again with half the scale: no sample is left out of an update.
+
+    Args:
+        trained: how many elements of the sums are gradients; what lies behind them is not scaled.
+    """
+
+    def __init__(self, dtype: torch.dtype, device: torch.device, *, trained: int) -> None:
+        super().__init__(dtype, device)
+        self._trained, self._fine = trained, 0
+        self.scale = FIRST_SCALE
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the scale."""
+        return loss * self.scale
+
+    def run(self, compute: Callable[[], float], sums: torch.Tensor) -> float:
+        """As often as gradients overflow, down to a scale of 1; a loss that is no number is the job's to judge."""
+        gradients = sums[: self._trained]
+        while True:
+            loss = compute()
+            if self.scale <= 1.0 or torch.isfinite(gradients).all():
+                break
+            self.scale, self._fine = self.scale / 2.0, 0
+        gradients /= self.scale
+        self._fine += 1
+        if self._fine >= GROWS_AFTER:
+            self.scale, self._fine = min(2.0 * self.scale, LARGEST_SCALE), 0
+        return loss
+
+
+def arithmetic_of(precision: Precision, device: torch.device, *, trained: int) -> Arithmetic:
+    """The one of that name."""
+    if precision == "fp32":
+        return Arithmetic()
+    if precision == "bf16":
+        return Autocast(DTYPES[precision], device)
+    return Scaled(DTYPES[precision], device, trained=trained)
