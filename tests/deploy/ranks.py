@@ -1,10 +1,19 @@
 """Pods of attached training as local processes: what kubelet and controllers put into each one's environment."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+from controlplane.runtime.embedded.ground import free_port
+from tests.deploy.images import bare_environment, unpack
 from tests.deploy.kubernetes import named
 from tests.deploy.reading import environment_of
+from tests.support.stack import Stack
+
+WORLD = 4
 
 INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """What the Job controller calls a pod's index."""
@@ -63,3 +72,49 @@ def _value(variable: dict[str, Any], index: int, secrets: dict[str, str], before
         assert source["secretKeyRef"]["name"] == "training"
         return secrets[source["secretKeyRef"]["key"]]
     return re.sub(r"\$\((\w+)\)", lambda found: before[found[1]], variable["value"])
+
+
+class Pods:
+    """Four of them, and what each one printed."""
+
+    def __init__(self, overlay: str, stack: Stack, folder: Path, *, epochs: int, batching: str) -> None:
+        unpack("training", folder / "app")
+        spec = {"name": overlay, "launch": "attached", "workers": WORLD, "batch_size": 64, "seed": 7}
+        self.job = stack.ask("POST", "/api/v1/jobs", json=spec | {"synchronization": {"batching": {"name": batching}}})
+        secrets = {
+            "PACELINE_URL": stack.url,
+            "PACELINE_JOB": str(self.job["id"]),
+            "PACELINE_TOKEN": self.job["token"],
+        }
+        program, script, *rest = container_of(overlay)["command"]
+        launcher = [sys.executable, *(["-m", "torch.distributed.run"] if program == "torchrun" else [])]
+        command = [*launcher, *EMULATE, script, *rest, "--epochs", str(epochs)]
+        port = free_port()
+        self.outputs = [folder / f"pod-{index}.txt" for index in range(WORLD)]
+        self.processes = []
+        for index, output in enumerate(self.outputs):
+            variables = environment(overlay, index, secrets) | {"PYTHONPATH": str(folder / "app")}
+            if overlay == "trainjob":
+                variables |= torch_runtime(index, WORLD, port)
+            else:
+                variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            with output.open("w") as file:
+                surroundings = bare_environment() | variables | {"OMP_NUM_THREADS": "1"}
+                self.processes.append(
+                    subprocess.Popen(
+                        command, cwd=folder / "app", env=surroundings, stdout=file, stderr=file, start_new_session=True
+                    )
+                )
+
+    def wait(self) -> list[str]:
+        """What each printed, once all have ended well."""
+        statuses = [process.wait(150) for process in self.processes]
+        texts = [output.read_text() for output in self.outputs]
+        assert statuses == [0] * WORLD, "\n".join(texts)
+        return texts
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, 9)
+                process.wait()

@@ -8,11 +8,8 @@ import pytest
 
 from controlplane.fleet.cluster import AUDIENCE, parse_accounts
 from controlplane.runtime.embedded import control_plane
-from tests.deploy import kubernetes
-from tests.deploy.kubernetes import FOLDER, INSTALL_KUBECTL, containers, image, named, pods, rendered
+from tests.deploy.kubernetes import FOLDER, containers, image, named, pods, rendered
 from tests.deploy.reading import ROOT, services
-
-pytestmark = pytest.mark.skipif(kubernetes.kubectl() is None, reason=INSTALL_KUBECTL)
 
 CONTROL_PLANE = ("overlays/small", "overlays/accounts", "overlays/production")
 EVERY = (*CONTROL_PLANE, "agents", "agents-by-account", "training")

@@ -46,8 +46,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 @pytest.fixture(scope="module")
 def engine(api: ApiServer) -> Iterator[Engine]:
     """The control plane of the small overlay with accounts, up and well."""
-    if kubernetes.kubectl() is None:
-        pytest.skip(kubernetes.INSTALL_KUBECTL)
     if postgres_folder() is None:
         pytest.skip(INSTALL_POSTGRES)
     if not (shutil.which("redis-server") and shutil.which("redis-cli")):

@@ -1,6 +1,5 @@
 """deploy/kubernetes/training, jobset and trainjob: valid, safe, and ranks that meet, attach and are paced."""
 
-import os
 import re
 import subprocess
 import sys
@@ -11,18 +10,15 @@ from typing import Any
 
 import pytest
 
-from controlplane.runtime.embedded.ground import free_port
-from tests.deploy import kubernetes, ranks
+from tests.deploy import ranks
 from tests.deploy.images import bare_environment, unpack
-from tests.deploy.kubernetes import INSTALL_KUBECTL, named
+from tests.deploy.kubernetes import named
+from tests.deploy.ranks import WORLD, Pods
 from tests.deploy.reading import ROOT
 from tests.integration.test_jobs import pages, reports
 from tests.support.stack import Stack
 
-pytestmark = pytest.mark.skipif(kubernetes.kubectl() is None, reason=INSTALL_KUBECTL)
-
 EVERY = ("training", "jobset", "trainjob")
-WORLD = 4
 EPOCHS = 10
 EVEN_S = 2 * 64 / 250
 """An iteration of two batches of 64 where the slowest of the emulated machines has as many as the others."""
@@ -107,58 +103,10 @@ def test_only_ranks_reach_ranks_and_no_secret_stands_in_an_object(overlay: str) 
     assert not {"PACELINE_TOKEN", "PACELINE_JOB", "PACELINE_URL"} & plain
 
 
-class Pods:
-    """Four of them, and what each one printed."""
-
-    def __init__(self, overlay: str, stack: Stack, folder: Path) -> None:
-        unpack("training", folder / "app")
-        spec = {"name": overlay, "launch": "attached", "workers": WORLD, "batch_size": 64, "seed": 7}
-        self.job = stack.ask(
-            "POST", "/api/v1/jobs", json=spec | {"synchronization": {"batching": {"name": "lb-bsp-gpu"}}}
-        )
-        secrets = {
-            "PACELINE_URL": stack.url,
-            "PACELINE_JOB": str(self.job["id"]),
-            "PACELINE_TOKEN": self.job["token"],
-        }
-        program, script, *rest = ranks.container_of(overlay)["command"]
-        launcher = [sys.executable, *(["-m", "torch.distributed.run"] if program == "torchrun" else [])]
-        command = [*launcher, *ranks.EMULATE, script, *rest, "--epochs", str(EPOCHS)]
-        port = free_port()
-        self.outputs = [folder / f"pod-{index}.txt" for index in range(WORLD)]
-        self.processes = []
-        for index, output in enumerate(self.outputs):
-            variables = ranks.environment(overlay, index, secrets) | {"PYTHONPATH": str(folder / "app")}
-            if overlay == "trainjob":
-                variables |= ranks.torch_runtime(index, WORLD, port)
-            else:
-                variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            with output.open("w") as file:
-                surroundings = bare_environment() | variables | {"OMP_NUM_THREADS": "1"}
-                self.processes.append(
-                    subprocess.Popen(
-                        command, cwd=folder / "app", env=surroundings, stdout=file, stderr=file, start_new_session=True
-                    )
-                )
-
-    def wait(self) -> list[str]:
-        """What each printed, once all have ended well."""
-        statuses = [process.wait(150) for process in self.processes]
-        texts = [output.read_text() for output in self.outputs]
-        assert statuses == [0] * WORLD, "\n".join(texts)
-        return texts
-
-    def end(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                os.killpg(process.pid, 9)
-                process.wait()
-
-
 @pytest.fixture
 def pods(stack: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Pods]:
     with ExitStack() as stop:
-        found = Pods(request.param, stack, tmp_path)
+        found = Pods(request.param, stack, tmp_path, epochs=EPOCHS, batching="lb-bsp-gpu")
         stop.callback(found.end)
         yield found
 
