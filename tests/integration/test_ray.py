@@ -4,27 +4,21 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.runtime.embedded.ground import free_port
-from controlplane.runtime.embedded.redis_server import redis_binary
 from tests.architecture.sources import ROOT
-from tests.conftest import INSTALL_REDIS
-from tests.support.on_ray import PYTHON, Cluster, running_cluster
-from tests.support.stack import Stack, running_stack
+from tests.support.on_ray import INSTALL, PYTHON, Cluster, is_installed
+from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        not (PYTHON.parents[1] / ".installed").exists(),
-        reason="the adapters' libraries are not installed: make adapters",
-    ),
+    pytest.mark.skipif(not is_installed(), reason=INSTALL),
 ]
 
 log = logging.getLogger(__name__)
@@ -35,19 +29,14 @@ SHOWN = 12
 TRAINING: dict[str, Any] = {"workers": 3, "servers": 1, "batch_size": 32, "stop": {"iterations": 40}}
 
 
-@pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """One of this file's own: its tests take as long as those of many files that share the other."""
-    if redis_binary() is None:
-        pytest.skip(INSTALL_REDIS)
-    with running_stack(tmp_path_factory.mktemp("plane")) as running:
-        yield running
+@pytest.fixture
+def plane(stack: Stack) -> Stack:
+    return stack
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with running_cluster(nodes=3, cpus=2, jobs_at=free_port()) as running:
-        yield running
+@pytest.fixture
+def cluster(ray_cluster: Cluster) -> Cluster:
+    return ray_cluster
 
 
 def up(plane: Stack, cluster: Cluster, name: str, *options: str) -> None:
@@ -133,17 +122,6 @@ def test_a_job_that_is_submitted_to_ray_attaches_on_each_of_its_nodes(
     machines = {rank["environment"]["machine"] for rank in ranks}
     assert len(machines) == 2
     assert all(any(f"(Ray node {node[:SHOWN]})" in machine for node in cluster.nodes) for machine in machines)
-
-
-def test_a_script_for_torchrun_is_governed_on_ray_trains_workers(plane: Stack, cluster: Cluster) -> None:
-    run = ("run", "--url", plane.url, "--name", "launched", "--workers", "4", "--batching", "lb-bsp-gpu")
-    launch = ("examples/ray_train/launch.py", "4", "examples/emulate.py", "1000,1000,500,250")
-    script = ("examples/train_paceline.py", "--epochs", "9")
-    said = cluster.paceline(*run, "--", str(PYTHON), *launch, *script, PACELINE_API_TOKEN=plane.token)
-    assert float(re.findall(r"accuracy (\d\.\d+)", said)[-1]) > 0.85
-    assert float(re.findall(r"(\d\.\d+) times as fast", said)[-1]) > 1.3
-    (job,) = (row for row in plane.ask("GET", "/api/v1/jobs?page_size=100")["results"] if row["name"] == "launched")
-    assert (job["state"], job["samples"]) == ("succeeded", 9 * 1437)
 
 
 def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_comes_back_elsewhere(

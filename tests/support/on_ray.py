@@ -19,8 +19,14 @@ from tests.architecture.sources import ROOT
 from tests.support.waiting import eventually
 
 PYTHON = ROOT / ".venv-adapters" / "bin" / "python"
+INSTALL = "the adapters' libraries are not installed: make adapters"
 MARK = "PACELINE_TEST_MARK"
 BEGINS_S = 120.0
+
+
+def is_installed() -> bool:
+    """Whether `make adapters` has run."""
+    return (PYTHON.parents[1] / ".installed").exists()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,6 +19,8 @@ from tests.support.waiting import eventually
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
 INSTALL = "no Slurm: apt-get install slurmctld slurmd slurm-client munge"
 OWN_SECONDS = 30.0
+WAIT_S = 60
+"""Lifetime of a step's credential: a launch that takes longer is refused, and a requeued job waits for so long."""
 
 CONFIGURATION = """\
 ClusterName=paceline
@@ -27,7 +29,7 @@ SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket,cred_expire=60
+AuthInfo=socket={folder}/munge.socket,cred_expire={wait_s}
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
@@ -177,7 +179,7 @@ class Cluster:
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=2 RealMemory=1000"
             for name in self.names
         )
-        return CONFIGURATION.format(host=host, port=free_port(), folder=self.folder, nodes=nodes)
+        return CONFIGURATION.format(host=host, port=free_port(), folder=self.folder, nodes=nodes, wait_s=WAIT_S)
 
     def _left(self) -> list[psutil.Process]:
         """Steps that a killed slurmd has left behind, and their processes."""

@@ -1,0 +1,184 @@
+"""One script, five launchers: torchrun, Ray Train, srun, the pods of an Indexed Job, and Paceline's own agents.
+
+Four emulated machines of 1000, 1000, 500 and 250 samples per second. Every launcher is measured beside the same plain
+run under torchrun. Agents run no scripts: they train the same network on the same data, as a native job.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.api.demo.attached import BATCHING, PACED, PLAIN, POINTS, RATIO, Epoch, ScriptRun, examples, torchrun
+from controlplane.api.demo.scenarios import SPEEDS
+from controlplane.runtime.embedded.interruption import Interruption
+from controlplane.runtime.embedded.processes import start_service
+from controlplane.runtime.embedded.supervisor import Supervisor
+from tests.architecture.sources import ROOT
+from tests.deploy import ranks
+from tests.support.slurm_user import User
+from tests.support.stack import Stack
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+EPOCHS = 12
+PER_EPOCH = 3
+EMULATED = ("examples/emulate.py", ",".join(f"{speed:g}" for speed in SPEEDS))
+WORLD = len(SPEEDS)
+LEARNED = 0.9
+Place = tuple[Stack, Path, pytest.FixtureRequest]
+
+
+def printed(command: list[str], **more: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
+    return done.stdout + done.stderr
+
+
+def read(text: str) -> ScriptRun:
+    run = ScriptRun(label="")
+    run.read(text)
+    assert len(run.epochs) == EPOCHS, text[-5000:]
+    return run
+
+
+def named(stack: Stack, name: str) -> int:
+    return next(row["id"] for row in stack.ask("GET", "/api/v1/jobs")["results"] if row["name"] == name)
+
+
+@pytest.fixture(scope="module")
+def plain() -> ScriptRun:
+    """The script without Paceline: each machine has as many samples as the others."""
+    return read(printed(torchrun(examples() / PLAIN, EPOCHS)))
+
+
+def by_torchrun(place: Place) -> tuple[int, ScriptRun]:
+    stack, _, _ = place
+    run = [sys.executable, "-m", "paceline", "run", "--url", stack.url, "--name", "torchrun", "--batching", BATCHING]
+    text = printed([*run, "--", *torchrun(examples() / PACED, EPOCHS)], PACELINE_API_TOKEN=stack.token)
+    return named(stack, "torchrun"), read(text)
+
+
+def by_ray_train(place: Place) -> tuple[int, ScriptRun]:
+    stack, _, request = place
+    cluster = request.getfixturevalue("ray_cluster")
+    run = ("run", "--url", stack.url, "--name", "ray", "--workers", str(WORLD), "--batching", BATCHING)
+    launch = (sys.executable.replace(".venv/", ".venv-adapters/"), "examples/ray_train/launch.py", str(WORLD))
+    script = (*EMULATED, f"examples/{PACED}", "--epochs", str(EPOCHS))
+    text = cluster.paceline(*run, "--", *launch, *script, PACELINE_API_TOKEN=stack.token)
+    return named(stack, "ray"), read(text)
+
+
+def by_srun(place: Place) -> tuple[int, ScriptRun]:
+    stack, folder, request = place
+    user = User(request.getfixturevalue("slurm_cluster"), stack, folder)
+    (folder / "job.yaml").write_text(
+        f"name: srun\nlaunch: attached\nworkers: {WORLD}\nsynchronization: {{batching: {BATCHING}}}\n"
+    )
+    script = [sys.executable, *(str(ROOT / word) if "/" in word else word for word in EMULATED)]
+    script += [str(ROOT / "examples" / PACED), "--epochs", str(EPOCHS)]
+    sent = user.submit("job.yaml", "--nodes", "2", "--ntasks-per-node", "2", "--", *script)
+    stack.await_job(sent.job, "succeeded", seconds=200)
+    user.cluster.await_state(sent.slurm, "COMPLETED")
+    return sent.job, read(sent.said)
+
+
+def by_indexed_job(place: Place) -> tuple[int, ScriptRun]:
+    stack, folder, _ = place
+    pods = ranks.Pods("training", stack, folder, epochs=EPOCHS, batching=BATCHING)
+    try:
+        text = "".join(pods.wait())
+    finally:
+        pods.end()
+    job: int = pods.job["id"]
+    stack.ask("POST", f"/api/v1/jobs/{job}/actions/finish", json={"exit_code": 0})
+    return job, read(text)
+
+
+def by_agents(place: Place) -> tuple[int, ScriptRun]:
+    """What the script does, as a spec: 128 samples per machine and step, AdamW on a cosine, gradients clipped."""
+    stack, folder, _ = place
+    steps = EPOCHS * PER_EPOCH
+    optimizer = {"name": "adamw", "lr": 0.003, "clip": {"norm": 1.0}, "schedule": {"name": "cosine", "over": steps}}
+    with agent(stack, folder):
+        job = stack.submit(
+            name="agents",
+            workload={"name": "tests.support.example_network:factory"},
+            labels={"pool": "scripts"},
+            communication="all-reduce",
+            servers=0,
+            batch_size=128,
+            optimizer=optimizer,
+            evaluate={"every": steps},
+            stop={"iterations": steps},
+            synchronization={"batching": {"name": BATCHING}},
+        )["id"]
+        done = stack.await_job(job, "succeeded", seconds=150)
+    run = ScriptRun(label="")
+    took = lengths(stack, job)
+    for number in range(EPOCHS):
+        seconds = statistics.fmean(took[number * PER_EPOCH :][:PER_EPOCH])
+        run.epochs.append(Epoch(number=number + 1, loss=0.0, accuracy=done["accuracy"], iteration_s=seconds))
+    return job, run
+
+
+@contextmanager
+def agent(stack: Stack, folder: Path) -> Iterator[None]:
+    """A machine with the speeds of the emulated ones, whose owner lets jobs bring code."""
+    asked = {"name": "scripts", "labels": {"pool": "scripts"}}
+    token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json=asked)["token"]
+    command = [
+        *(sys.executable, "-m", "workers", "join", stack.url, "-", "--name", "scripts", "--host", "127.0.0.1"),
+        *("--emulate", EMULATED[1], "--slots", str(WORLD), "--state-dir", str(folder / "agent"), "--allow-code"),
+    ]
+    log = folder / "agent.log"
+    with Supervisor(Interruption()) as supervisor:
+        supervisor.add(start_service("scripts", command, log=log, folder=ROOT, stdin=token.encode() + b"\n"))
+        yield
+
+
+def lengths(stack: Stack, job: int) -> list[float]:
+    """The seconds of each iteration of a native job, by what its workers measured."""
+    parts = ("data_s", "compute_s", "push_s", "pull_s", "waiting_s", "coordination_s")
+    asked = "&".join(f"metric={part}" for part in parts)
+    rows = stack.ask("GET", f"/api/v1/jobs/{job}/metrics?{asked}&worker=0&points=1000")["series"]
+    return [sum(part or 0.0 for part in each) for each in zip(*(row["values"] for row in rows), strict=True)]
+
+
+@pytest.mark.parametrize("launch", [by_torchrun, by_ray_train, by_srun, by_indexed_job, by_agents])
+def test_every_launcher_is_paced_to_the_same_accuracy(
+    launch: Callable[[Place], tuple[int, ScriptRun]],
+    plain: ScriptRun,
+    stack: Stack,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    job, run = launch((stack, tmp_path, request))
+    done = stack.await_job(job, "succeeded")
+    assert done["workers"] == WORLD
+    fast, same, half, quarter = last_shares(stack, job)
+    assert min(fast, same) > half > quarter
+    assert fast > 2.5 * quarter
+    apart = 100 * abs(run.accuracy - plain.accuracy)
+    ratio = settled(run) / settled(plain)
+    told = f"{launch.__name__}: accuracy {run.accuracy:.4f} beside {plain.accuracy:.4f}, ratio {ratio:.3f}"
+    assert (run.accuracy > LEARNED, apart <= POINTS, ratio <= RATIO) == (True, True, True), told
+
+
+def settled(run: ScriptRun) -> float:
+    """Seconds of an iteration in the best pass of the second half: shares have settled, and others leave the CPU."""
+    return min(epoch.iteration_s for epoch in run.epochs[EPOCHS // 2 :])
+
+
+def last_shares(stack: Stack, job: int) -> list[float]:
+    """Samples of each worker in its last whole iterations, by the largest of them."""
+    rows: list[dict[str, Any]] = stack.ask("GET", f"/api/v1/jobs/{job}/metrics?metric=samples&points=1000")["series"]
+    assert len(rows) == WORLD, rows
+    return [max(row["values"][-3 * PER_EPOCH :]) for row in rows]
