@@ -281,7 +281,9 @@ class SocketLink:
             self._refused_at = rejection.number or 0
         elif rejection.code == "out-of-order":
             with self._lock:
-                self._outbox.resend(rejection.number or 0)
+                lost = self._outbox.resend_from(rejection.number or 0, rejection.incarnation)
+            if lost:
+                self._tell_once(f"the control plane lost {lost} reports: its database is older than they are")
         elif rejection.code in ENDING:
             self._end(rejection.detail or FINAL[ENDING[rejection.code]])
         elif rejection.code in ("malformed", "oversized"):

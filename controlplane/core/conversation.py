@@ -35,7 +35,7 @@ from controlplane.core.events import (
 from controlplane.core.records import Process, Server, Worker
 from controlplane.core.state import Job
 from controlplane.core.states import JOB_OVER, PROCESS_OVER, READY, UNREACHABLE, JobState, ProcessState, in_words
-from controlplane.protocol import RELEASE
+from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.messages import (
     BlocksFilled,
     BlocksHanded,
@@ -182,7 +182,7 @@ def _greet_rank(context: Context, worker: Worker, hello: RankHello) -> None:
 
 def _is_of_other_release(context: Context, process: Process, release: str) -> bool:
     """Whether a process speaks an incompatible protocol; that ends the job with a message on what to do."""
-    if release in ("", RELEASE):
+    if understands(release):
         return False
     found = f"{process.title} is of release {release}, the control plane of {RELEASE}"
     context.end_job(JobState.FAILED, f"{found}: bring the machine of agent {process.agent} up to date")
@@ -367,12 +367,12 @@ def _is_next(context: Context, process: Process, message: WorkerSaid | ServerSai
     if number < due:
         return isinstance(message, HELLOS)
     detail = f"message {number} of {process.instance} came before {due}: send from there again"
-    _reject(context, process, "out-of-order", detail, due)
+    _reject(context, process, "out-of-order", detail, due, incarnation=context.job.incarnation)
     return False
 
 
-def _reject(context: Context, process: Process, code: Code, detail: str, number: int) -> None:
-    rejection = Rejection(code=code, detail=detail, number=number)
+def _reject(context: Context, process: Process, code: Code, detail: str, number: int, *, incarnation: int = 0) -> None:
+    rejection = Rejection(code=code, detail=detail, number=number, incarnation=incarnation)
     context.emit(
         RejectMessage, detail, role=process.role, index=process.index, instance=process.instance, rejection=rejection
     )

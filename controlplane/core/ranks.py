@@ -16,7 +16,7 @@ from controlplane.core.events import WorkerHeard
 from controlplane.core.records import Worker
 from controlplane.core.state import Job
 from controlplane.core.states import JOB_OVER, UNREACHABLE, JobState, ProcessState, in_words
-from controlplane.protocol import RELEASE
+from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import RankHello
 from controlplane.protocol.orders import Orders, Rejection
@@ -326,8 +326,8 @@ def _run(context: Context, reason: str) -> None:
 
 def _compare_release(context: Context, worker: Worker, release: str) -> None:
     """Another release is only logged: it ignores what it does not know."""
-    if release in ("", RELEASE):
-        context.close_flag(worker.index, RELEASES, f"{worker.title} is of release {RELEASE}")
+    if understands(release):
+        context.close_flag(worker.index, RELEASES, f"{worker.title} is of release {release or RELEASE}")
         return
     found = (
         f"{worker.title} has Paceline {release}, the control plane {RELEASE}: install the same one beside the script"

@@ -8,4 +8,10 @@ in ``workers`` import nothing else of ``controlplane``.
 SUBPROTOCOL = "paceline.v1"
 
 RELEASE = "0.1.0"
-"""Of the control plane and of workers: processes of one job and their control plane must be of the same."""
+"""Of the control plane and of workers. The third number rises where messages stay as they are, or gain fields that may
+be missing (``tests/protocol/test_series.py``)."""
+
+
+def understands(release: str) -> bool:
+    """Whether processes of that release and of this one can work on one job: the first two numbers are equal."""
+    return release in ("", RELEASE) or release.split(".")[:2] == RELEASE.split(".")[:2]

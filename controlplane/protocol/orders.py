@@ -314,3 +314,5 @@ class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
     """After ``out-of-order``, resend all messages from ``number`` on; after ``slow-down``, do so a second later."""
     detail: Text
     number: Count | None = None
+    incarnation: Count32 = 0
+    """Of the job's log, where a message was out of order."""

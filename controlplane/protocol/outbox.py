@@ -6,13 +6,14 @@ A driver owns the connection. It adds messages at any time, and sends those that
     outbox.reopen()                       # a new connection
     while message := outbox.take(): ...   # send it
     outbox.acknowledge(durable)           # the control plane keeps all messages up to that number
-    outbox.resend(number)                 # it refused that one as out of order
+    outbox.resend_from(number, incarnation)  # it refused a message as out of order, and waits for that one
     outbox.observe_incarnation(incarnation)  # a newer control plane may know only what is durable
 
 Within a connection messages are sent in the order of their numbers without gaps, so the other side has a gap only where
-it lost something itself. The engine recognizes repetitions by a worker's or server's numbers: a message
-keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first and takes
-its messages by their content, so an agent's are numbered again behind each hello (``renumber``).
+it lost something itself. Where it lost what it had called durable, as with a database restored from an older dump, the
+messages that are kept are numbered from there on. The engine recognizes repetitions by a worker's or server's numbers:
+a message keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first
+and takes its messages by their content, so an agent's are numbered again behind each hello (``renumber``).
 """
 
 from collections import deque
@@ -39,7 +40,17 @@ class Outbox(Generic[Message]):
         renumber: whether each connection begins with the hello, and the rest is numbered behind it.
     """
 
-    __slots__ = ("_ever_sent", "_hello", "_incarnation", "_kept", "_last", "_renumber", "_sent")
+    __slots__ = (
+        "_acknowledged",
+        "_acknowledged_in",
+        "_ever_sent",
+        "_hello",
+        "_incarnation",
+        "_kept",
+        "_last",
+        "_renumber",
+        "_sent",
+    )
 
     def __init__(self, *, renumber: bool = False) -> None:
         self._renumber = renumber
@@ -50,6 +61,10 @@ class Outbox(Generic[Message]):
         """The highest number sent on this connection."""
         self._ever_sent = 0
         self._incarnation: int | None = None
+        self._acknowledged = 0
+        """The highest number that was called durable on this connection."""
+        self._acknowledged_in: int | None = None
+        """The incarnation in which a number was last called durable."""
 
     # -- messages
 
@@ -72,6 +87,7 @@ class Outbox(Generic[Message]):
 
     def reopen(self) -> None:
         """A new connection: messages that are not durable are resent, after a fresh hello."""
+        self._acknowledged = 0
         if self._hello is None:
             return
         if self._renumber:
@@ -85,6 +101,26 @@ class Outbox(Generic[Message]):
         """The other side missed something: resend all messages from that one on that are not durable."""
         self._sent = min(self._sent, max(self._first, number) - 1)
 
+    def resend_from(self, number: int, incarnation: int) -> int:
+        """The other side waits for that message, in that incarnation; how many it waits for in vain.
+
+        It waits in vain for what it called durable in an earlier incarnation and has lost since: then the messages
+        that are kept are numbered from ``number`` on. Late refusals, of messages that became durable meanwhile, have
+        no effect.
+        """
+        lost = self._first - number
+        is_newer = incarnation > (self._acknowledged_in or 0)
+        if number < 1 or lost <= 0 or self._acknowledged >= number or not is_newer:
+            self.resend(number)
+            return 0
+        builds = [kept.build for kept in self._kept]
+        self._kept.clear()
+        self._last = self._sent = self._ever_sent = number - 1
+        self._acknowledged_in = incarnation
+        for build in builds:
+            self._keep(build)
+        return lost
+
     def observe_incarnation(self, incarnation: int) -> bool:
         """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
         before = self._incarnation
@@ -97,8 +133,10 @@ class Outbox(Generic[Message]):
     def acknowledge(self, durable: int) -> None:
         """Forget messages that need not be resent; those never sent are always kept."""
         durable = min(durable, self._ever_sent)
+        self._acknowledged = max(self._acknowledged, durable)
         while self._kept and self._first <= durable:
             self._kept.popleft()
+            self._acknowledged_in = self._incarnation
         self._sent = max(self._sent, durable)
 
     # -- state

@@ -45,6 +45,9 @@ from controlplane.runtime.streams import after
 LOST_ALL: Final = "Redis had lost the log, or is a new one; the job continues from the database"
 RESTARTED: Final = "Redis was restarted and may have lost the end of the log"
 
+AFTER_LOSS: Final = 1000
+"""Step of incarnations where Redis has nothing: the database may come from a dump, and not know those given since."""
+
 logger = structlog.get_logger(__name__)
 
 
@@ -92,7 +95,9 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
     aim = stored.events if known is None or after(stored.events, known.cursor) else known.cursor
     numbers = _replay(client, lease, running, start, stored, aim)
     reach("recovery.replayed")
-    incarnation = _give_incarnation(lease.job, after=max(lease.incarnation, stored.incarnation))
+    incarnation = _give_incarnation(
+        lease.job, after=max(lease.incarnation, stored.incarnation), step=AFTER_LOSS if why == LOST_ALL else 1
+    )
     reason = _reason(why, known, aim, unreadable)
     forgot = not lease.whole
     event = IncarnationBegan(
@@ -120,11 +125,11 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
     return running
 
 
-def _give_incarnation(job: int, *, after: int) -> int:
+def _give_incarnation(job: int, *, after: int, step: int) -> int:
     """A number that no incarnation of this job ever had, including those that were lost."""
     with transaction.atomic():
         given, _ = GivenIncarnation.objects.select_for_update().get_or_create(job_id=job)
-        given.number = max(given.number, after) + 1
+        given.number = max(given.number, after) + step
         given.save()
     return given.number
 

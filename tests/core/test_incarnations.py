@@ -159,3 +159,10 @@ def test_a_job_that_is_over_has_its_processes_stopped_and_stays_as_it_ended(stor
     assert ended.state is JobState.FAILED
     assert (of(MoveJob, said), of(StartProcess, said)) == ([], [])
     assert len(of(StopProcess, said)) == 4
+
+
+def test_a_message_out_of_order_is_refused_with_the_incarnation_that_waits_for_another(story: Tell) -> None:
+    told = story().running()
+    told.see(began(1000))
+    (refused,) = of(RejectMessage, told.say(0, told.a_report(0, 0, number=5)))
+    assert (refused.rejection.number, refused.rejection.incarnation) == (2, 1000)

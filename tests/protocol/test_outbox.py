@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -86,7 +87,7 @@ class Conversations(RuleBasedStateMachine):
     def arrives(self, count: int) -> None:
         for word in self.on_the_way[:count]:
             if (missed := self.engine.take(word)) is not None:
-                self.outbox.resend(missed)
+                assert self.outbox.resend_from(missed, self.engine.incarnation) == 0, "what is durable is not lost"
         del self.on_the_way[:count]
 
     @rule()
@@ -187,3 +188,44 @@ def test_a_newer_incarnation_is_told_again_what_is_not_durable_and_an_older_one_
     assert outbox.all_sent
     assert outbox.observe_incarnation(4)
     assert [word.number for word in taken(outbox)] == [2, 3]
+
+
+@given(said=st.integers(1, 12), sent=st.integers(1, 12), durable=st.integers(1, 12), restored=st.integers(0, 12))
+def test_after_a_restore_of_an_older_database_all_that_is_kept_arrives_in_order(
+    said: int, sent: int, durable: int, restored: int
+) -> None:
+    outbox: Outbox[Word] = Outbox()
+    for what in range(said):
+        outbox.say(partial(Word, what=what) if what else hello)
+    engine = Engine()
+    for word in [word for word in (outbox.take() for _ in range(min(sent, said))) if word is not None]:
+        engine.take(word)
+    durable = min(durable, len(engine.words))
+    outbox.acknowledge(durable)
+    kept = [word.what for word in outbox.pending]
+    before = [word.what for word in engine.words[: min(restored, durable)]]
+    del engine.words[len(before) :]
+    engine.incarnation = 1000
+    outbox.reopen()
+    lost = 0
+    for _ in range(2):
+        for word in taken(outbox):
+            if (missed := engine.take(word)) is not None:
+                lost += outbox.resend_from(missed, engine.incarnation)
+    assert lost == durable - len(before)
+    assert [word.what for word in engine.words] == [*before, *kept, HELLO]
+    assert [word.number for word in engine.words] == list(range(1, len(engine.words) + 1))
+
+
+@pytest.mark.parametrize(("durable_here", "incarnation"), [(True, 1), (False, 0)])
+def test_a_late_refusal_of_what_is_durable_by_now_loses_nothing(durable_here: bool, incarnation: int) -> None:
+    outbox: Outbox[Word] = Outbox()
+    for what in range(4):
+        outbox.say(partial(Word, what=what))
+    list(taken(outbox))
+    outbox.acknowledge(3)
+    if not durable_here:
+        outbox.reopen()
+    before = [word.number for word in outbox.pending]
+    assert outbox.resend_from(2, incarnation) == 0
+    assert [word.number for word in outbox.pending] == before

@@ -119,7 +119,7 @@ class ProcessLink(Generic[Sent, Received]):
         if code := FINAL_REJECTIONS.get(rejection.code):
             self._ended(Ending(code=code, reason=rejection.detail or rejection.code))
         elif rejection.code == "out-of-order":
-            self._socket.resend(rejection.number or 0)
+            self._socket.resend_from(rejection.number or 0, rejection.incarnation)
         elif rejection.code in NEVER_ACCEPTED:
             self.failure = ValueError(f"the control plane cannot accept a message of this process: {rejection.detail}")
             self.stopping.set()

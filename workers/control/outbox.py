@@ -36,6 +36,13 @@ class Outbox(Generic[Message]):
             self._box.resend(number)
             self._changed.notify_all()
 
+    def resend_from(self, number: int, incarnation: int) -> int:
+        """The other side waits for that message; how many it waits for in vain, since it lost what was durable."""
+        with self._changed:
+            lost = self._box.resend_from(number, incarnation)
+            self._changed.notify_all()
+            return lost
+
     def observe_incarnation(self, incarnation: int) -> bool:
         """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
         with self._changed:

@@ -120,12 +120,25 @@ class ControlSocket(Generic[Sent, Received]):
         """Show these at the next handshake."""
         self._route = replace(self._route, headers=headers)
 
-    def resend(self, number: int = 0) -> None:
-        """Send all again from that message on that is not durable, at most once in ``RESEND_S``."""
+    def resend(self) -> None:
+        """Send all again that is not durable, at most once in ``RESEND_S``."""
+        if self._may_resend():
+            self._outbox.resend()
+
+    def resend_from(self, number: int, incarnation: int) -> None:
+        """Send all again from that message on, for which the other side waits, at most once in ``RESEND_S``."""
+        if self._may_resend() and (lost := self._outbox.resend_from(number, incarnation)):
+            log.warning(
+                f"the control plane lost {lost} messages that it had kept, from {number} on: its database is older than"
+                " they are; going on with what it has"
+            )
+
+    def _may_resend(self) -> bool:
         now_s = time.monotonic()
-        if now_s - self._resent_s >= RESEND_S:
-            self._resent_s = now_s
-            self._outbox.resend(number)
+        if now_s - self._resent_s < RESEND_S:
+            return False
+        self._resent_s = now_s
+        return True
 
     def slow_down(self, number: int) -> None:
         """The other side took nothing from that message on: send it again with the next heartbeat."""

@@ -21,6 +21,7 @@ from controlplane.runtime import log, names, recovery, scheduler
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.engines import RealEngines
 from controlplane.runtime.faults import armed
+from controlplane.runtime.recovery import AFTER_LOSS
 from controlplane.runtime.redis import Client
 from controlplane.runtime.redis_identity import settle
 from controlplane.runtime.stored_log import stored_so_far
@@ -46,14 +47,14 @@ def test_a_job_whose_log_is_gone_goes_on_from_the_database(client: Client, drive
     copy_all(client)
     lose_everything(client)
     sent = orders_sent(client, job, lambda: recover(client, driver, job))
-    assert [(orders["incarnation"], orders["generation"]) for orders in sent] == [(1, 1)] * 3
+    assert [(orders["incarnation"], orders["generation"]) for orders in sent] == [(AFTER_LOSS, 1)] * 3
     say(client, driver, job, 3, 4)
     copy_all(client)
     row = Job.objects.get(pk=job)
-    assert (row.state, row.incarnation, row.iteration) == (JobState.RUNNING, 1, 5)
+    assert (row.state, row.incarnation, row.iteration) == (JobState.RUNNING, AFTER_LOSS, 5)
     assert "Redis had lost the log" in row.reason
     assert reports() == done(5)
-    assert Decision.objects.get(job=job, kind="begin-incarnation").incarnation == 1
+    assert Decision.objects.get(job=job, kind="begin-incarnation").incarnation == AFTER_LOSS
     assert replayed_as_stored(job)
     assert Reservation.objects.count() == 3
 

@@ -14,6 +14,7 @@ from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.faults import armed
 from controlplane.runtime.lease import Lease, LeaseLost
 from controlplane.runtime.models import KnownRedis
+from controlplane.runtime.recovery import AFTER_LOSS
 from controlplane.runtime.redis import Client, connect_async
 from controlplane.runtime.redis_identity import ForeignRedis, settle
 from tests.runtime.recovery.support import (
@@ -134,7 +135,7 @@ def test_a_redis_that_was_left_behind_is_emptied_of_jobs_when_it_comes_back(
     left_behind.lose(restarted=False)
     recover(client, driver, job)
     copy_all(client)
-    assert Job.objects.get(pk=job).incarnation == 2
+    assert Job.objects.get(pk=job).incarnation == 2 * AFTER_LOSS
     assert reports() == done(1)
     assert replayed_as_stored(job)
 

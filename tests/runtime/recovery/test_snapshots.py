@@ -11,6 +11,7 @@ from controlplane.jobs.models import Job
 from controlplane.runtime import names, snapshots
 from controlplane.runtime.engines import RealEngines
 from controlplane.runtime.ingest import Ingest
+from controlplane.runtime.recovery import AFTER_LOSS
 from controlplane.runtime.redis import Client
 from controlplane.runtime.snapshots import SnapshotPace
 from controlplane.runtime.stored_log import stored_entries
@@ -105,7 +106,7 @@ def test_after_a_total_loss_only_what_followed_the_snapshot_is_replayed(
     say(client, driver, job, 21)
     copy_all(client)
     assert reports() == done(22)
-    assert Job.objects.get(pk=job).incarnation == 1
+    assert Job.objects.get(pk=job).incarnation == AFTER_LOSS
     assert replayed_as_stored(job)
 
 

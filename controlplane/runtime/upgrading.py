@@ -1,0 +1,104 @@
+"""An upgrade: what keeps this release from serving the database and the machines that are there, and what it will do.
+
+It is looked for before anything is changed. Releases with the same first two numbers understand each other, so workers
+of the earlier one go on; see ``controlplane.protocol.understands``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.core.engine import ENGINE_VERSION
+from controlplane.core.states import JOB_OVER, JobState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.models import Job
+from controlplane.protocol import RELEASE, understands
+from controlplane.telemetry.models import EngineSnapshot
+
+NAMED = 5
+"""How many of a kind a sentence names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upgrade:
+    """What an upgrade of this database to this release meets."""
+
+    unknown: tuple[str, ...] = ()
+    """Migrations of the database that this release does not have: it is of a newer one."""
+    pending: tuple[str, ...] = ()
+    """Migrations that are to be applied."""
+    foreign: tuple[str, ...] = ()
+    """Machines with processes of live jobs whose release this one does not understand."""
+    live: int = 0
+    rebuilt: tuple[int, ...] = ()
+    """Live jobs whose snapshot is of another engine: their state is computed again from their whole log."""
+
+    @property
+    def obstacles(self) -> list[str]:
+        """Why it cannot be made."""
+        found = []
+        if self.unknown:
+            found.append(newer_database(self.unknown))
+        if self.foreign:
+            found.append(
+                f"Machines with running jobs have a release that {RELEASE} does not understand: {_some(self.foreign)}."
+                " Wait for their jobs or stop them, then bring these machines up to date."
+            )
+        return found
+
+    @property
+    def notices(self) -> list[str]:
+        """What it will do."""
+        found = [f"Migrations to apply: {_some(self.pending) or 'none'}.", f"Live jobs that go on: {self.live}."]
+        if self.rebuilt:
+            jobs = _some([f"{number}" for number in self.rebuilt])
+            found.append(f"State computed again from the whole log, which may take minutes each: job {jobs}.")
+        return found
+
+
+def look() -> Upgrade:
+    """What stands now. It reads the database and changes nothing."""
+    unknown, pending = migrations()
+    if unknown or ("jobs", "0001_initial") not in MigrationExecutor(connection).loader.applied_migrations:
+        return Upgrade(unknown=unknown, pending=pending)
+    live = Job.objects.filter(simulation=None).exclude(state__in=JOB_OVER).exclude(state=JobState.SUBMITTED)
+    numbers = list(live.order_by("pk").values_list("pk", flat=True))
+    machines = Agent.objects.filter(pk__in=Reservation.objects.filter(job_id__in=numbers).values("agent"))
+    rows = machines.order_by("name").values_list("name", "version")
+    snapshots = EngineSnapshot.objects.filter(job_id__in=numbers).exclude(version=ENGINE_VERSION)
+    return Upgrade(
+        pending=pending,
+        foreign=tuple(f"{name} ({version})" for name, version in rows if not understands(version)),
+        live=len(numbers),
+        rebuilt=tuple(snapshots.order_by("job_id").values_list("job_id", flat=True)),
+    )
+
+
+def migrations() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those of the database that this release does not have, and those of this release that are to be applied."""
+    executor = MigrationExecutor(connection)
+    loader = executor.loader
+    known = set(loader.disk_migrations)
+    known.update(replaced for migration in loader.disk_migrations.values() for replaced in migration.replaces)
+    unknown = [key for key in sorted(set(loader.applied_migrations) - known) if key[0] in loader.migrated_apps]
+    plan = executor.migration_plan(loader.graph.leaf_nodes())
+    return _named(unknown), _named([(each.app_label, each.name) for each, _ in plan])
+
+
+def newer_database(unknown: Sequence[str]) -> str:
+    """Why a database of a newer release is refused."""
+    return (
+        f"The database is of a newer release than {RELEASE}, which does not know {_some(unknown)}: install that"
+        " release, or restore the dump from before the upgrade. Nothing was changed."
+    )
+
+
+def _named(keys: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(f"{app}.{name}" for app, name in keys)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

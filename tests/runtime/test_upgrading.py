@@ -1,0 +1,67 @@
+"""What an upgrade meets: a newer database, machines of another series, jobs whose state is computed again."""
+
+from io import StringIO
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from controlplane.core.engine import ENGINE_VERSION
+from controlplane.core.states import JobState
+from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.models import Job
+from controlplane.protocol import RELEASE
+from controlplane.runtime.upgrading import Upgrade, look
+from controlplane.telemetry.models import EngineSnapshot
+from tests.support.rows import submitted_job
+
+pytestmark = pytest.mark.django_db
+
+
+def live_job(version: str, snapshot: str) -> Job:
+    user, _ = get_user_model().objects.get_or_create(username="ada")
+    job = submitted_job(user)
+    job.state = JobState.RUNNING
+    job.save()
+    agent = Agent.objects.create(name=f"m{job.pk}", credential_digest=f"{job.pk}", version=version)
+    Reservation.objects.create(agent=agent, role="worker", slot=0, job_id=job.pk, index=0)
+    EngineSnapshot.objects.create(job=job, cursor="1-0", sequence=1, incarnation=0, version=snapshot, data=b"")
+    return job
+
+
+def test_nothing_is_in_the_way_of_the_same_release() -> None:
+    live_job(RELEASE, ENGINE_VERSION)
+    assert look() == Upgrade(live=1)
+    assert look().notices == ["Migrations to apply: none.", "Live jobs that go on: 1."]
+
+
+def test_machines_of_another_series_and_jobs_of_another_engine_are_named() -> None:
+    live_job("9.0.0", ENGINE_VERSION)
+    job = live_job(RELEASE, "0")
+    found = look()
+    assert (found.live, found.rebuilt, len(found.obstacles)) == (2, (job.pk,), 1)
+    assert "does not understand: m" in found.obstacles[0]
+    assert f"job {job.pk}" in found.notices[-1]
+
+
+def test_a_machine_of_another_series_without_a_job_is_in_nobodys_way() -> None:
+    Agent.objects.create(name="idle", version="9.0.0")
+    assert look().obstacles == []
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("upgrade",), ("upgrade", "--check")])
+def test_a_database_of_a_newer_release_is_refused_before_anything_is_changed(command: tuple[str, ...]) -> None:
+    MigrationRecorder(connection).record_applied("jobs", "9999_shelf")
+    with pytest.raises(
+        CommandError, match=rf"^The database is of a newer release than {RELEASE}, .* jobs\.9999_shelf: "
+    ):
+        call_command(*command, verbosity=0)
+
+
+def test_an_upgrade_says_what_it_does() -> None:
+    out = StringIO()
+    call_command("upgrade", "--check", stdout=out)
+    assert out.getvalue() == f"To release {RELEASE}. Migrations to apply: none. Live jobs that go on: 0.\n"
