@@ -172,11 +172,11 @@ def compared_jobs(text: str) -> list[Job]:
     """
     least, most = comparison.LEAST, comparison.MOST
     expected = f"{least} to {most} numbers of jobs separated by commas, such as 3,5"
-    asked = numbers({"jobs": text}, "jobs", expected, least=least, most=most)
-    found = Job.objects.in_bulk(asked)
-    if missing := [pk for pk in asked if pk not in found]:
+    requested = numbers({"jobs": text}, "jobs", expected, least=least, most=most)
+    found = Job.objects.in_bulk(requested)
+    if missing := [pk for pk in requested if pk not in found]:
         raise QueryError("jobs", ", ".join(map(str, missing)), "jobs that exist")
-    return [found[pk] for pk in asked]
+    return [found[pk] for pk in requested]
 
 
 def _kept(key: str, draw: Callable[[], Any]) -> bytes:

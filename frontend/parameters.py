@@ -5,7 +5,7 @@ from typing import Final
 
 Query = Mapping[str, str]
 
-TELLING: Final = 40
+MOST_CHARACTERS: Final = 40
 """Most characters of the found value that a refusal repeats."""
 
 ID_DIGITS: Final = 17
@@ -16,7 +16,7 @@ class QueryError(ValueError):
     """An invalid query parameter."""
 
     def __init__(self, field: str, found: str, expected: str) -> None:
-        self.field, self.found, self.expected = field, found[:TELLING], expected
+        self.field, self.found, self.expected = field, found[:MOST_CHARACTERS], expected
         super().__init__(f"{field}: found {self.found!r}, expected {expected}")
 
 
@@ -57,7 +57,7 @@ def whole(query: Query, field: str, least: int, most: int) -> int | None:
     return int(found)
 
 
-def number_of(query: Query, field: str, thing: str) -> int | None:
+def number_of(query: Query, field: str, noun: str) -> int | None:
     """The number of a ``thing``: a job's, say.
 
     Raises:
@@ -65,7 +65,7 @@ def number_of(query: Query, field: str, thing: str) -> int | None:
     """
     found = query.get(field, "")
     if found and not (found.isdecimal() and len(found) <= ID_DIGITS):
-        raise QueryError(field, found, f"the ID of a {thing}")
+        raise QueryError(field, found, f"the ID of a {noun}")
     return int(found) if found else None
 
 

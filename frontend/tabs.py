@@ -181,7 +181,7 @@ def _whatif(job: Job, query: Query) -> dict[str, Any]:
         "others": whatif.others(job, View()),
         "forecast": whatif.forecast(job),
         "recent_s": whatif.RECENT_S,
-        "predictors": whatif.standing(job),
+        "predictors": whatif.standings(job),
     }
 
 

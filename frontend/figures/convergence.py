@@ -223,14 +223,14 @@ def x_of(rows: Convergence, view: View) -> tuple[Numbers, Numbers]:
 
 
 def _caption(rows: Convergence, view: View) -> str:
-    against, reached = AGAINST[view.x], f"{_accuracy_told(rows, view)}{_loss_told(rows, view)}"
+    against, reached = AGAINST[view.x], f"{_accuracy_sentence(rows, view)}{_loss_sentence(rows, view)}"
     if not len(rows.scored_accuracy):
         return f"Training loss against {against}; not evaluated on the validation split yet.{reached}"
     best = float(max(rows.scored_accuracy))
     return f"Loss and validation accuracy against {against}; best accuracy so far {best:.1%}.{reached}"
 
 
-def _accuracy_told(rows: Convergence, view: View) -> str:
+def _accuracy_sentence(rows: Convergence, view: View) -> str:
     """When the target accuracy was reached."""
     target = _accuracy(rows, view)
     there = rows.first_score(target) if target is not None else None
@@ -239,7 +239,7 @@ def _accuracy_told(rows: Convergence, view: View) -> str:
     return f" The target of {target:.1%} was reached after {_when(rows, there, scored=True)}."
 
 
-def _loss_told(rows: Convergence, view: View) -> str:
+def _loss_sentence(rows: Convergence, view: View) -> str:
     """When the target loss was reached."""
     if view.loss is None:
         return ""

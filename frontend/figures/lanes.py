@@ -218,11 +218,11 @@ def _balanced(lanes: Lanes, lost: float) -> Verdict:
             detail=_joined(missing, f"Apart from that, {together}.", gain),
             about="orders",
         )
-    told = f"Coordination takes {orders:.0%} of an iteration." if orders > BALANCED else ""
+    coordination = f"Coordination takes {orders:.0%} of an iteration." if orders > BALANCED else ""
     if gain and (lanes.speed_up or 1.0) < SLOWER:
         headline = f"Balanced, but slower than with equal shares: {together}"
-        return Verdict(tone="watch", headline=headline, detail=_joined(missing, gain, told), about="even split")
-    return Verdict(tone="good", headline=f"Balanced: {together}", detail=_joined(missing, gain, told))
+        return Verdict(tone="watch", headline=headline, detail=_joined(missing, gain, coordination), about="even split")
+    return Verdict(tone="good", headline=f"Balanced: {together}", detail=_joined(missing, gain, coordination))
 
 
 def _joined(*sentences: str) -> str:

@@ -40,7 +40,7 @@ def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption=_speeds_told(speeds),
+            caption=_speeds_sentence(speeds),
             hovermode="closest",
             xaxis=axis(theme, "Batch size (samples per iteration)", rangemode="tozero"),
             yaxis=axis(theme, "Samples/s while busy", rangemode="tozero"),
@@ -63,7 +63,7 @@ def machine_load(load: Load, view: View) -> dict[str, Any]:
                 "type": "scatter",
                 "mode": "lines",
                 "name": title,
-                "x": [_moment(at) for at in x.tolist()],
+                "x": [_timestamp(at) for at in x.tolist()],
                 "y": numbers(y),
                 "line": {"color": theme.category(place), "dash": ("solid", "dash")[place], "width": 2},
                 "hovertemplate": "%{y:.0%}",
@@ -82,11 +82,11 @@ def machine_load(load: Load, view: View) -> dict[str, Any]:
     }
 
 
-def _moment(at_ms: float) -> str:
+def _timestamp(at_ms: float) -> str:
     return str(np.datetime64(int(at_ms), "ms")).replace("T", " ")
 
 
-def _speeds_told(speeds: Speeds) -> str:
+def _speeds_sentence(speeds: Speeds) -> str:
     fastest = max(speeds.series, key=lambda each: float(each.samples_per_second.max()))
     return (
         f"Throughput by batch size: medians and quartiles of {speeds.reports:,} iterations. Where it is level,"

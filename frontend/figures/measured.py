@@ -56,7 +56,7 @@ def machine_measurement(group: Sequence[Measurement], samples: Samples, view: Vi
     return {
         "data": [
             _line(each.title.capitalize(), x, y, theme, place, each, DASHES[place % 4])
-            | {"x": [_moment(at) for at in x.tolist()]}
+            | {"x": [_timestamp(at) for at in x.tolist()]}
             for place, (each, (x, y)) in enumerate(zip(known, points, strict=True))
         ],
         "layout": layout(
@@ -139,9 +139,9 @@ def _is_share(measurement: Measurement) -> bool:
 
 def _now(known: Sequence[Measurement], samples: Samples) -> str:
     last = [(each, samples.values[each.name][-1]) for each in known]
-    told = [f"{each.title} {quantity(value, each) if np.isfinite(value) else 'nothing'}" for each, value in last]
-    return ", ".join(told)
+    parts = [f"{each.title} {quantity(value, each) if np.isfinite(value) else 'nothing'}" for each, value in last]
+    return ", ".join(parts)
 
 
-def _moment(at_ms: float) -> str:
+def _timestamp(at_ms: float) -> str:
     return str(np.datetime64(int(at_ms), "ms")).replace("T", " ")

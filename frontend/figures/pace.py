@@ -23,7 +23,7 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
         extremes(x_of(trace, traces.batch, view), smoothed(_speed(trace, whole=whole), view.smooth), limit)
         for trace in traces.workers
     ]
-    told = (
+    sentence = (
         "Samples per second over whole iterations, including waiting: each worker's part of the job's throughput."
         if whole
         else "Samples per second of busy time (data loading, compute and communication): the basis of share decisions."
@@ -44,7 +44,7 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=f"{name}:{view.metric}",
-            caption=f"{told}{of_all(len(traces.workers), traces.roster, view)}",
+            caption=f"{sentence}{of_all(len(traces.workers), traces.roster, view)}",
             sampling=sampling_note(traces.reports, sum(len(x) for x, _ in lines), means=traces.width),
             xaxis=axis(theme, X_TITLES[view.x]),
             yaxis=axis(theme, "Samples per second", rangemode="tozero"),
@@ -60,7 +60,7 @@ def staleness(leads: Leads, view: View) -> dict[str, Any]:
     theme, limit = THEMES[view.theme], budget(len(leads.workers))
     lines = [extremes(x_of(lead, leads.batch, view), lead.ahead, limit) for lead in leads.workers]
     most = max(int(lead.ahead.max()) for lead in leads.workers)
-    told = (
+    sentence = (
         f"Iterations by which a worker was ahead of the slowest one when it started, under {leads.barrier}: at most"
         f" {most} in the iterations shown"
         if most
@@ -74,7 +74,7 @@ def staleness(leads: Leads, view: View) -> dict[str, Any]:
         "layout": layout(
             theme,
             name=name,
-            caption=f"{told}{of_all(len(leads.workers), leads.roster, view)}.",
+            caption=f"{sentence}{of_all(len(leads.workers), leads.roster, view)}.",
             sampling=sampling_note(points, sum(len(x) for x, _ in lines)),
             xaxis=axis(theme, X_TITLES[view.x]),
             yaxis=axis(theme, "Iterations ahead", range=[0, 1.1 * max(1, most)], dtick=max(1, -(-most // 5))),

@@ -6,7 +6,7 @@ from typing import Any, Final
 from frontend.figures.rows import Holding, Placements, View
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout, mixed, readable_on
 
-MOMENTS: Final = {"now": "Now", "before": "Before last move"}
+TIMES: Final = {"now": "Now", "before": "Before last move"}
 COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
 """The colour of the map: the time per MiB on its server, or the traffic per second."""
 
@@ -190,8 +190,8 @@ def _caption(placements: Placements, holdings: Sequence[Holding], when: str, col
     here = (
         f"{blocks} blocks, {total:.3g} MiB, on {len(holdings)} servers; the largest load is {imbalance(holdings):.2f}"
     )
-    said = "traffic to a server per second, the same in each direction" if colour == "traffic" else "exchange time"
-    sentence = f"{here} times the mean. Colour is {said}{'' if colour == 'traffic' else ' per MiB'}."
+    measure = "traffic to a server per second, the same in each direction" if colour == "traffic" else "exchange time"
+    sentence = f"{here} times the mean. Colour is {measure}{'' if colour == 'traffic' else ' per MiB'}."
     if placements.updates_per_s is not None:
         sentence += f" Workers push {placements.updates_per_s:.3g} updates/s, each to every block."
     if colour == "time" and all(each.exchange_s is None for each in holdings):
@@ -220,16 +220,18 @@ def _pace(placements: Placements, when: str) -> str:
     slowest, was = _slowest(placements.now), _slowest(placements.before)
     rule = "Workers exchange with all servers in parallel, so the slowest server sets the pace"
     if when == "now":
-        told = f"{rule}: {_told(slowest)}." if slowest else ""
-        return told + _pace_before(placements) + _right_after(placements)
-    since = f" Now it is {_told(slowest)}: {_change(was, slowest)}." if slowest and was else ""
-    return f"{rule}: before the last move {_told(was)}.{since}{_right_after(placements)}" if was else ""
+        text = f"{rule}: {_pace_of(slowest)}." if slowest else ""
+        return text + _pace_before(placements) + _right_after(placements)
+    since = f" Now it is {_pace_of(slowest)}: {_change(was, slowest)}." if slowest and was else ""
+    return f"{rule}: before the last move {_pace_of(was)}.{since}{_right_after(placements)}" if was else ""
 
 
 def _pace_before(placements: Placements) -> str:
     slowest, was = _slowest(placements.now), _slowest(placements.before)
     if was:
-        return f" Before the last move it was {_told(was)}{f'; now it is {_change(was, slowest)}' if slowest else ''}."
+        return (
+            f" Before the last move it was {_pace_of(was)}{f'; now it is {_change(was, slowest)}' if slowest else ''}."
+        )
     if placements.before:
         return f" Exchange times before the last move are unknown: {placements.before_unknown}."
     return ""
@@ -250,7 +252,7 @@ def _slowest(holdings: Sequence[Holding]) -> Holding | None:
     return max(measured, key=lambda each: (each.exchange_s or 0.0, -each.server), default=None)
 
 
-def _told(holding: Holding) -> str:
+def _pace_of(holding: Holding) -> str:
     return f"s{holding.server}, {_ms(holding.exchange_s or 0.0)}"
 
 

@@ -160,7 +160,7 @@ class Heat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
+class WorkerIteration:
     """One worker in one iteration: when it ended, and its phases, all in seconds of the job's time."""
 
     rank: int
@@ -184,7 +184,7 @@ class Stay:
 class Window:
     """A few iterations of some workers, one by one."""
 
-    stays: tuple[Stay, ...]
+    spans: tuple[WorkerIteration, ...]
     ranks: tuple[int, ...]
     roster: int
     first: int

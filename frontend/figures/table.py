@@ -13,7 +13,7 @@ from frontend.figures.heat import METRICS, SCALES, heat_map
 from frontend.figures.machine import machine_load, speed_by_batch
 from frontend.figures.measured import groups, machine_measurement, worker_measurement
 from frontend.figures.pace import SPEEDS, staleness, worker_speeds
-from frontend.figures.placement import COLOURS, MOMENTS, block_map, server_exchanges
+from frontend.figures.placement import COLOURS, TIMES, block_map, server_exchanges
 from frontend.figures.predictions import predictions
 from frontend.figures.rows import View
 from frontend.figures.simulated import simulated_iterations
@@ -135,7 +135,7 @@ FIGURES: dict[str, FigureKind] = {
         draw=block_map,
         options=(
             Option(name="metric", title="Colour", values=COLOURS),
-            Option(name="scale", title="When", values=MOMENTS),
+            Option(name="scale", title="When", values=TIMES),
         ),
     ),
     "server-exchanges": FigureKind(
@@ -143,7 +143,7 @@ FIGURES: dict[str, FigureKind] = {
         rows="placement",
         x=("server",),
         draw=server_exchanges,
-        options=(Option(name="scale", title="When", values=MOMENTS),),
+        options=(Option(name="scale", title="When", values=TIMES),),
     ),
     "waiting-price": FigureKind(
         title="Waiting and staleness per worker", rows="waiting", x=("worker",), draw=waiting_price

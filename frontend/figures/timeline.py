@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from frontend.figures.phases import TITLES, bar_style, is_noticeable
-from frontend.figures.rows import Stay, View, Window
+from frontend.figures.rows import View, Window, WorkerIteration
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 ROW_PX = 34
@@ -17,16 +17,16 @@ ORDER: Final = ("coordination", "waiting", "pull", "data", "compute", "push")
 def timeline(window: Window, view: View) -> dict[str, Any]:
     """A row for each worker, a bar for each phase; a diamond marks the last to arrive in an iteration."""
     name = "timeline"
-    if not window.stays:
+    if not window.spans:
         return empty(name, "No data yet: bars appear after the first reported iteration.")
     theme = THEMES[view.theme]
-    stays = window.stays if is_loading(window.stays) else [_undivided(stay) for stay in window.stays]
-    drawn = [phase for phase in ORDER if phase != "data" or stays is window.stays]
-    begin = min(stay.ended_s - stay.whole_s for stay in window.stays)
+    spans = window.spans if is_loading(window.spans) else [_undivided(span) for span in window.spans]
+    drawn = [phase for phase in ORDER if phase != "data" or spans is window.spans]
+    begin = min(span.ended_s - span.whole_s for span in window.spans)
     labels = {rank: f"w{rank}" for rank in window.ranks}
     return {
         "data": [
-            *(_bars(stays, phase, begin, labels, theme) for phase in drawn),
+            *(_bars(spans, phase, begin, labels, theme) for phase in drawn),
             _arrivals(window, begin, labels, theme),
         ],
         "layout": layout(
@@ -52,41 +52,41 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
                 fixedrange=True,
                 showgrid=False,
             ),
-            shapes=list(_releases(window.stays, begin, theme)),
+            shapes=list(_releases(window.spans, begin, theme)),
         ),
     }
 
 
-def last_arrivals(stays: Sequence[Stay], uncertain_s: float = 0.0) -> dict[int, Stay]:
+def last_arrivals(spans: Sequence[WorkerIteration], uncertain_s: float = 0.0) -> dict[int, WorkerIteration]:
     """By iteration, the worker whose last push was acknowledged last: under a barrier, all others waited for it.
 
     An iteration whose last two are closer than ``uncertain_s`` is left out: which of them came last is not known.
     """
-    last: dict[int, Stay] = {}
-    for iteration, there in _by_iteration(stays).items():
-        *others, latest = sorted(there, key=lambda stay: (stay.ended_s, -stay.rank))
+    last: dict[int, WorkerIteration] = {}
+    for iteration, there in _by_iteration(spans).items():
+        *others, latest = sorted(there, key=lambda span: (span.ended_s, -span.rank))
         if not others or latest.ended_s - others[-1].ended_s >= uncertain_s:
             last[iteration] = latest
     return last
 
 
-def is_loading(stays: Sequence[Stay]) -> bool:
+def is_loading(spans: Sequence[WorkerIteration]) -> bool:
     """Whether some worker waits noticeably for its batches."""
     spent: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for stay in stays:
-        spent[stay.rank][0] += stay.data_s
-        spent[stay.rank][1] += stay.whole_s
+    for span in spans:
+        spent[span.rank][0] += span.data_s
+        spent[span.rank][1] += span.whole_s
     return is_noticeable((data_s, whole_s) for data_s, whole_s in spent.values())
 
 
-def _undivided(stay: Stay) -> Stay:
+def _undivided(span: WorkerIteration) -> WorkerIteration:
     """The phases with data loading counted as part of compute."""
-    return replace(stay, data_s=0.0, compute_s=stay.data_s + stay.compute_s)
+    return replace(span, data_s=0.0, compute_s=span.data_s + span.compute_s)
 
 
-def waiting_shares(stays: Sequence[Stay]) -> tuple[float, float]:
+def waiting_shares(spans: Sequence[WorkerIteration]) -> tuple[float, float]:
     """Seconds of waiting of all workers, and their whole time."""
-    return sum(stay.waiting_s for stay in stays), sum(stay.whole_s for stay in stays)
+    return sum(span.waiting_s for span in spans), sum(span.whole_s for span in spans)
 
 
 def chrome_trace(window: Window, job: int) -> dict[str, Any]:
@@ -101,37 +101,39 @@ def chrome_trace(window: Window, job: int) -> dict[str, Any]:
             "cat": "iteration",
             "ph": "X",
             "pid": job,
-            "tid": stay.rank,
+            "tid": span.rank,
             "ts": round(start * 1e6),
             "dur": round(seconds * 1e6),
-            "args": {"iteration": stay.iteration, "samples": stay.samples},
+            "args": {"iteration": span.iteration, "samples": span.samples},
         }
-        for stay in window.stays
-        for phase, start, seconds in phases(stay)
+        for span in window.spans
+        for phase, start, seconds in phases(span)
         if seconds > 0
     ]
     return {"traceEvents": names + events, "displayTimeUnit": "ms"}
 
 
-def phases(stay: Stay) -> Iterator[tuple[str, float, float]]:
+def phases(span: WorkerIteration) -> Iterator[tuple[str, float, float]]:
     """Name, beginning and length of each phase of one iteration, in seconds, in order."""
-    at = stay.ended_s - stay.whole_s
+    at = span.ended_s - span.whole_s
     for phase in ORDER:
-        seconds = float(getattr(stay, f"{phase}_s"))
+        seconds = float(getattr(span, f"{phase}_s"))
         yield phase, at, seconds
         at += seconds
 
 
-def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
-    parts = [(stay, start, seconds) for stay in stays for name, start, seconds in phases(stay) if name == phase]
+def _bars(
+    spans: Sequence[WorkerIteration], phase: str, begin: float, labels: dict[int, str], theme: Theme
+) -> dict[str, Any]:
+    parts = [(span, start, seconds) for span in spans for name, start, seconds in phases(span) if name == phase]
     return {
         "type": "bar",
         "orientation": "h",
         "name": TITLES[phase],
         "x": [round(seconds * 1000, 3) for _, _, seconds in parts],
         "base": [round((start - begin) * 1000, 3) for _, start, _ in parts],
-        "y": [labels[stay.rank] for stay, _, _ in parts],
-        "customdata": [stay.iteration for stay, _, _ in parts],
+        "y": [labels[span.rank] for span, _, _ in parts],
+        "customdata": [span.iteration for span, _, _ in parts],
         "marker": bar_style(phase, theme),
         "hovertemplate": f"%{{y}}, iteration %{{customdata}}: {TITLES[phase].lower()} %{{x:.1f}} ms<extra></extra>",
         "meta": TITLES[phase],
@@ -139,23 +141,23 @@ def _bars(stays: Sequence[Stay], phase: str, begin: float, labels: dict[int, str
 
 
 def _arrivals(window: Window, begin: float, labels: dict[int, str], theme: Theme) -> dict[str, Any]:
-    last = list(last_arrivals(window.stays, window.uncertain_s).values())
+    last = list(last_arrivals(window.spans, window.uncertain_s).values())
     return {
         "type": "scatter",
         "mode": "markers",
         "name": "Last to arrive",
-        "x": [round((stay.ended_s - begin) * 1000, 3) for stay in last],
-        "y": [labels[stay.rank] for stay in last],
-        "customdata": [stay.iteration for stay in last],
+        "x": [round((span.ended_s - begin) * 1000, 3) for span in last],
+        "y": [labels[span.rank] for span in last],
+        "customdata": [span.iteration for span in last],
         "marker": {"symbol": "diamond", "size": 9, "color": theme.text},
         "hovertemplate": "%{y} was the last to arrive in iteration %{customdata}<extra></extra>",
         "meta": "Last to arrive",
     }
 
 
-def _releases(stays: Sequence[Stay], begin: float, theme: Theme) -> Iterator[dict[str, Any]]:
-    for there in _by_iteration(stays).values():
-        at = round((max(stay.ended_s for stay in there) - begin) * 1000, 3)
+def _releases(spans: Sequence[WorkerIteration], begin: float, theme: Theme) -> Iterator[dict[str, Any]]:
+    for there in _by_iteration(spans).values():
+        at = round((max(span.ended_s for span in there) - begin) * 1000, 3)
         yield {
             "type": "line",
             "yref": "paper",
@@ -168,15 +170,15 @@ def _releases(stays: Sequence[Stay], begin: float, theme: Theme) -> Iterator[dic
         }
 
 
-def _by_iteration(stays: Sequence[Stay]) -> dict[int, list[Stay]]:
-    found: dict[int, list[Stay]] = defaultdict(list)
-    for stay in sorted(stays, key=lambda stay: (stay.iteration, stay.rank)):
-        found[stay.iteration].append(stay)
+def _by_iteration(spans: Sequence[WorkerIteration]) -> dict[int, list[WorkerIteration]]:
+    found: dict[int, list[WorkerIteration]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: (span.iteration, span.rank)):
+        found[span.iteration].append(span)
     return found
 
 
 def _caption(window: Window) -> str:
-    waiting, whole = waiting_shares(window.stays)
+    waiting, whole = waiting_shares(window.spans)
     some = "" if len(window.ranks) == window.roster else f" ({len(window.ranks)} of {window.roster} workers)"
     return (
         f"Iterations {window.first} to {window.last}{some}: {waiting:.3g} s of {whole:.3g} worker-seconds were spent"
@@ -188,11 +190,11 @@ def _caption(window: Window) -> str:
 
 
 def _who_came_last(window: Window) -> str:
-    arrivals = last_arrivals(window.stays, window.uncertain_s)
-    iterations = len(_by_iteration(window.stays))
+    arrivals = last_arrivals(window.spans, window.uncertain_s)
+    iterations = len(_by_iteration(window.spans))
     if not arrivals:
         return "In every iteration the last two workers finished too close together to tell which was last."
-    rank, times = max(Counter(stay.rank for stay in arrivals.values()).items(), key=lambda item: (item[1], -item[0]))
+    rank, times = max(Counter(span.rank for span in arrivals.values()).items(), key=lambda item: (item[1], -item[0]))
     close = iterations - len(arrivals)
     rest = f"; in {close} the last two were too close to tell" if close else ""
     return f"w{rank} was the last to arrive in {times} of {iterations}{rest}."

@@ -20,7 +20,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
     if not found:
         return empty(name, ways.reason or "No other policies were simulated: none is compatible with this job.")
     rows = [way for way in found if not way.unfinished]
-    return _bars(name, rows, _told(replace(ways, ways=tuple(found)), len(found) - len(rows)), view)
+    return _bars(name, rows, _caption(replace(ways, ways=tuple(found)), len(found) - len(rows)), view)
 
 
 def machine_changes(ways: Others, view: View) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def machine_changes(ways: Others, view: View) -> dict[str, Any]:
     if not found:
         return empty(name, ways.reason or "No cluster changes were simulated.")
     rows = sorted((way for way in found if not way.unfinished), key=lambda way: (-abs(way.saved), way.name))
-    return _bars(name, rows, _changes_told(ways, rows, len(found) - len(rows)), view)
+    return _bars(name, rows, _changes_caption(ways, rows, len(found) - len(rows)), view)
 
 
 def _bars(name: str, rows: Sequence[Other], caption: str, view: View) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _colour(way: Other, theme: Theme) -> str:
     return theme.compute if way.saved >= 0 else theme.waiting
 
 
-def _changes_told(ways: Others, rows: Sequence[Other], left_out: int) -> str:
+def _changes_caption(ways: Others, rows: Sequence[Other], left_out: int) -> str:
     """The largest effects, and the basis of the figures."""
     most = next((way for way in rows if way.whole), None)
     verb = "save" if most is not None and most.saved >= 0 else "cost"
@@ -136,7 +136,7 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _told(ways: Others, left_out: int) -> str:
+def _caption(ways: Others, left_out: int) -> str:
     best = ways.best
     sure = "in every run" if best is not None and best.low > 0 else "but not in every run"
     lead = (

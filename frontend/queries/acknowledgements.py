@@ -72,26 +72,28 @@ def holds_from(row: Decision) -> int | None:
     return None if found is None else int(found)
 
 
-Said = tuple[int, int, float]
+Reported = tuple[int, int, float]
 """Generation, samples and seconds of coordination of one report."""
 
 
-def _by_iteration(found: Mapping[int, Block], wanted: set[int]) -> dict[int, dict[int, Said]]:
+def _by_iteration(found: Mapping[int, Block], iterations: set[int]) -> dict[int, dict[int, Reported]]:
     """The reports of each rank for each of these iterations."""
-    table: dict[int, dict[int, Said]] = {}
+    table: dict[int, dict[int, Reported]] = {}
     for rank, block in found.items():
-        there = np.isin(block["iteration"], list(wanted))
+        there = np.isin(block["iteration"], list(iterations))
         columns = (block[name][there].tolist() for name in ("iteration", "generation", "samples", "coordination_s"))
-        for iteration, *said in zip(*columns, strict=True):
-            table.setdefault(iteration, {})[rank] = (said[0], said[1], said[2])
+        for iteration, *reported in zip(*columns, strict=True):
+            table.setdefault(iteration, {})[rank] = (reported[0], reported[1], reported[2])
     return table
 
 
-def _acknowledgement(row: Decision, said: Mapping[int, Said], *, over: bool) -> Acknowledgement:
+def _acknowledgement(row: Decision, reported: Mapping[int, Reported], *, over: bool) -> Acknowledgement:
     payload: dict[str, Any] = row.payload
     shares = {int(rank): share for rank, share in payload.get("shares", {}).items()}
-    sent = sorted(shares or payload.get("ranks") or said)
-    received = {rank: said[rank] for rank in sent if rank in said and said[rank][0] >= payload.get("generation", 0)}
+    sent = sorted(shares or payload.get("ranks") or reported)
+    received = {
+        rank: reported[rank] for rank in sent if rank in reported and reported[rank][0] >= payload.get("generation", 0)
+    }
     waits = [coordination_s for _, _, coordination_s in received.values()]
     return Acknowledgement(
         sent=len(sent),

@@ -36,10 +36,10 @@ def _labelled(agent: Agent) -> str:
 
 def _simulated(row: Simulation) -> dict[int, str]:
     scenario = scenario_of(row)
-    return {rank: _told(group.machine) for rank, group in enumerate(scenario.machines)} if scenario else {}
+    return {rank: _describe(group.machine) for rank, group in enumerate(scenario.machines)} if scenario else {}
 
 
-def _told(machine: MachineSpec) -> str:
+def _describe(machine: MachineSpec) -> str:
     """Its speed without any slowdown."""
     match machine:
         case CpuMachine():

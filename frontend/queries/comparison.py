@@ -89,7 +89,7 @@ def differences(jobs: Sequence[Job]) -> list[Difference]:
     """Fields of the specs in which the jobs differ, by name."""
     flat = [dict(_flat(job.spec)) for job in jobs]
     fields = sorted(set().union(*flat))
-    values = {field: tuple(_said(each.get(field)) for each in flat) for field in fields}
+    values = {field: tuple(_text(each.get(field)) for each in flat) for field in fields}
     return [Difference(field=field, values=found) for field, found in values.items() if len(set(found)) > 1]
 
 
@@ -97,26 +97,26 @@ def differences(jobs: Sequence[Job]) -> list[Difference]:
 class _Line:
     title: str
     value: Callable[[Job, Compared], float | None]
-    say: Callable[[float | None], str]
+    format: Callable[[float | None], str]
     lower_is_better: bool
 
 
 def _lines(target: float | None) -> Iterator[_Line]:
-    yield _Line(title="Iteration time, mean", value=_mean, say=formats.milliseconds, lower_is_better=True)
-    yield _Line(title="Iteration time, 95th percentile", value=_slow, say=formats.milliseconds, lower_is_better=True)
+    yield _Line(title="Iteration time, mean", value=_mean, format=formats.milliseconds, lower_is_better=True)
+    yield _Line(title="Iteration time, 95th percentile", value=_slow, format=formats.milliseconds, lower_is_better=True)
     for title, value in (("Time lost to waiting", _waiting), ("Time lost to coordination", _coordination)):
-        yield _Line(title=title, value=value, say=lambda v: formats.percent(v, 1), lower_is_better=True)
-    yield _Line(title="Samples per second", value=_throughput, say=formats.significant, lower_is_better=False)
-    yield _Line(title="Best accuracy", value=_best, say=lambda v: formats.percent(v, 1), lower_is_better=False)
+        yield _Line(title=title, value=value, format=lambda v: formats.percent(v, 1), lower_is_better=True)
+    yield _Line(title="Samples per second", value=_throughput, format=formats.significant, lower_is_better=False)
+    yield _Line(title="Best accuracy", value=_best, format=lambda v: formats.percent(v, 1), lower_is_better=False)
     if target is None:
         return
     at = formats.percent(target, 1)
-    for title, column, say in (
+    for title, column, format in (
         (f"Time to {at} accuracy", "scored_elapsed_s", _seconds),
         (f"Iterations to {at}", "scored_iteration", formats.significant),
         (f"Samples to {at}", "scored_samples", formats.significant),
     ):
-        yield _Line(title=title, value=_reaches(column, target), say=say, lower_is_better=True)
+        yield _Line(title=title, value=_reaches(column, target), format=format, lower_is_better=True)
 
 
 def _row(line: _Line, values: Sequence[float | None], base: int) -> Row:
@@ -124,7 +124,7 @@ def _row(line: _Line, values: Sequence[float | None], base: int) -> Row:
     best = (min if line.lower_is_better else max)(known, default=None)
     distinct = len(set(known)) > 1
     cells = tuple(
-        Cell(text=line.say(value), delta=_delta(value, values[base], at == base), best=distinct and value == best)
+        Cell(text=line.format(value), delta=_delta(value, values[base], at == base), best=distinct and value == best)
         for at, value in enumerate(values)
     )
     return Row(title=line.title, cells=cells)
@@ -184,5 +184,5 @@ def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
             yield f"{path}{name}", value
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return formats.NONE if value is None else str(value)

@@ -78,15 +78,15 @@ def predictions(job: Job, view: View) -> Predictions:
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lte=job.iteration)
     latest = list(rows.order_by("-incarnation", "-sequence")[:PREDICTED])
     held = in_force(job, latest)
-    said = {
+    predicted_s = {
         held.get(row.pk, int(row.iteration or 0)): float(row.payload["predicted_s"])
         for row in reversed(latest)
         if row.payload.get("predicted_s")
     }
     table = None
-    if said:
-        table = Lengths(History(job).around(ITERATION, said).values())
-    found = [(at, predicted, table.slowest(at)) for at, predicted in sorted(said.items())] if table else []
+    if predicted_s:
+        table = Lengths(History(job).around(ITERATION, predicted_s).values())
+    found = [(at, predicted, table.slowest(at)) for at, predicted in sorted(predicted_s.items())] if table else []
     known = [(at, predicted, measured) for at, predicted, measured in found if measured]
     return Predictions(
         iteration=np.array([at for at, _, _ in known], np.int64),

@@ -38,15 +38,15 @@ def protection(job: Job) -> str:
         return "Tensors travel through the script's own process group: Paceline neither sees nor encrypts them."
     role, by = ("worker", "workers") if spec.reduces else ("server", "servers")
     rows = Process.objects.filter(job=job, role=role).order_by("index", "id")
-    told: dict[str, list[str]] = {}
-    for index, said in rows.values_list("index", "environment"):
-        if network := said.get("network"):
-            told.setdefault(network, []).append(f"{role[:1]}{index}")
-    if len(told) == 1:
-        (network,) = told
+    by_network: dict[str, list[str]] = {}
+    for index, environment in rows.values_list("index", "environment"):
+        if network := environment.get("network"):
+            by_network.setdefault(network, []).append(f"{role[:1]}{index}")
+    if len(by_network) == 1:
+        (network,) = by_network
         how = f"encrypted ({network})" if network in ENCRYPTED else network
         return f"Parameters travel {how}."
-    ways = "; ".join(f"{listing(dict.fromkeys(names))}: {network}" for network, names in told.items())
+    ways = "; ".join(f"{listing(dict.fromkeys(names))}: {network}" for network, names in by_network.items())
     return f"Parameters travel differently by {by}: {ways}." if ways else ""
 
 
@@ -54,9 +54,9 @@ def environments(job: Job) -> list[EnvironmentLine]:
     """A line for each kind of environment, workers first. A process whose instances ran on two kinds has two lines."""
     rows = Process.objects.filter(job=job).order_by("-role", "index", "id")
     alike: dict[tuple[tuple[str, str], ...], list[tuple[str, str]]] = {}
-    for role, index, said in rows.values_list("role", "index", "environment"):
-        kind = tuple(sorted((name, text) for name, text in said.items() if name not in OF_ONE))
-        alike.setdefault(kind, []).append((f"{role[:1]}{index}", said.get("machine", "")))
+    for role, index, environment in rows.values_list("role", "index", "environment"):
+        kind = tuple(sorted((name, text) for name, text in environment.items() if name not in OF_ONE))
+        alike.setdefault(kind, []).append((f"{role[:1]}{index}", environment.get("machine", "")))
     usual = _usual({kind: len(members) for kind, members in alike.items()})
     return [
         EnvironmentLine(

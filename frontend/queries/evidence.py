@@ -17,7 +17,9 @@ SECONDS: Final = {
     "iteration_s": "Iteration time",
     "without_s": "Iteration time without it",
 }
-TOLD: Final = frozenset({"ratio", "measure", "slow_iterations", "window", "confidence", "cause", "cost_s", *SECONDS})
+SHOWN_ELSEWHERE: Final = frozenset(
+    {"ratio", "measure", "slow_iterations", "window", "confidence", "cause", "cost_s", *SECONDS}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ def facts(evidence: Mapping[str, Any]) -> list[Fact]:
     found += [
         Fact(name=name, text=formats.milliseconds(evidence[key])) for key, name in SECONDS.items() if key in evidence
     ]
-    rest = sorted(evidence.keys() - TOLD)
+    rest = sorted(evidence.keys() - SHOWN_ELSEWHERE)
     return found + [Fact(name=key.replace("_", " ").capitalize(), text=_plain(evidence[key])) for key in rest]
 
 

@@ -24,7 +24,7 @@ LOSSES, SHOWN_LOSSES = 200, 4
 SHOWN_SLOTS, SHOWN_FREE = 16, 4
 """Most slots shown per machine: if it has more, those in use, and a few free ones."""
 
-TOLD_FOR = timedelta(minutes=10)
+SHOWN_FOR = timedelta(minutes=10)
 """How long a card shows a lost process that has returned."""
 
 _LIFE = ("job_id", "role", "index")
@@ -120,7 +120,7 @@ class MachineCard:
         return self.minute.busy
 
     @property
-    def minute_told(self) -> str:
+    def minute_sentence(self) -> str:
         """The same as text."""
         known = [part for part in self.minute.line if part is not None]
         return f"between {percent(min(known))} and {percent(max(known))} busy over the last minute" if known else ""
@@ -198,7 +198,7 @@ def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
     found: dict[int, list[Loss]] = defaultdict(list)
     for row in rows:
         back = latest[row.job_id, row.role, row.index] != row.pk
-        if not back or (row.ended_at is not None and now - row.ended_at < TOLD_FOR):
+        if not back or (row.ended_at is not None and now - row.ended_at < SHOWN_FOR):
             title = f"{row.role[:1]}{row.index}"
             loss = Loss(title=title, job=row.job_id, at=row.ended_at, reason=row.reason, back=back)
             found[row.agent_id or 0].append(loss)

@@ -27,12 +27,12 @@ def in_force(job: Job, decisions: Sequence[Decision]) -> dict[int, int]:
     for rank, block in found.items():
         for iteration, samples in zip(block["iteration"].tolist(), block["samples"].tolist(), strict=True):
             taken.setdefault(iteration, {})[rank] = samples
-    said = np.array(sorted(taken), np.int64)
-    held = {row.pk: _first(row, said, taken) for row in shared if int(row.iteration or 0) >= first}
+    iterations = np.array(sorted(taken), np.int64)
+    held = {row.pk: _first(row, iterations, taken) for row in shared if int(row.iteration or 0) >= first}
     return {pk: iteration for pk, iteration in held.items() if iteration is not None}
 
 
-def _first(row: Decision, said: Any, taken: dict[int, dict[int, int]]) -> int | None:
+def _first(row: Decision, iterations: Any, taken: dict[int, dict[int, int]]) -> int | None:
     at, shares = int(row.iteration or 0), {int(rank): share for rank, share in row.payload.get("shares", {}).items()}
-    near = said[(said >= at) & (said < at + AWAITED)].tolist()
+    near = iterations[(iterations >= at) & (iterations < at + AWAITED)].tolist()
     return next((iteration for iteration in near if taken[iteration] == shares), None)

@@ -142,9 +142,9 @@ def job_page(
 def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
     """Jobs as lines."""
     found = list(rows)
-    asking = Counter(flag.job_id for flag in unnoted(Flag.objects.filter(job__in=found, closed_at=None), now))
+    open_flags = Counter(flag.job_id for flag in unnoted(Flag.objects.filter(job__in=found, closed_at=None), now))
     chosen, waits = jobs_synchronization(found), waiting_of(found, now)
-    return [job_line(job, now, chosen[job.pk], waits.get(job.pk), flags=asking[job.pk]) for job in found]
+    return [job_line(job, now, chosen[job.pk], waits.get(job.pk), flags=open_flags[job.pk]) for job in found]
 
 
 def one_job(job: Job, now: datetime) -> JobLine:

@@ -106,10 +106,10 @@ def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:
 
 def _rows(job: Job, first: int, last: int) -> list[_Row]:
     names = _Row._fields[1:]
-    wanted = [name for name in names if name != "iteration"]
+    measured = [name for name in names if name != "iteration"]
     found = [
         _Row(rank, *values)
-        for rank, columns in History(job).columns(wanted, first=first, last=last).items()
+        for rank, columns in History(job).columns(measured, first=first, last=last).items()
         for values in zip(*(columns[name].tolist() for name in names), strict=True)
     ]
     return sorted(found, key=lambda row: (row.iteration, row.rank))[:MAX_ROWS]
@@ -160,11 +160,11 @@ def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
 
 def steady_verdict(job: Job, drawn: Lanes, now_s: float) -> Verdict:
     """The text of the lanes, the same for all viewers of the job, and stable near thresholds."""
-    said, key = verdict(drawn), f"verdict-{job.pk}"
-    if job.is_over or said.tone == "calm":
+    found_verdict, key = verdict(drawn), f"verdict-{job.pk}"
+    if job.is_over or found_verdict.tone == "calm":
         cache.delete(key)
-        return said
+        return found_verdict
     before: Shown[Verdict] | None = cache.get(key)
-    shown = hold(before, (said.tone, said.about), said, now_s)
+    shown = hold(before, (found_verdict.tone, found_verdict.about), found_verdict, now_s)
     cache.set(key, shown, REMEMBERED_S)
     return shown.value

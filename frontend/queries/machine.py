@@ -112,11 +112,11 @@ def flags(agent: Agent) -> list[Flag]:
 
 def lines(agent: Agent) -> list[LogLine]:
     """The last lines that processes wrote here, the oldest of them first."""
-    said = Q()
+    processes = Q()
     rows = list(_processes(agent)[:SERIES])
     for row in rows:
-        said |= Q(job=row.job_id, role=row.role, index=row.index, instance=row.instance)
-    return list(LogLine.objects.filter(said).order_by("-id")[:LINES])[::-1] if rows else []
+        processes |= Q(job=row.job_id, role=row.role, index=row.index, instance=row.instance)
+    return list(LogLine.objects.filter(processes).order_by("-id")[:LINES])[::-1] if rows else []
 
 
 def speeds(agent: Agent) -> Speeds:

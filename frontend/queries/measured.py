@@ -52,10 +52,12 @@ def samples(agent: Agent) -> Samples:
     """The last day of a machine."""
     rows = AgentSample.objects.filter(agent=agent).order_by("-at").values_list("at", *OWN_COLUMNS, "others")[:SAMPLES]
     found = list(rows)[::-1]
-    told: Sequence[dict[str, float]] = [dict(zip(OWN_COLUMNS, own, strict=True)) | others for _, *own, others in found]
+    sampled: Sequence[dict[str, float]] = [
+        dict(zip(OWN_COLUMNS, own, strict=True)) | others for _, *own, others in found
+    ]
     return Samples(
         at_ms=np.array([_ms(at) for at, *_ in found], np.int64),
-        values={each.name: _column([row.get(each.name) for row in told]) for each in OF_MACHINES},
+        values={each.name: _column([row.get(each.name) for row in sampled]) for each in OF_MACHINES},
     )
 
 

@@ -61,7 +61,7 @@ class Minute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Reports:
     """Some reports, as columns; times in seconds, ``ended`` since 1970."""
 
     workers: Sequence[Worker]
@@ -86,14 +86,14 @@ def _look(first: int) -> Minute:
     minute = kept or Minute(first=first, last_row=0, workers={})
     fields = ("pk", "job_id", "instance", "at", *ITERATION)
     rows = list(Report.objects.filter(pk__gt=minute.last_row).order_by("-pk").values_list(*fields)[:MOST])
-    minute = added(minute, _told(rows), first, rows[0][0] if rows else minute.last_row)
+    minute = added(minute, _reports(rows), first, rows[0][0] if rows else minute.last_row)
     cache.set(KEY, minute, SECONDS)
     return minute
 
 
-def _told(rows: Sequence[tuple[Any, ...]]) -> Told:
+def _reports(rows: Sequence[tuple[Any, ...]]) -> Reports:
     times = np.nan_to_num(np.array([row[4:] for row in rows], np.float64).reshape(-1, len(ITERATION)))
-    return Told(
+    return Reports(
         workers=[row[1:3] for row in rows],
         ended=np.array([row[3].timestamp() for row in rows], np.float64),
         whole_s=times.sum(axis=1),
@@ -101,7 +101,7 @@ def _told(rows: Sequence[tuple[Any, ...]]) -> Told:
     )
 
 
-def added(minute: Minute, told: Told, first: int, last_row: int) -> Minute:
+def added(minute: Minute, reports: Reports, first: int, last_row: int) -> Minute:
     """The minute from ``first`` on, with these reports; workers without values in it are dropped.
 
     A worker waits before it works: the busy time of an iteration is its end.
@@ -111,11 +111,11 @@ def added(minute: Minute, told: Told, first: int, last_row: int) -> Minute:
         worker: np.concatenate([seconds[:, passed:], np.zeros((2, passed), np.float32)], axis=1)
         for worker, seconds in minute.workers.items()
     }
-    for worker in set(told.workers) - workers.keys():
+    for worker in set(reports.workers) - workers.keys():
         workers[worker] = np.zeros((2, SECONDS + AHEAD), np.float32)
     begins = max(first, minute.first) + np.arange(SECONDS + AHEAD)
-    parts = [_within(told.ended - spent, told.ended, begins) for spent in (told.whole_s, told.busy_s)]
-    for place, worker in enumerate(told.workers):
+    parts = [_within(reports.ended - spent, reports.ended, begins) for spent in (reports.whole_s, reports.busy_s)]
+    for place, worker in enumerate(reports.workers):
         for row, part in zip(workers[worker], parts, strict=True):
             row += part[place]
     left = {worker: seconds for worker, seconds in workers.items() if seconds.any()}

@@ -35,7 +35,7 @@ OWN_FIRST = "available once the run of the policy recorded has completed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SelectedJob:
     """The recorded job that a link to the form names."""
 
     number: str = ""
@@ -104,14 +104,14 @@ def offered_by(query: Query) -> Scenario:
     return found
 
 
-def asked(query: Query) -> Asked:
+def selected_job(query: Query) -> SelectedJob:
     """The form's initial content, from a link."""
     if not (number := query.get("job", "").strip()):
-        return Asked()
+        return SelectedJob()
     try:
-        return Asked(number=number, scenario=offered_by(query))
+        return SelectedJob(number=number, scenario=offered_by(query))
     except QueryError as error:
-        return Asked(number=number, error=str(error))
+        return SelectedJob(number=number, error=str(error))
 
 
 def recorded_jobs() -> list[tuple[int, str]]:

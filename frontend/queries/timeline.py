@@ -9,7 +9,7 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.metrics import ITERATION
-from frontend.figures.rows import Stay, View, Window
+from frontend.figures.rows import View, Window, WorkerIteration
 from frontend.queries.chaining import NEEDED, Chain, chained, uncertainty_ms
 from frontend.queries.figures import slowest_and_fastest
 from frontend.queries.history import History
@@ -28,7 +28,7 @@ def window(job: Job, view: View) -> Window:
     history = History(job)
     newest = history.newest
     if newest is None:
-        return Window(stays=(), ranks=(), roster=roster, first=0, last=0, newest=0)
+        return Window(spans=(), ranks=(), roster=roster, first=0, last=0, newest=0)
     count = min(view.count or ITERATIONS, MAX_ITERATIONS)
     latest = max(0, newest - count + 1)
     first = latest if view.first is None else min(view.first, latest)
@@ -36,15 +36,15 @@ def window(job: Job, view: View) -> Window:
     placed = {"first": first - AROUND, "last": first + count + AROUND}
     found = history.columns((*NEEDED, "samples"), ranks=ranks, **placed)
     chains = {rank: chained(block) for rank, block in found.items()}
-    stays = tuple(
-        stay
+    spans = tuple(
+        span
         for rank in sorted(found)
-        for stay in _stays(job, rank, found[rank], chains[rank])
-        if first <= stay.iteration < first + count
+        for span in _spans(job, rank, found[rank], chains[rank])
+        if first <= span.iteration < first + count
     )
     return Window(
-        stays=stays,
-        ranks=tuple(sorted({stay.rank for stay in stays})),
+        spans=spans,
+        ranks=tuple(sorted({span.rank for span in spans})),
         roster=roster,
         first=first,
         last=min(newest, first + count - 1),
@@ -54,12 +54,12 @@ def window(job: Job, view: View) -> Window:
     )
 
 
-def _stays(job: Job, rank: int, block: Block, chain: Chain) -> Iterator[Stay]:
+def _spans(job: Job, rank: int, block: Block, chain: Chain) -> Iterator[WorkerIteration]:
     started_s = (job.started_at or job.created_at).timestamp()
     names = ("iteration", "samples", *ITERATION)
     for row in zip(chain.ended_ms.tolist(), *(block[name].tolist() for name in names), strict=True):
         ended_ms, iteration, samples, data_s, compute_s, push_s, pull_s, waiting_s, coordination_s = row
-        yield Stay(
+        yield WorkerIteration(
             rank=rank,
             iteration=iteration,
             ended_s=ended_ms / 1000 - started_s,

@@ -15,11 +15,11 @@ from frontend.figures.rows import Other, Others, PredictorErrors, View
 SCORES = 200
 """Number of last scorings that are drawn."""
 
-__all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictors", "standing"]
+__all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictors", "standings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PredictorScore:
     """One predictor with its last score."""
 
     name: str
@@ -70,7 +70,7 @@ def predictors(job: Job, view: View) -> PredictorErrors:
     )
 
 
-def standing(job: Job) -> list[Standing]:
+def standings(job: Job) -> list[PredictorScore]:
     """The predictors with their last scores, the best first."""
     rows = _scorings(job)
     if not rows:
@@ -78,7 +78,7 @@ def standing(job: Job) -> list[Standing]:
     acting = _acting(job, rows)
     scores = sorted(rows[-1]["scores"].items(), key=lambda each: (each[1]["relative"], each[0]))
     return [
-        Standing(name=name, error=score["relative"], rank=place, acting=name == acting)
+        PredictorScore(name=name, error=score["relative"], rank=place, acting=name == acting)
         for place, (name, score) in enumerate(scores, start=1)
     ]
 

@@ -100,15 +100,15 @@ def state(name: str) -> SafeString:
 
 
 @register.simple_tag
-def when(moment: datetime | None) -> SafeString:
+def when(at_time: datetime | None) -> SafeString:
     """Relative time that is updated continuously, with the absolute one on hover."""
-    if moment is None:
+    if at_time is None:
         return format_html("<span>{}</span>", "never")
     return format_html(
         '<time datetime="{}" title="{}" data-ago>{}</time>',
-        moment.isoformat(timespec="seconds"),
-        f"{moment:%Y-%m-%d %H:%M:%S} UTC",
-        formats.ago(moment, timezone.now()),
+        at_time.isoformat(timespec="seconds"),
+        f"{at_time:%Y-%m-%d %H:%M:%S} UTC",
+        formats.ago(at_time, timezone.now()),
     )
 
 

@@ -43,7 +43,7 @@ def account_token(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {}
     user = cast(User, request.user)
     try:
-        _, context["secret"] = token_create(user=user, actor=user.get_username(), **_asked(request))
+        _, context["secret"] = token_create(user=user, actor=user.get_username(), **_fields(request))
     except TokenRefused as error:
         context["refusal"] = str(error)
     return render(request, "parts/account_token.html", _account(request) | context | {"oob": True})
@@ -66,7 +66,7 @@ def _account(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _asked(request: HttpRequest) -> dict[str, Any]:
+def _fields(request: HttpRequest) -> dict[str, Any]:
     """The content of the form.
 
     Raises:

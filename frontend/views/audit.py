@@ -11,12 +11,12 @@ from frontend.views.access import needs, rights
 @needs(Role.VIEWER)
 def audit(request: HttpRequest) -> HttpResponse:
     """Newest first; filtered by ``actor`` and ``action``."""
-    actor, action = asked_for(request)
+    actor, action = filters_of(request)
     page = audit_page(actor=actor, action=action, number=request.GET.get("page", 1))
     context = {"page": page, "actor": actor, "action": action, "actions": actions()}
     return render(request, "pages/audit.html", rights(request) | context)
 
 
-def asked_for(request: HttpRequest) -> tuple[str, str]:
+def filters_of(request: HttpRequest) -> tuple[str, str]:
     """The reader's filters by user and kind; nothing: all."""
     return request.GET.get("actor", "").strip()[:100], request.GET.get("action", "")[:40]

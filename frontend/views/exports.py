@@ -17,7 +17,7 @@ from frontend.queries.audit import audit_rows
 from frontend.queries.job import KINDS, actor_of, of_kinds, request_actors
 from frontend.queries.wording import describe
 from frontend.views.access import needs
-from frontend.views.audit import asked_for
+from frontend.views.audit import filters_of
 
 AUDIT_COLUMNS = ("at", "actor", "action", "subject", "detail")
 COLUMNS = ("incarnation", "sequence", "at", "kind", "iteration", "what", "reason", "cause", "actor", "payload")
@@ -41,9 +41,9 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> StreamingH
 @needs(Role.VIEWER)
 def audit_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
     """Requests, filtered as on the page, oldest first."""
-    actor, action = asked_for(request)
+    actor, action = filters_of(request)
     rows = audit_rows(actor=actor, action=action).order_by("id")
-    return _file(request, map(_asked, rows.iterator(chunk_size=500)), AUDIT_COLUMNS, "audit", form)
+    return _file(request, map(_audit_row, rows.iterator(chunk_size=500)), AUDIT_COLUMNS, "audit", form)
 
 
 def _file(
@@ -55,13 +55,13 @@ def _file(
     return reply
 
 
-def _asked(row: AuditEntry) -> dict[str, Any]:
+def _audit_row(row: AuditEntry) -> dict[str, Any]:
     return {name: row.at.isoformat() if name == "at" else getattr(row, name) for name in AUDIT_COLUMNS}
 
 
 def _line(actors: dict[str, str], row: Decision) -> dict[str, Any]:
-    said = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload), "actor": actor_of(row, actors)}
-    return {name: said[name] if name in said else getattr(row, name) for name in COLUMNS}
+    texts = {"at": row.at.isoformat(), "what": describe(row.kind, row.payload), "actor": actor_of(row, actors)}
+    return {name: texts[name] if name in texts else getattr(row, name) for name in COLUMNS}
 
 
 def _as_json(lines: Iterator[dict[str, Any]]) -> Iterator[str]:

@@ -19,12 +19,12 @@ def simulations_page(request: HttpRequest) -> HttpResponse:
     context = rights(request) | {"page": queries.simulation_page(request.GET.get("page", 1))}
     if request.headers.get("HX-Request"):
         return render(request, "parts/simulations_table.html", context)
-    asked = queries.asked(request.GET)
+    selected = queries.selected_job(request.GET)
     context |= {
         "scenarios": queries.offered(),
         "recorded_jobs": queries.recorded_jobs(),
-        "asked": asked,
-        "chosen": "job" if asked.number else USUAL,
+        "selected": selected,
+        "chosen": "job" if selected.number else USUAL,
     }
     return render(request, "pages/simulations.html", context)
 

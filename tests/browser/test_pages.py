@@ -248,7 +248,7 @@ def test_a_block_is_moved_in_thought(site: str, look: Look, ada: User, job: Job)
     page.locator("select[name=to]").select_option("1")
     page.get_by_role("button", name="Predict").click()
     expect(page).to_have_url(f"{site}/jobs/{job.pk}/?tab=placement&move=1&to=1")
-    expect(page.locator(".move-told")).to_contain_text("predicted exchange time 18 ms instead of 9 ms")
+    expect(page.locator(".move-sentence")).to_contain_text("predicted exchange time 18 ms instead of 9 ms")
     expect(page.locator("select[name=to]")).to_have_value("1")
 
 

@@ -22,11 +22,11 @@ from frontend.figures.rows import (
     SimulatedOutcome,
     Speeds,
     SpeedSeries,
-    Stay,
     Traces,
     Waited,
     Waiting,
     Window,
+    WorkerIteration,
     WorkerTrace,
     Worth,
 )
@@ -143,9 +143,11 @@ def of_two_kinds() -> Heat:
     return replace(heat_of(rows), classes=("fast", "fast", "slow"))
 
 
-def stay(rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting_s: float, data_s: float = 0.0) -> Stay:
+def span(
+    rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting_s: float, data_s: float = 0.0
+) -> WorkerIteration:
     """One worker in one iteration, with 1 ms of pull, push and coordination each."""
-    return Stay(
+    return WorkerIteration(
         rank=rank,
         iteration=iteration,
         ended_s=ended_s,
@@ -161,18 +163,18 @@ def stay(rank: int, iteration: int, *, ended_s: float, compute_s: float, waiting
 
 def two_iterations() -> Window:
     """In the first w1 comes last and w0 waits for it; in the second w0 does."""
-    stays = (
-        stay(0, 4, ended_s=1.070, compute_s=0.067, waiting_s=0.0),
-        stay(1, 4, ended_s=1.259, compute_s=0.256, waiting_s=0.0),
-        stay(0, 5, ended_s=1.400, compute_s=0.130, waiting_s=0.197),
-        stay(1, 5, ended_s=1.330, compute_s=0.068, waiting_s=0.0),
+    spans = (
+        span(0, 4, ended_s=1.070, compute_s=0.067, waiting_s=0.0),
+        span(1, 4, ended_s=1.259, compute_s=0.256, waiting_s=0.0),
+        span(0, 5, ended_s=1.400, compute_s=0.130, waiting_s=0.197),
+        span(1, 5, ended_s=1.330, compute_s=0.068, waiting_s=0.0),
     )
-    return Window(stays=stays, ranks=(0, 1), roster=2, first=4, last=5, newest=9)
+    return Window(spans=spans, ranks=(0, 1), roster=2, first=4, last=5, newest=9)
 
 
 def no_window() -> Window:
     """Nobody has reported."""
-    return Window(stays=(), ranks=(), roster=2, first=0, last=0, newest=0)
+    return Window(spans=(), ranks=(), roster=2, first=0, last=0, newest=0)
 
 
 def moved() -> Placements:

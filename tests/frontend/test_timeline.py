@@ -24,21 +24,21 @@ from tests.frontend.rows import two_iterations
 
 
 def test_bars_of_a_worker_follow_one_another_to_the_iterations_end() -> None:
-    for stay in two_iterations().stays:
-        parts = list(phases(stay))
+    for span in two_iterations().spans:
+        parts = list(phases(span))
         ends = [start + seconds for _, start, seconds in parts]
         assert [start for _, start, _ in parts][1:] == pytest.approx(ends[:-1])
-        assert ends[-1] == pytest.approx(stay.ended_s)
+        assert ends[-1] == pytest.approx(span.ended_s)
 
 
 def test_the_last_to_arrive_is_the_one_the_others_waited_for() -> None:
-    assert {k: stay.rank for k, stay in last_arrivals(two_iterations().stays).items()} == {4: 1, 5: 0}
+    assert {k: span.rank for k, span in last_arrivals(two_iterations().spans).items()} == {4: 1, 5: 0}
 
 
 def test_waiting_in_the_caption_is_the_sum_of_the_hatched_bars() -> None:
     figure = timeline(two_iterations(), View(x="time"))
     hatched = next(trace for trace in figure["data"] if trace["name"] == "Waiting")
-    waiting, whole = waiting_shares(two_iterations().stays)
+    waiting, whole = waiting_shares(two_iterations().spans)
     assert sum(hatched["x"]) == pytest.approx(waiting * 1000)
     assert f"{waiting:.3g} s of {whole:.3g} worker-seconds" in figure["layout"]["meta"]["caption"]
 
@@ -50,12 +50,12 @@ def test_only_waiting_is_hatched() -> None:
 
 @pytest.mark.parametrize(("data_s", "loading"), [(0.0, False), (0.0005, False), (0.06, True)])
 def test_data_loading_is_a_bar_of_its_own_before_compute_where_it_is_noticeable(data_s: float, loading: bool) -> None:
-    stays = tuple(replace(stay, data_s=data_s, compute_s=stay.compute_s - data_s) for stay in two_iterations().stays)
-    bars = {bar["name"]: bar for bar in timeline(replace(two_iterations(), stays=stays), View())["data"][:-1]}
+    spans = tuple(replace(span, data_s=data_s, compute_s=span.compute_s - data_s) for span in two_iterations().spans)
+    bars = {bar["name"]: bar for bar in timeline(replace(two_iterations(), spans=spans), View())["data"][:-1]}
     assert list(bars) == ["Coordination", "Waiting", "Pull", *["Data loading"] * loading, "Compute", "Push"]
     lengths = np.add(bars["Compute"]["x"], bars["Data loading"]["x"] if loading else 0.0)
     assert lengths.tolist() == pytest.approx([67.0, 256.0, 130.0, 68.0])
-    events = chrome_trace(replace(two_iterations(), stays=stays), 7)["traceEvents"]
+    events = chrome_trace(replace(two_iterations(), spans=spans), 7)["traceEvents"]
     assert ("Data loading" in {event["name"] for event in events}) == (data_s > 0)
 
 
@@ -90,7 +90,7 @@ def test_a_trace_for_perfetto_has_every_phase_in_microseconds() -> None:
 def test_a_window_stays_within_the_job(view: View, shown: tuple[int, int]) -> None:
     found = window(factories.demo_job(), view)
     assert (found.first, found.last, found.newest) == (*shown, 59)
-    assert {stay.iteration for stay in found.stays} == set(range(shown[0], shown[1] + 1))
+    assert {span.iteration for span in found.spans} == set(range(shown[0], shown[1] + 1))
 
 
 def block(lengths_ms: list[int], late_ms: list[int], *, generation: list[int] | None = None) -> Block:
@@ -142,14 +142,14 @@ def test_jitter_of_reports_neither_overlaps_bars_nor_names_another_last() -> Non
     Report.objects.bulk_update(rows, ["at"])
     found = window(job, View(first=10, count=10))
     for rank in found.ranks:
-        mine = sorted((stay for stay in found.stays if stay.rank == rank), key=lambda stay: stay.iteration)
+        mine = sorted((span for span in found.spans if span.rank == rank), key=lambda span: span.iteration)
         gaps = [after.ended_s - after.whole_s - before.ended_s for before, after in itertools.pairwise(mine)]
         assert gaps == pytest.approx([0.0] * 9, abs=1e-6)
 
 
 def test_workers_closer_than_they_can_be_placed_are_not_told_apart() -> None:
-    stays = two_iterations().stays
-    ends = {k: sorted(stay.ended_s for stay in stays if stay.iteration == k) for k in (4, 5)}
+    spans = two_iterations().spans
+    ends = {k: sorted(span.ended_s for span in spans if span.iteration == k) for k in (4, 5)}
     apart = ends[4][1] - ends[4][0]
-    assert 4 in last_arrivals(stays, apart * 0.99)
-    assert 4 not in last_arrivals(stays, apart * 1.01)
+    assert 4 in last_arrivals(spans, apart * 0.99)
+    assert 4 not in last_arrivals(spans, apart * 1.01)

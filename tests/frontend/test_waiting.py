@@ -35,7 +35,7 @@ def job() -> Job:
 
 def test_workers_days_and_the_jobs_total_are_one_sum(job: Job) -> None:
     found, days = waiting(job, View()), days_of(job)
-    waited, whole = waiting_shares(window(job, View(first=0, count=20)).stays)
+    waited, whole = waiting_shares(window(job, View(first=0, count=20)).spans)
     assert (found.waiting_s, found.coordination_s) == (pytest.approx(job.waiting_s), pytest.approx(job.coordination_s))
     assert (found.again_s, found.share) == (0.0, pytest.approx(job.waiting_share + job.coordination_share))
     assert (waited, whole) == (pytest.approx(found.waiting_s), pytest.approx(found.whole_s))

@@ -6,7 +6,7 @@ import { problemOf, send } from "./rest.js";
 /** @typedef {import("./rest.js").Problem} Problem */
 
 /** What went wrong: its title, the text below, and the trace id to be copied. @param {string} text @param {Problem | null} problem */
-function told(text, problem = null) {
+function sentenceOf(text, problem = null) {
   const words = document.createElement("span");
   if (problem?.title) words.append(Object.assign(document.createElement("strong"), { textContent: problem.title }), document.createElement("br"));
   words.append(text);
@@ -16,7 +16,7 @@ function told(text, problem = null) {
 
 /** Say it in the alert of a form; no text: nothing is wrong any more. @param {HTMLElement | null} place @param {string} text @param {Problem | null} problem */
 export function alarm(place, text, problem = null) {
-  place?.replaceChildren(...(text ? [told(text, problem)] : []));
+  place?.replaceChildren(...(text ? [sentenceOf(text, problem)] : []));
   place?.toggleAttribute("hidden", !text);
 }
 
@@ -25,7 +25,7 @@ export function toast(text, bad = false, audited = false, problem = null) {
   const place = document.getElementById("toasts");
   const note = document.createElement("div");
   note.className = bad ? "toast toast-bad" : "toast";
-  note.append(told(text, problem));
+  note.append(sentenceOf(text, problem));
   if (audited) note.append(" ", Object.assign(document.createElement("a"), { href: "/audit/", textContent: "Audit" }));
   place?.append(note);
   setTimeout(() => note.remove(), bad ? 12_000 : 6_000);

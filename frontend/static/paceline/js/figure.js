@@ -56,7 +56,7 @@ class PlotlyFigure extends HTMLElement {
     /** @type {Entry[]} */
     this.entries = JSON.parse(this.getAttribute("entries") ?? "[]");
     /** @type {Record<string, string>} */
-    this.typed = Object.fromEntries(this.entries.map((each) => [each.name, this.said(each)]).filter(([, value]) => value));
+    this.typed = Object.fromEntries(this.entries.map((each) => [each.name, this.entered(each)]).filter(([, value]) => value));
     this.mover = this.hasAttribute("windowed") ? new Mover(this.getAttribute("name") ?? "", () => this.refresh(), (times) => this.scale(times)) : null;
     this.build();
     document.addEventListener("paceline:theme", () => this.refresh());
@@ -74,7 +74,7 @@ class PlotlyFigure extends HTMLElement {
   }
 
   /** What was typed, by the address. @param {Entry} each */
-  said(each) {
+  entered(each) {
     return new URLSearchParams(location.search).get(`${each.name}-${this.getAttribute("name")}`) ?? "";
   }
 

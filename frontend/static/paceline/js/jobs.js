@@ -45,14 +45,14 @@ function show() {
 }
 
 async function stopAll() {
-  const asked = live().map(async (job) => {
+  const requests = live().map(async (job) => {
     const response = await send("POST", `/api/v1/jobs/${job}/actions/stop`, {});
     if (response?.ok) return null;
     const problem = await problemOf(response);
     return { problem, reason: problem?.detail ?? `job ${job}: ${response ? `rejected (status ${response.status})` : "the control plane is unreachable"}` };
   });
-  const refused = (await Promise.all(asked)).filter((each) => each !== null);
-  const done = asked.length - refused.length;
+  const refused = (await Promise.all(requests)).filter((each) => each !== null);
+  const done = requests.length - refused.length;
   if (done) toast(`Stop of ${done === 1 ? "1 job" : `${done} jobs`} requested.`, false, true);
   for (const { reason, problem } of refused) toast(reason, true, false, problem);
   picked.clear();

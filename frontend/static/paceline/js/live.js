@@ -39,7 +39,7 @@ class Page {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     this.socket = new WebSocket(`${scheme}://${location.host}${box?.dataset.socket}`, ["paceline.v1"]);
     this.socket.addEventListener("open", () => this.opened());
-    this.socket.addEventListener("message", (event) => this.heard(event.data));
+    this.socket.addEventListener("message", (event) => this.receive(event.data));
     this.socket.addEventListener("close", (event) => this.closed(event.code));
   }
 
@@ -54,7 +54,7 @@ class Page {
   }
 
   /** @param {string} text */
-  heard(text) {
+  receive(text) {
     /** @type {Tick} */
     const tick = JSON.parse(text);
     if (tick.type !== "tick") return;
@@ -165,8 +165,8 @@ class Page {
     if (place && place.textContent !== word) place.textContent = word;
     if (box.dataset.state === name) return;
     box.dataset.state = name;
-    const said = document.getElementById("freshness-said");
-    if (said) said.textContent = name === "connecting" ? "" : `Updates: ${word.split(" (")[0]}`;
+    const status = document.getElementById("freshness-status");
+    if (status) status.textContent = name === "connecting" ? "" : `Updates: ${word.split(" (")[0]}`;
   }
 }
 

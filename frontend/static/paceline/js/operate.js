@@ -2,7 +2,7 @@
 // Changing the four choices of a running job: what holds is read when the dialog opens, and only what differs is sent.
 
 import { alarm, toast } from "./actions.js";
-import { problemOf, send as ask } from "./rest.js";
+import { problemOf, send } from "./rest.js";
 import { read, written } from "./settings.js";
 
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("policy-dialog"));
@@ -28,7 +28,7 @@ function questions() {
 }
 
 /** @param {string} text @param {import("./rest.js").Problem | null} problem */
-function say(text, problem = null) {
+function showMessage(text, problem = null) {
   alarm(alertBox, text, problem);
 }
 
@@ -37,7 +37,7 @@ async function open() {
   if (!response.ok) return toast(`Failed to load the current policies (status ${response.status}).`, true, false, await problemOf(response));
   etag = response.headers.get("ETag") ?? "";
   now = await response.json();
-  say(Object.keys(now.pending).length ? `A change is already pending: ${Object.entries(now.pending).map(([question, choice]) => `${question} → ${choice.name}`).join(", ")}.` : "");
+  showMessage(Object.keys(now.pending).length ? `A change is already pending: ${Object.entries(now.pending).map(([question, choice]) => `${question} → ${choice.name}`).join(", ")}.` : "");
   for (const question of questions()) {
     field(question).value = now[question].name;
     field(`${question}-settings`).value = settingsOf(now[question]);
@@ -45,7 +45,7 @@ async function open() {
   dialog?.showModal();
 }
 
-function wanted() {
+function changesMade() {
   const choices = questions().map((question) => [question, { name: field(question).value, ...read(field(`${question}-settings`).value) }]);
   return Object.fromEntries(choices.filter(([question, choice]) => JSON.stringify(sorted(choice)) !== JSON.stringify(sorted(now[String(question)]))));
 }
@@ -55,13 +55,13 @@ function sorted(choice) {
   return Object.entries(choice).sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-async function send() {
-  const changes = wanted();
-  if (!Object.keys(changes).length) return say("No changes: these are the current policies.");
-  const response = await ask("PATCH", form?.dataset.url ?? "", changes, { "If-Match": etag });
+async function submitChanges() {
+  const changes = changesMade();
+  if (!Object.keys(changes).length) return showMessage("No changes: these are the current policies.");
+  const response = await send("PATCH", form?.dataset.url ?? "", changes, { "If-Match": etag });
   if (!response?.ok) {
     const problem = await problemOf(response);
-    return say(problem?.detail ?? (response ? `Request rejected (status ${response.status}).` : "The control plane is unreachable; nothing was changed."), problem);
+    return showMessage(problem?.detail ?? (response ? `Request rejected (status ${response.status}).` : "The control plane is unreachable; nothing was changed."), problem);
   }
   document.dispatchEvent(new CustomEvent("paceline:asked"));
   dialog?.close();
@@ -75,7 +75,7 @@ document.addEventListener("click", (event) => {
 });
 form?.addEventListener("submit", (event) => {
   event.preventDefault();
-  void send();
+  void submitChanges();
 });
 form?.addEventListener("change", (event) => {
   // Settings belong to the policy that they were read with.

@@ -32,17 +32,17 @@ function slider(name) {
 }
 
 /** What is to be simulated, as REST names it. */
-function asked() {
+function selectedScenario() {
   return scenario.value === JOB ? `job-${job.value.trim().replace(/^0+(?=\d)/, "")}` : scenario.value;
 }
 
 /** The part of the form that belongs to it; null while there is no such job. @returns {HTMLElement | null} */
 function picked() {
-  return form.querySelector(`[data-scenario="${CSS.escape(asked())}"]`);
+  return form.querySelector(`[data-scenario="${CSS.escape(selectedScenario())}"]`);
 }
 
 /** Every slider's number beside it, and for those who hear it. */
-function tell() {
+function showSliders() {
   const own = picked()?.dataset;
   for (const name of SLIDERS) {
     const { input, words, usual } = slider(name);
@@ -73,10 +73,10 @@ function reset() {
 }
 
 function offer() {
-  for (const set of form.querySelectorAll("[data-scenario]")) set.toggleAttribute("hidden", set.getAttribute("data-scenario") !== asked());
+  for (const set of form.querySelectorAll("[data-scenario]")) set.toggleAttribute("hidden", set.getAttribute("data-scenario") !== selectedScenario());
   document.getElementById("job-field")?.toggleAttribute("hidden", scenario.value !== JOB);
   reset();
-  tell();
+  showSliders();
 }
 
 /** What can be simulated on the machines of the job that was typed, or why nothing can. */
@@ -85,23 +85,23 @@ async function look() {
   jobError.textContent = "";
   if (number && !picked()) {
     const response = await fetch(`/simulations/job/?${new URLSearchParams({ job: number })}`, { credentials: "same-origin" }).catch(() => null);
-    const said = response ? await response.text() : "the control plane is unreachable";
+    const answer = response ? await response.text() : "the control plane is unreachable";
     if (number !== job.value.trim()) return;
     // Whoever is signed out is sent on, to a page that is no part of this form.
     if (response?.redirected) location.reload();
-    else if (response?.ok) jobPicks.innerHTML = said;
-    else jobError.textContent = response && response.status !== 400 ? `failed to load this job (status ${response.status})` : said;
+    else if (response?.ok) jobPicks.innerHTML = answer;
+    else jobError.textContent = response && response.status !== 400 ? `failed to load this job (status ${response.status})` : answer;
   }
   offer();
 }
 
 /** Whether it is simulated; else the form says why not. */
-async function ask() {
+async function submit() {
   const ticked = picked()?.querySelectorAll("input:checked") ?? [];
   const policies = [...ticked].map((each) => /** @type {HTMLInputElement} */ (each).value);
   const seed = /** @type {HTMLInputElement} */ (form.elements.namedItem("seed")).value.trim();
-  const wanted = { scenario: asked(), policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed };
-  const response = await send("POST", "/api/v1/simulations", wanted);
+  const request = { scenario: selectedScenario(), policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed };
+  const response = await send("POST", "/api/v1/simulations", request);
   const answer = /** @type {any} */ (await problemOf(response));
   if (response?.ok) location.assign(`/simulations/${answer.id}/`);
   else if (scenario.value === JOB && answer?.errors?.some((/** @type {any} */ each) => each.field === "scenario")) jobError.textContent = answer.detail;
@@ -112,7 +112,7 @@ async function ask() {
 
 scenario.addEventListener("change", offer);
 job.addEventListener("change", () => void look());
-for (const name of SLIDERS) document.getElementById(name)?.addEventListener("input", tell);
+for (const name of SLIDERS) document.getElementById(name)?.addEventListener("input", showSliders);
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (button.disabled) return;
@@ -123,6 +123,6 @@ form.addEventListener("submit", async (event) => {
   }
   button.disabled = true;
   alertBox.hidden = true;
-  button.disabled = await ask();
+  button.disabled = await submit();
 });
 offer();

@@ -3,7 +3,7 @@
 // lands on that field. One key per spec, so that a second click, or a retry after a lost answer, makes no second job.
 
 import { alarm } from "./actions.js";
-import { send as ask } from "./rest.js";
+import { send } from "./rest.js";
 import { read, written } from "./settings.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("submit-form"));
@@ -135,12 +135,12 @@ function showProblem(problem) {
     show(`e-${field.getAttribute("name")}`, `Expected ${error.expected}`);
     first ??= field;
   }
-  say(rest.join("; ") || problem.detail || "The job was rejected.", problem);
+  showMessage(rest.join("; ") || problem.detail || "The job was rejected.", problem);
   first?.focus();
 }
 
 /** @param {string} text @param {import("./rest.js").Problem | null} problem */
-function say(text, problem = null) {
+function showMessage(text, problem = null) {
   alarm(alertBox, text, problem);
   alertBox.scrollIntoView({ block: "center" });
 }
@@ -148,8 +148,8 @@ function say(text, problem = null) {
 /** Ask what the spec would lead to; nothing is submitted. */
 async function check() {
   clearErrors();
-  const response = await ask("POST", form.dataset.checkUrl ?? "", spec());
-  if (!response) return say("The control plane is unreachable.");
+  const response = await send("POST", form.dataset.checkUrl ?? "", spec());
+  if (!response) return showMessage("The control plane is unreachable.");
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) return showProblem(answer);
   finding.textContent = `The spec is valid: ${answer.finding}.`;
@@ -158,10 +158,10 @@ async function check() {
 }
 
 /** Whether the page is being left for the job's. */
-async function send() {
-  const response = await ask("POST", form.dataset.url ?? "", spec(), { "Idempotency-Key": key });
+async function submitJob() {
+  const response = await send("POST", form.dataset.url ?? "", spec(), { "Idempotency-Key": key });
   if (!response) {
-    say("The control plane is unreachable. Submitting again is safe: the job is not created twice.");
+    showMessage("The control plane is unreachable. Submitting again is safe: the job is not created twice.");
     return false;
   }
   const answer = await response.json().catch(() => ({}));
@@ -194,7 +194,7 @@ form.addEventListener("submit", async (event) => {
   if (button.disabled) return;
   button.disabled = true;
   clearErrors();
-  button.disabled = await send();
+  button.disabled = await submitJob();
 });
 
 fill(copied ?? Object.values(presets)[0]);

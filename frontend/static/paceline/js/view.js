@@ -56,10 +56,10 @@ function picks() {
 
 /** Only those whose rank or machine has what is searched for. */
 function narrow() {
-  const wanted = (search?.value ?? "").trim().toLowerCase();
+  const sought = (search?.value ?? "").trim().toLowerCase();
   for (const box of picks()) {
     const label = box.closest("label");
-    if (label) label.hidden = !(label.textContent ?? "").toLowerCase().includes(wanted);
+    if (label) label.hidden = !(label.textContent ?? "").toLowerCase().includes(sought);
   }
   document.getElementById("worker-none")?.toggleAttribute("hidden", picks().some((box) => !box.closest("label")?.hidden));
 }
