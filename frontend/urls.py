@@ -6,6 +6,7 @@ from django.views.generic import RedirectView
 
 from frontend.views import (
     account,
+    alerts,
     audit,
     comparison,
     exports,
@@ -50,6 +51,8 @@ urlpatterns = [
     path("account/", account.account_page, name="account"),
     path("account/live/", account.account_live, name="account-live"),
     path("account/token/", account.account_token, name="account-token"),
+    path("alerts/", alerts.alerts_page, name="alerts"),
+    path("alerts/live/", alerts.alerts_live, name="alerts-live"),
     path("audit/", audit.audit, name="audit"),
     re_path(r"^audit\.(?P<form>csv|json)$", exports.audit_export, name="audit-export"),
     path("glossary/", glossary.glossary_page, name="glossary"),

@@ -43,19 +43,19 @@ KINDS: Final[Mapping[str, Kind]] = {
     "job-stalled": Kind(
         title="Job stalled",
         what="A running job has reported nothing for a while, or an iteration of an attached job does not end.",
-        parameters={"after_s": _seconds("Without a report for", 120.0)},
+        parameters={"after_s": _seconds("No report for", 120.0)},
     ),
     "worker-lost": Kind(
         title="Worker or server lost",
         what="A process of a live job has ended by itself or sends no heartbeats; until another one has its place.",
     ),
     "waiting": Kind(
-        title="Waiting above",
+        title="Waiting for others",
         what="Workers of a running job wait for others for more than this part of their time.",
-        parameters={"share": _share("Waiting above", 0.3)},
+        parameters={"share": _share("Above", 0.3)},
     ),
     "straggler": Kind(
-        title="Straggler with cost",
+        title="Straggler",
         what="A worker or server is flagged, and the iteration would be shorter by this part without it.",
         parameters={"cost": _share("Costs at least", 0.1)},
     ),
@@ -68,7 +68,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "ingest-behind": Kind(
         title="Ingest behind",
         what="The database is behind what jobs report, so that pages show old data.",
-        parameters={"after_s": _seconds("Behind by", 30.0)},
+        parameters={"after_s": _seconds("By", 30.0)},
         about="plane",
     ),
     "disk-filling": Kind(

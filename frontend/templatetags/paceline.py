@@ -74,6 +74,10 @@ STATE_ICONS = {
     "degraded": "warning",
     "down": "cross",
     "unknown": "question",
+    "info": "info",
+    "warning": "warning",
+    "critical": "cross",
+    "delivered": "check",
 }
 """State is never shown by colour alone: each has an icon and its word."""
 

@@ -31,6 +31,7 @@ from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, WIDE, Look
 from tests.frontend import factories
+from tests.frontend.alert_rows import alert_rows
 
 pytestmark = [
     pytest.mark.browser,
@@ -125,6 +126,7 @@ def test_nothing_is_there_yet(take: Shoot) -> None:
     for path, name in names.items():
         take(f"/{path}/".replace("//", "/"), f"{name}-empty")
     take("/audit/", "audit-empty")
+    take("/alerts/", "alerts-empty")
     take("/system/", "system-failed")
 
 
@@ -254,6 +256,22 @@ def test_simulations(take: Shoot, ada: User) -> None:
 
 def row_ids(row: Simulation) -> list[int]:
     return list(row.runs.order_by("id").values_list("id", flat=True))[:6]
+
+
+def test_alerts(page: Page, take: Shoot, ada: User, width: int) -> None:
+    alert_rows(full_job(ada))
+    take("/alerts/", "alerts")
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    for button, name in (("#rule-new", "rule"), ("[id^=edit-rule-]", "rule-edit"), ("#target-new", "target")):
+        page.goto("/alerts/")
+        page.locator(button).first.click()
+        page.locator("dialog[open]").wait_for()
+        keep(page, f"alerts-dialog-{name}")
+    for button, name in (("[data-opens=import-dialog]", "import"), ("[id^=silence-]", "silence")):
+        page.goto("/alerts/")
+        page.locator(button).first.click()
+        page.locator("dialog[open]").wait_for()
+        keep(page, f"alerts-dialog-{name}")
 
 
 def test_controls(page: Page, ada: User, width: int) -> None:

@@ -55,6 +55,7 @@ def paths(job: Job) -> list[str]:
     tabs += [
         "/account/",
         "/audit/",
+        "/alerts/",
         "/compare/",
         f"/compare/?jobs={job.pk},{first}",
         "/waiting/",

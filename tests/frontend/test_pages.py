@@ -31,8 +31,8 @@ pytestmark = pytest.mark.django_db
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
 PAGES = [
-    *("/", "/live/", "/jobs/", "/workers/", "/workers/live/", "/compare/", "/audit/"),
-    *("/system/", "/system/live/", "/waiting/", "/simulations/"),
+    *("/", "/live/", "/jobs/", "/workers/", "/workers/live/", "/compare/", "/audit/", "/alerts/"),
+    *("/alerts/live/", "/system/", "/system/live/", "/waiting/", "/simulations/"),
 ]
 
 

@@ -76,16 +76,16 @@ function choices(button, confirm) {
   label.textContent = button.dataset.label ?? "";
   select.replaceChildren(...JSON.parse(button.dataset.choices ?? "[]").map((/** @type {[number, string]} */ [value, word]) => new Option(word, String(value))));
   select.onchange = () => {
-    confirm.dataset.body = JSON.stringify({ [button.dataset.choice ?? "value"]: Number(select.value) });
+    confirm.dataset.body = JSON.stringify({ ...JSON.parse(button.dataset.body ?? "{}"), [button.dataset.choice ?? "value"]: Number(select.value) });
     confirm.dataset.done = button.dataset.done?.replace("{choice}", select.selectedOptions[0].text);
   };
   select.onchange(new Event("change"));
 }
 
-/** @param {HTMLButtonElement} button @returns {"POST" | "PATCH" | "DELETE"} */
+/** @param {HTMLButtonElement} button @returns {"POST" | "PUT" | "PATCH" | "DELETE"} */
 function methodOf(button) {
   const method = button.dataset.method;
-  return method === "PATCH" || method === "DELETE" ? method : "POST";
+  return method === "PUT" || method === "PATCH" || method === "DELETE" ? method : "POST";
 }
 
 /** @param {HTMLButtonElement} button */

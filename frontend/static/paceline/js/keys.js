@@ -1,10 +1,10 @@
 // @ts-check
-// Keyboard: ? help, / search, g o | g j | g w | g s | g i to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
+// Keyboard: ? help, / search, g o | g j | g w | g s | g i | g a to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
 
 import { KEYS, keysAreOn } from "./preferences.js";
 import { focused, isShortcut } from "./shortcuts.js";
 
-const PLACES = { o: "/", j: "/jobs/", w: "/workers/", s: "/system/", i: "/simulations/" };
+const PLACES = { o: "/", j: "/jobs/", w: "/workers/", s: "/system/", i: "/simulations/", a: "/alerts/" };
 const SEQUENCE_MS = 1_500;
 
 let goSince = 0;

@@ -9,7 +9,7 @@ const LATE_S = { becomes: 5, remains: 2 };
 const RATE_KEY = "paceline.rate";
 const ALL = "*";
 
-/** @typedef {{type: "tick", seq: number, at_ms: number, jobs: Record<string, string>, fleet: boolean}} Tick */
+/** @typedef {{type: "tick", seq: number, at_ms: number, jobs: Record<string, string>, fleet: boolean, alerts?: boolean}} Tick */
 
 const box = document.getElementById("freshness");
 
@@ -50,6 +50,7 @@ class Page {
     this.lastData = Date.now();
     // Whatever moved while nobody listened: since the connection was lost, or since this page was rendered.
     this.mark(ALL);
+    announceAlerts();
     this.show();
   }
 
@@ -64,11 +65,13 @@ class Page {
     this.seq = tick.seq;
     this.atMs = tick.at_ms;
     this.lastData = Date.now();
+    if (tick.alerts || !expected) announceAlerts();
     if (!expected) return this.mark(ALL);
     const jobs = Object.keys(tick.jobs ?? {});
     for (const job of jobs) this.mark(`job:${job}`);
     if (jobs.length) this.mark("jobs");
     if (tick.fleet) this.mark("fleet");
+    if (tick.alerts) this.mark("alerts");
   }
 
   /** @param {number} code */
@@ -168,6 +171,11 @@ class Page {
     const status = document.getElementById("freshness-status");
     if (status) status.textContent = name === "connecting" ? "" : `Updates: ${word.split(" (")[0]}`;
   }
+}
+
+/** At once, also where the page is hidden or paused: notifications are for people who look elsewhere. */
+function announceAlerts() {
+  document.dispatchEvent(new CustomEvent("paceline:alerts"));
 }
 
 /** @param {Element} part */

@@ -10,11 +10,11 @@ function csrf() {
 
 /**
  * Nothing: the control plane is unreachable.
- * @param {"POST" | "PATCH" | "DELETE"} method @param {string} url @param {any} document_ @param {Record<string, string>} headers @returns {Promise<Response | null>}
+ * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method @param {string} url @param {any} document_ @param {Record<string, string>} headers @returns {Promise<Response | null>}
  */
 export function send(method, url, document_, headers = {}) {
   const usual = { "X-CSRFToken": csrf(), "Content-Type": "application/json", Accept: "application/json" };
-  return fetch(url, { method, headers: { ...usual, ...headers }, body: JSON.stringify(document_), credentials: "same-origin" }).catch(() => null);
+  return fetch(url, { method, headers: { ...usual, ...headers }, body: typeof document_ === "string" ? document_ : JSON.stringify(document_), credentials: "same-origin" }).catch(() => null);
 }
 
 /** The problem that an answer carries, if it carries one. @param {Response | null | undefined} response @returns {Promise<Problem | null>} */

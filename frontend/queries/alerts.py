@@ -1,0 +1,141 @@
+"""The page of alerts: what fires, silences, rules, targets and deliveries."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from controlplane.alerts.evaluation import Stage
+from controlplane.alerts.kinds import KINDS, Parameter
+from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
+from controlplane.alerts.rules import SEVERITIES, rule_document, rules_document
+from controlplane.alerts.services import address_of
+from controlplane.alerts.usual import USUAL
+from controlplane.jobs.sealing import SealBroken
+from frontend import formats
+
+FIRING: Final = 100
+RESOLVED: Final = 20
+DELIVERIES: Final = 30
+"""Most rows of each table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An alert, and the request that silences it."""
+
+    alert: Alert
+    silence: str
+    failed: int
+    """Messages about it that were not delivered."""
+
+    @property
+    def about(self) -> str:
+        """What a silence of it applies to, in words."""
+        worker = self.alert.labels.get("worker", "")
+        job = f" of job #{self.alert.job_id}" if self.alert.job_id else ""
+        return f"{self.alert.rule_name}{f' for {worker}' if worker else ''}{job}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleLine:
+    """A rule in words, and as the form reads it."""
+
+    row: Rule
+    title: str
+    condition: str
+    document: str
+    targets: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLine:
+    """A target, where it is, and how its last message went."""
+
+    row: Target
+    to: str
+    last: Delivery | None
+
+
+def alerts_context(now: datetime) -> dict[str, Any]:
+    """All of the page."""
+    firing = Alert.objects.filter(stage=Stage.FIRING).order_by("silenced", "-fired_at")[:FIRING]
+    failed = Delivery.objects.filter(state=Delivery.State.FAILED)
+    return {
+        "firing": [_line(alert) for alert in firing],
+        "pending": Alert.objects.filter(stage=Stage.PENDING).count(),
+        "resolved": Alert.objects.filter(stage=Stage.RESOLVED).order_by("-resolved_at", "-pk")[:RESOLVED],
+        "silences": Silence.objects.filter(until__gt=now).select_related("rule").order_by("until"),
+        "rules": [_rule(row) for row in Rule.objects.prefetch_related("targets").order_by("name")],
+        "targets": [_target(row) for row in Target.objects.order_by("name")],
+        "deliveries": Delivery.objects.select_related("target", "alert").order_by("-pk")[:DELIVERIES],
+        "failed": failed.count(),
+        "usual": json.dumps(rules_document(USUAL)),
+    }
+
+
+def form_context() -> dict[str, Any]:
+    """What the form of a rule offers."""
+    kinds = {
+        name: {
+            "title": kind.title,
+            "what": kind.what,
+            "event": kind.is_event,
+            "parameters": {key: _parameter(each) for key, each in kind.parameters.items()},
+        }
+        for name, kind in KINDS.items()
+    }
+    return {"kinds": kinds, "kinds_json": json.dumps(kinds), "severities": SEVERITIES}
+
+
+def _parameter(each: Parameter) -> dict[str, Any]:
+    scale = 100 if each.unit == "%" else 1
+    return {
+        "title": each.title,
+        "unit": each.unit,
+        "usual": each.usual * scale,
+        "least": each.least * scale,
+        "most": each.most * scale,
+    }
+
+
+def _line(alert: Alert) -> Line:
+    body: dict[str, Any] = {"rule": alert.rule_name}
+    if alert.job_id:
+        body["job"] = alert.job_id
+    if worker := alert.labels.get("worker"):
+        body["labels"] = {"worker": worker}
+    failed = alert.deliveries.filter(state=Delivery.State.FAILED).count()
+    return Line(alert=alert, silence=json.dumps(body), failed=failed)
+
+
+def _rule(row: Rule) -> RuleLine:
+    rule = row.document
+    kind = KINDS.get(rule.kind)
+    parts = [
+        f"{each.title.lower()} {_value(rule.parameter(name), each.unit)}"
+        for name, each in (kind.parameters.items() if kind else ())
+    ]
+    if rule.for_s:
+        parts.append(f"for {formats.duration(rule.for_s)}")
+    parts += [f"{name} = {value}" for name, value in sorted(rule.where.items())]
+    return RuleLine(
+        row=row,
+        title=kind.title if kind else rule.kind,
+        condition=", ".join(parts),
+        document=json.dumps(rule_document(rule)),
+        targets=rule.targets,
+    )
+
+
+def _value(value: float, unit: str) -> str:
+    return formats.percent(value) if unit == "%" else formats.duration(value)
+
+
+def _target(row: Target) -> TargetLine:
+    try:
+        to = address_of(row).shown
+    except SealBroken:
+        to = "cannot be decrypted: see SECRET_KEY_FALLBACKS"
+    last = row.deliveries.exclude(state=Delivery.State.QUEUED).order_by("-ended_at", "-pk").first()
+    return TargetLine(row=row, to=to, last=last)
