@@ -7,12 +7,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from benchmarks.database.postgres import postgres_folder
 from controlplane.protocol import RELEASE
 from controlplane.runtime.embedded.control_plane import CHECKOUT
 from controlplane.runtime.embedded.ground import free_port
@@ -20,7 +22,7 @@ from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import let_in, start_agent
 from controlplane.runtime.embedded.supervisor import Supervisor
 from paceline import Client
-from tests.support.commands import running
+from tests.support.commands import Running, running
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
@@ -55,10 +57,16 @@ class Place:
     port: int
     client: Client
     job: int
+    url: str
+    """Of its PostgreSQL; empty: SQLite in its data folder."""
 
     @property
     def data(self) -> Path:
         return self.plane / "var"
+
+    def run(self, *arguments: str, within: Path = CHECKOUT, url: str | None = None) -> AbstractContextManager[Running]:
+        environment = {"DATABASE_URL": self.url if url is None else url}
+        return running(self.plane, *arguments, environment=environment, within=within)
 
     def await_iteration(self, number: int) -> None:
         eventually(
@@ -70,10 +78,11 @@ class Place:
         done = self.client.job(self.job)
         assert (done.state, done.iteration) == ("succeeded", ITERATIONS), done.reason
 
-    def reported(self) -> dict[int, set[int]]:
+    def reported(self, url: str = "") -> dict[int, set[int]]:
         """The iterations of which a report is in the database, by rank."""
-        with closing(sqlite3.connect(self.data / DATABASE)) as database:
-            rows = database.execute("SELECT rank, iteration FROM telemetry_report WHERE job_id = ?", [self.job])
+        opened = psycopg.connect(url) if url else sqlite3.connect(self.data / DATABASE)
+        with closing(opened) as database:
+            rows = database.execute(f"SELECT rank, iteration FROM telemetry_report WHERE job_id = {self.job}")
             found: dict[int, set[int]] = {}
             for rank, iteration in rows:
                 found.setdefault(rank, set()).add(iteration)
@@ -81,21 +90,21 @@ class Place:
 
 
 @contextmanager
-def training(tmp_path: Path) -> Iterator[tuple[Place, ExitStack]]:
+def training(tmp_path: Path, url: str = "") -> Iterator[tuple[Place, ExitStack]]:
     """A job that trains, and the stack that ends its control plane."""
     plane, port = tmp_path / "plane", free_port()
     plane.mkdir()
-    url = f"http://127.0.0.1:{port}"
+    address = f"http://127.0.0.1:{port}"
     with ExitStack() as stack, ExitStack() as first:
-        command = first.enter_context(running(plane, "up", "--port", str(port)))
+        command = first.enter_context(running(plane, "up", "--port", str(port), environment={"DATABASE_URL": url}))
         command.await_word("To sign in")
-        settings = {**os.environ, "PACELINE_DATA_DIR": str(plane / "var")}
+        settings = {**os.environ, "PACELINE_DATA_DIR": str(plane / "var"), "DATABASE_URL": url}
         access = let_in("tester", role="admin", environment=settings)
-        client = stack.enter_context(Client(url, access.token))
+        client = stack.enter_context(Client(address, access.token))
         supervisor = stack.enter_context(Supervisor(Interruption()))
         start = {"name": "machines", "folder": tmp_path / "agent", "log": tmp_path / "agent.log"}
-        supervisor.add(start_agent(url, client.invite().token, speeds=[200.0] * 2, server_slots=1, **start))
-        place = Place(plane=plane, port=port, client=client, job=client.submit(SPEC).id)
+        supervisor.add(start_agent(address, client.invite().token, speeds=[200.0] * 2, server_slots=1, **start))
+        place = Place(plane=plane, port=port, client=client, job=client.submit(SPEC).id, url=url)
         place.await_iteration(40)
         first.callback(command.assert_gone, port)
         first.callback(command.interrupt, signal.SIGKILL)
@@ -103,24 +112,48 @@ def training(tmp_path: Path) -> Iterator[tuple[Place, ExitStack]]:
 
 
 @pytest.mark.timeout(420)
-def test_a_job_goes_on_from_a_dump_that_is_older_than_its_workers(tmp_path: Path) -> None:
-    with training(tmp_path) as (place, first):
+@pytest.mark.parametrize("on_postgres", [False, True], ids=["sqlite", "postgres"])
+def test_a_job_goes_on_from_a_dump_that_is_older_than_its_workers(
+    on_postgres: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = empty_database(request.getfixturevalue("postgres_url")) if on_postgres else ""
+    with training(tmp_path, url) as (place, first):
         kept = tmp_path / "kept"
         kept.mkdir()
-        with closing(sqlite3.connect(place.data / DATABASE)) as a, closing(sqlite3.connect(kept / DATABASE)) as b:
-            a.backup(b)
+        if on_postgres:
+            pg("pg_dump", "--format=custom", f"--file={kept / 'paceline.dump'}", url)
+        else:
+            with closing(sqlite3.connect(place.data / DATABASE)) as a, closing(sqlite3.connect(kept / DATABASE)) as b:
+                a.backup(b)
         shutil.copy(place.data / "secret_key", kept)
         place.await_iteration(120)
         first.close()
         shutil.rmtree(place.data)
         shutil.copytree(kept, place.data)
-        with running(place.plane, "up", "--port", str(place.port)) as command:
+        restored = empty_database(url) if on_postgres else ""
+        if on_postgres:
+            pg("pg_restore", "--clean", "--if-exists", f"--dbname={restored}", str(kept / "paceline.dump"))
+        with place.run("up", "--port", str(place.port), url=restored) as command:
             command.await_word("To sign in")
             place.await_end()
-            for iterations in place.reported().values():
+            for iterations in place.reported(restored).values():
                 missing = sorted(set(range(ITERATIONS)) - iterations)
                 assert missing == list(range(missing[0], missing[-1] + 1)), "one gap: from the dump to the loss"
                 assert missing[0] >= 40
+
+
+def empty_database(url: str) -> str:
+    """A new database in the same cluster."""
+    name = f"backup_{os.urandom(4).hex()}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return url.rpartition("/")[0] + f"/{name}"
+
+
+def pg(program: str, *arguments: str) -> None:
+    folder = postgres_folder()
+    assert folder is not None
+    subprocess.run([str(folder / program), *arguments], check=True, timeout=120)
 
 
 @pytest.mark.timeout(420)
@@ -142,13 +175,13 @@ def test_workers_go_on_through_an_upgrade_and_the_way_back_is_refused(tmp_path: 
         )
         first.close()
         assert manage(place, newer, "upgrade")[0] == 0
-        with running(place.plane, "up", "--port", str(place.port), within=newer) as command:
+        with place.run("up", "--port", str(place.port), within=newer) as command:
             command.await_word("To sign in")
             place.await_end()
             reports = place.reported()
             command.interrupt()
         assert reports == {rank: set(range(ITERATIONS)) for rank in range(2)}
-        with running(place.plane, "up", "--port", str(place.port)) as command:
+        with place.run("up", "--port", str(place.port)) as command:
             assert command.end(seconds=60) == 1
             assert (
                 f"The database is of a newer release than {RELEASE}, which does not know jobs.9999_shelf: install that"
@@ -169,7 +202,13 @@ def copied(folder: Path, release: str) -> Path:
 
 def manage(place: Place, release: Path, *arguments: str) -> tuple[int, str]:
     """What a release's ``manage.py`` says: exit code and output."""
-    settings = {**os.environ, "PACELINE_DATA_DIR": str(place.data), "REDIS_URL": "", "PYTHONPATH": str(release)}
+    settings = {
+        **os.environ,
+        "PACELINE_DATA_DIR": str(place.data),
+        "REDIS_URL": "",
+        "DATABASE_URL": "",
+        "PYTHONPATH": str(release),
+    }
     command = [sys.executable, "-m", "controlplane.manage", *arguments]
     run = subprocess.run(command, cwd=release, env=settings, capture_output=True, text=True, timeout=120, check=False)
     return run.returncode, run.stdout + run.stderr
