@@ -1,10 +1,11 @@
 """Pages move by themselves: ticks, gaps, lost connections, pausing. Where its faults matter, the test is the socket."""
 
 import json
+from contextlib import suppress
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page, Route, WebSocketRoute, expect
+from playwright.sync_api import Error, Page, Route, WebSocketRoute, expect
 
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Cursor
@@ -151,3 +152,32 @@ def test_a_finished_job_is_called_finished(site: str, look: Look, ada: User) -> 
     Sockets(page)
     page.goto(f"/jobs/{job.pk}/")
     expect(page.locator("#freshness-chip")).to_have_text("Finished")
+
+
+def test_a_page_that_is_left_by_signing_out_asks_for_nothing_more(site: str, look: Look, ada: User) -> None:
+    """The session ends before the browser has the next page: what is asked in between is refused (401)."""
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    sockets = Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    page.wait_for_function("() => document.querySelector('#figure-batch-size .main-svg')")
+    under_way: list[Route] = []
+    for path in ("**/figures/**", "**/live/**"):
+        page.route(path, lambda route: under_way.append(route))
+    with page.expect_request("**/figures/**"), page.expect_request("**/live/**"):
+        sockets.tick(1, job.pk)
+    leaving: list[Route] = []
+    page.route("**/logout/", lambda route: leaving.append(route))
+    page.evaluate("document.querySelector('form[action$=\"/logout/\"]').requestSubmit()")
+    while not leaving:
+        page.wait_for_timeout(10)  # nothing else can be awaited of a page that is being left
+    signed_out = leaving[0].fetch(max_redirects=0)
+    asked, figures = count_of(page, f"/jobs/{job.pk}/live/"), count_of(page, "/figures/batch-size")
+    for route in under_way:
+        with suppress(Error):  # the page has ended it
+            route.continue_()
+    sockets.tick(2, job.pk)
+    page.wait_for_timeout(1_000)  # twice as long as a page gathers ticks
+    leaving[0].fulfill(response=signed_out)
+    page.wait_for_url("**/login/")
+    assert (asked, figures) == ([], [])

@@ -50,6 +50,9 @@ class PlotlyFigure extends HTMLElement {
     this.dirty = true;
     this.busy = false;
     this.visible = false;
+    this.left = false;
+    /** What is under way ends with the page. */
+    this.leaving = new AbortController();
     /** @type {Switch[]} */
     this.switches = JSON.parse(this.getAttribute("switches") ?? "[]");
     this.choices = Object.fromEntries(this.switches.map((each) => [each.name, this.chosen(each)]));
@@ -164,15 +167,21 @@ class PlotlyFigure extends HTMLElement {
     if (this.visible) void this.load();
   }
 
+  /** The page is left: nothing is fetched any more. */
+  leave() {
+    this.left = true;
+    this.leaving.abort();
+  }
+
   async load() {
-    if (this.busy) return;
+    if (this.busy || this.left) return;
     this.busy = true;
-    while (this.dirty && this.visible) {
+    while (this.dirty && this.visible && !this.left) {
       this.dirty = false;
       try {
         await this.fetch();
       } catch (problem) {
-        this.fail(problem instanceof Error ? problem.message : String(problem));
+        if (!this.left) this.fail(problem instanceof Error ? problem.message : String(problem));
       }
     }
     this.busy = false;
@@ -189,7 +198,7 @@ class PlotlyFigure extends HTMLElement {
     if (known) headers["If-None-Match"] = known;
     // The library takes its time: it comes while the server draws.
     this.library().catch(() => {});
-    const response = await fetch(url, { headers, cache: "no-store", credentials: "same-origin" });
+    const response = await fetch(url, { headers, cache: "no-store", credentials: "same-origin", signal: this.leaving.signal });
     if (response.status === 304) {
       this.error?.toggleAttribute("hidden", true);
       if (!this.drawn) await this.draw();

@@ -18,6 +18,7 @@ class Page {
     /** @type {Set<string>} what has moved since the last flush: "job:7", "jobs", "fleet", or everything */
     this.moved = new Set();
     this.paused = false;
+    this.left = false;
     this.open = false;
     this.attempts = 0;
     /** The number of the last tick; -1 before the first of a connection. */
@@ -79,6 +80,7 @@ class Page {
     if (this.open) this.lostAt = Date.now();
     else if (!this.lostAt) this.lostAt = Date.now();
     this.open = false;
+    if (this.left) return;
     if (code === 4401) return location.reload();
     const ceiling = Math.min(BACKOFF_MS.most, BACKOFF_MS.first * 2 ** this.attempts++);
     const wait = ceiling * (0.5 + Math.random() / 2);
@@ -87,9 +89,21 @@ class Page {
     this.show();
   }
 
+  /** Ask for nothing more: who signs out has no session before the next page is here. */
+  leave() {
+    this.left = true;
+    clearTimeout(this.flushTimer);
+    clearTimeout(this.retryTimer);
+    for (const part of document.querySelectorAll("plotly-figure")) /** @type {any} */ (part).leave();
+    // htmx complains of what it ends itself; what is under way for it comes back as the page for signing in.
+    document.body.addEventListener("htmx:beforeSwap", (event) => (/** @type {CustomEvent} */ (event).detail.shouldSwap = false));
+    // A browser may show this page again as it was left.
+    addEventListener("pageshow", (event) => event.persisted && location.reload());
+  }
+
   /** Try again at once: the network or the person came back. */
   hurry() {
-    if (this.open || this.socket?.readyState === WebSocket.CONNECTING) return;
+    if (this.left || this.open || this.socket?.readyState === WebSocket.CONNECTING) return;
     this.attempts = 0;
     this.connect();
   }
@@ -101,7 +115,7 @@ class Page {
   }
 
   schedule() {
-    if (this.flushTimer || this.paused || document.hidden || !this.moved.size) return;
+    if (this.flushTimer || this.left || this.paused || document.hidden || !this.moved.size) return;
     const wait = Math.max(0, this.lastFlush + this.rate - Date.now());
     this.flushTimer = setTimeout(() => this.flush(), wait);
   }
@@ -283,6 +297,7 @@ if (box) {
   document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
   document.addEventListener("paceline:asked", () => page.mark(ALL));
   document.addEventListener("paceline:pause", () => page.togglePause());
+  document.querySelector("[data-signs-out]")?.addEventListener("submit", () => page.leave());
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) return;
     page.hurry();
