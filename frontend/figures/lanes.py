@@ -121,6 +121,8 @@ class Lanes:
     """Whether "now" was the end of the job."""
     failed: bool = False
     """Whether it ended otherwise than requested."""
+    hangs: bool = False
+    """Whether an iteration does not end: what is drawn was before it."""
     decided: Decided | None = None
     """The decision that set these shares."""
     run_s: float | None = None
@@ -193,6 +195,10 @@ def verdict(lanes: Lanes) -> Verdict:
         return Verdict(tone="calm", headline="No iteration reported yet")
     if lanes.failed:
         return Verdict(tone="bad", headline="The job failed. Its last iterations are shown.", detail=_missing(lanes))
+    if lanes.hangs:
+        return Verdict(
+            tone="bad", headline="An iteration does not end. The last ones before it are shown.", detail=_missing(lanes)
+        )
     if lanes.reporting == 1:
         return Verdict(tone="calm", headline="Single worker: no waiting for others", detail=_missing(lanes))
     lost = waiting([lane.now for lane in lanes.rows])

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from django.core.cache import cache
 
+from controlplane.core import hangs
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.spec import JobSpec, parse_spec
@@ -66,6 +67,7 @@ def lanes(job: Job) -> Lanes:
         adaptive=spec.synchronization.batching.name != "uniform",
         over=job.is_over,
         failed=job.state == JobState.FAILED,
+        hangs=Flag.objects.filter(job=job, kind=hangs.KIND, closed_at=None).exists(),
         decided=_decided(job),
         run_s=job.worker_seconds / spec.workers * spec.global_batch / job.samples if job.samples else None,
     )
@@ -161,7 +163,7 @@ def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
 def steady_verdict(job: Job, drawn: Lanes, now_s: float) -> Verdict:
     """The text of the lanes, the same for all viewers of the job, and stable near thresholds."""
     found_verdict, key = verdict(drawn), f"verdict-{job.pk}"
-    if job.is_over or found_verdict.tone == "calm":
+    if job.is_over or found_verdict.tone in {"calm", "bad"}:
         cache.delete(key)
         return found_verdict
     before: Shown[Verdict] | None = cache.get(key)

@@ -59,8 +59,10 @@ def test_each_rank_is_shown_with_its_machine_device_launcher_and_pid(viewer: Cli
 
 def test_ranks_are_not_offered_what_only_their_launcher_can_do(operator: Client) -> None:
     job = factories.attached_job()
+    factories.make_flag(job)
     page = operator.get(f"/jobs/{job.pk}/?tab=processes").content.decode()
     assert not re.search(r'id="(drain|exclude|include)-w', page)
+    assert 'id="exclude-flag' not in operator.get(f"/jobs/{job.pk}/").content.decode()
     assert 'id="duplicate"' not in page
     assert 'name="batching"' in page
     assert 'name="barrier"' not in page
