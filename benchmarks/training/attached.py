@@ -1,6 +1,6 @@
 """Gain and cost of pacing for an attached script: each figure is a ratio within one run.
 
-    manage.py bench attached [--part speeds|constant|even|outage|client ...] [--json]
+    manage.py bench attached [--part speeds|constant|even|outage|client|memory ...] [--json]
 
 - ``speeds``: four gloo ranks of 1000, 1000, 500 and 250 samples/s, mean iteration beside the plain script;
 - ``constant``: the same with 100 ms more per iteration, by ``lb-bsp-linear``, beside the optimum of those lines;
@@ -8,28 +8,36 @@
 - ``outage``: the control plane is killed for a minute; the longest iteration beside the median, of the paced ranks and
   of a plain script that runs beside them (services that start take the CPU from both), and lost reports;
 - ``client``: 64 ranks as threads on the real client at two iterations per second: CPU per rank and iteration, beside
-  what 64 threads need to send and hear frames of that size over bare websockets.
+  what 64 threads need to send and hear frames of that size over bare websockets;
+- ``memory``: resident memory of a rank of two behind 300 iterations, attached beside plain, in three
+  pairs; and what a rank keeps of a long outage.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import mean, median, quantiles
 from typing import Any, Final
 
 import numpy as np
+import psutil
 from websockets.asyncio.client import connect
 
 from benchmarks.live.cluster import BenchCluster, running_cluster
 from benchmarks.tables import say
+from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.outbox import Outbox
 from controlplane.runtime.embedded.control_plane import CHECKOUT, start_part
 from controlplane.runtime.embedded.ground import free_port
+from paceline.link import MOST_KEPT
 
 SPEEDS: Final = [1000.0, 1000.0, 500.0, 250.0]
 BATCH: Final = 128
@@ -63,10 +71,13 @@ LONG: Final = 1_200
 KILLED: Final = ("web", "decisions", "history")
 DEADLINE_S: Final = 420
 
+MIB: Final = 2**20
+PAIRS_OF_MEMORY: Final = 3
+
 OWN_PART: Final = 1.1
 """Of the bystander's longest iteration: what is more than that is not the machine's doing."""
 
-BARS: Final = {"speeds": 0.42, "constant": 1.1, "even": 1.01, "outage": 1.5, "client_ms": 1.0}
+BARS: Final = {"speeds": 0.42, "constant": 1.1, "even": 1.01, "outage": 1.5, "client_ms": 1.0, "memory_mib": 30.0}
 
 
 def run_ranks(cluster: BenchCluster, options: dict[str, Any], *, workers: int, batching: str) -> dict[str, Any]:
@@ -358,12 +369,55 @@ def _iterate(pacer: Any, iterations: int, meeting: Meeting) -> None:
     pacer.close()
 
 
+def measure_memory(cluster: BenchCluster) -> dict[str, Any]:
+    """What being attached adds to the memory of a rank."""
+    options = {"speeds": [0.0, 0.0], "batch_size": 8, "layers": 1, "pairs": 1, "iterations": 300}
+    plain, paced = [], []
+    for _ in range(PAIRS_OF_MEMORY):
+        plain.append(launch({**options, "only": "plain"}, 2, {})["resident"] / MIB)
+        paced.append(
+            run_ranks(cluster, {**options, "only": "paced"}, workers=2, batching="lb-bsp-linear")["resident"] / MIB
+        )
+    added, kept = median(paced) - median(plain), kept_mib()
+    return {"plain_mib": plain, "attached_mib": paced, "kept_mib": kept, "added_mib": added, "most_mib": added + kept}
+
+
+def kept_mib() -> float:
+    """What a rank keeps at most in an outage: reports, up to its bound."""
+    process, outbox = psutil.Process(), Outbox[Any]()
+    before = process.memory_info().rss
+    for iteration in range(MOST_KEPT):
+        outbox.say(partial(_a_report, iteration=iteration))
+    return float(process.memory_info().rss - before) / MIB
+
+
+def _a_report(number: int, *, iteration: int) -> IterationReport:
+    return IterationReport(
+        number=number,
+        generation=1,
+        iteration=iteration,
+        samples=32,
+        position=32 * iteration,
+        loss=random.random(),
+        data_s=random.random(),
+        compute_s=random.random(),
+        push_s=random.random(),
+        pull_s=random.random(),
+        waiting_s=random.random(),
+        coordination_s=0.0,
+        outside_s=random.random(),
+        cpu=random.random(),
+        memory=random.random(),
+    )
+
+
 PARTS: Final[dict[str, Callable[[BenchCluster], dict[str, Any]]]] = {
     "speeds": measure_speeds,
     "constant": measure_constant,
     "even": measure_even,
     "outage": measure_outage,
     "client": measure_client,
+    "memory": measure_memory,
 }
 
 
@@ -378,6 +432,8 @@ def failures(document: dict[str, Any]) -> list[str]:
         missed.append(f"outage: {document['outage']['lost']} reports are no rows")
     if "client" in document and document["client"]["cpu_ms"] > BARS["client_ms"]:
         missed.append(f"client: {document['client']['cpu_ms']:.2f} ms of CPU per rank and iteration")
+    if "memory" in document and document["memory"]["most_mib"] > BARS["memory_mib"]:
+        missed.append(f"memory: {document['memory']['most_mib']:.1f} MiB more than the plain script")
     return missed
 
 

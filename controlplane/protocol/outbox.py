@@ -18,6 +18,7 @@ and takes its messages by their content, so an agent's are numbered again behind
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +30,8 @@ class Kept(NamedTuple, Generic[Message]):
     """A message that is not durable yet, and how it was made."""
 
     number: int
-    build: Callable[[int], Message]
+    build: Callable[[int], Message] | None
+    """None: its content stays, whatever its number becomes."""
     message: Message
 
 
@@ -113,7 +115,7 @@ class Outbox(Generic[Message]):
         if number < 1 or lost <= 0 or self._acknowledged >= number or not is_newer:
             self.resend(number)
             return 0
-        builds = [kept.build for kept in self._kept]
+        builds = [kept.build or partial(_renumbered, kept.message) for kept in self._kept]
         self._kept.clear()
         self._last = self._sent = self._ever_sent = number - 1
         self._acknowledged_in = incarnation
@@ -173,7 +175,7 @@ class Outbox(Generic[Message]):
     def _renumber_behind(self, hello: Callable[[int], Message]) -> None:
         """Numbers that never left this process are free again. The hello may look at what is ``pending``."""
         self._sent = self._last = self._ever_sent
-        builds = [kept.build for kept in self._kept if kept.build is not hello]
+        builds = [kept.build for kept in self._kept if kept.build is not None and kept.build is not hello]
         messages = [build(self._last + 1 + place) for place, build in enumerate([hello, *builds])]
         self._kept.clear()
         for build, message in zip([hello, *builds], messages, strict=True):
@@ -181,6 +183,11 @@ class Outbox(Generic[Message]):
             self._kept.append(Kept(self._last, build, message))
 
     def _keep(self, build: Callable[[int], Message]) -> None:
-        kept = Kept(self._last + 1, build, build(self._last + 1))
+        is_made_again = self._renumber or build is self._hello
+        kept = Kept(self._last + 1, build if is_made_again else None, build(self._last + 1))
         self._last = kept.number
         self._kept.append(kept)
+
+
+def _renumbered(message: Message, number: int) -> Message:
+    return msgspec.structs.replace(message, number=number)
