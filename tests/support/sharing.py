@@ -16,6 +16,7 @@ SHARE_STACK = frozenset(
         "tests/browser/test_live_service.py",
         "tests/browser/test_whole_job.py",
         "tests/deploy/test_kubernetes_training.py",
+        "tests/integration/test_alerts.py",
         "tests/integration/test_attached.py",
         "tests/integration/test_attached_scripts.py",
         "tests/integration/test_elastic.py",
