@@ -266,6 +266,19 @@ def test_without_slurm_the_refusal_says_where_to_run_it(
     assert not Job.objects.exists()
 
 
+def test_where_slurm_is_installed_but_no_cluster_is_known_the_refusal_says_where_to_run_it(
+    paceline: Command, operator: str, slurm: Path
+) -> None:
+    said = "sinfo: error: resolve_ctls_from_dns_srv: Unknown host\n"
+    said += "sinfo: fatal: Could not establish a configuration source"
+    program(slurm, "sinfo", f"printf '{said}\n' >&2; exit 1")
+    code, _, err = paceline("slurm", "submit", "--", "python", "train.py")
+    assert code == 2
+    assert err.startswith("sinfo: found no cluster, neither in SLURM_CONF nor /etc/slurm nor by DNS, expected one; run")
+    assert "a login node of the cluster" in err
+    assert not Job.objects.exists()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

@@ -12,6 +12,9 @@ CLIENT_S = 60.0
 GONE = "Invalid job id"
 """Slurm's answer for a job that it has forgotten."""
 
+NO_CLUSTER = "Could not establish a configuration source"
+"""Slurm's answer where it is installed and belongs to no cluster."""
+
 
 class Entry(msgspec.Struct, frozen=True):
     """A job in Slurm's queue."""
@@ -40,6 +43,11 @@ def ask(*command: str) -> str:
         ) from None
     except subprocess.TimeoutExpired:
         raise Refusal(f"{command[0]}: found no answer within {CLIENT_S:.0f} s; look whether slurmctld runs") from None
+    if done.returncode and NO_CLUSTER in done.stderr:
+        raise Refusal(
+            f"{command[0]}: found no cluster, neither in SLURM_CONF nor /etc/slurm nor by DNS, expected one; run "
+            "this on a login node of the cluster, or name its slurm.conf in SLURM_CONF"
+        )
     if done.returncode:
         said = [re.sub(rf"^{command[0]}: (error: )?", "", line) for line in done.stderr.splitlines() if line.strip()]
         raise Refusal(f"{command[0]} refused: {'; '.join(said) or f'it exited with {done.returncode} and no output'}")
