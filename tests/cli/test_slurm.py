@@ -386,9 +386,11 @@ def test_a_command_that_ends_by_itself_ends_the_job_and_its_tokens_file(
     paceline: Command, followed: Followed, slurm: Path
 ) -> None:
     job, asked = followed
+    output = Path(f"paceline-slurm/job-{job.pk}/output-77.txt")
+    output.touch()
     told = "import os, sys; sys.exit(5 if os.environ['PACELINE_LAUNCHER'] == 'slurm' else 6)"
     assert follow(paceline, job, script=told) == 5
-    assert asked == [("finish", (5, "the ranks of Slurm job 77 ended with 5"))]
+    assert asked == [("finish", (5, f"the ranks of Slurm job 77 ended with 5; {output} has what they printed"))]
     assert not Path(f"paceline-slurm/job-{job.pk}/token").exists()
 
 
@@ -418,7 +420,7 @@ def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm:
     heads, row = out.splitlines()
     assert heads.split() == ["job", "here", "Slurm", "there", "nodes"]
     assert row.split()[:5] == [str(job.pk), "submitted", "77", "pending", "4"]
-    assert "Slurm: Resources" in row
+    assert row.rstrip().endswith("Slurm: Resources"), "Slurm starts its ranks: nobody has to be told to"
     code, out, err = paceline("slurm", "cancel", str(job.pk))
     assert (code, err) == (0, "")
     assert "scancel --state=PENDING 77" in calls(slurm)

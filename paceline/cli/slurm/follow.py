@@ -157,9 +157,15 @@ class Follower:
         is_done = code == OK and job is not None and job.state == "finishing"
         if self._requeues and (self._noticed or self._end is Ending.TIMED_OUT) and not is_done:
             return self._requeue(code)
-        how = f", {word}" if (word := ending(code)) else ""
-        self._tell(code, f"the ranks of Slurm job {self._slurm} ended with {code}{how}" if code else "")
+        self._tell(code, self._how(code) if code else "")
         return self._leave(None, code)
+
+    def _how(self, code: int) -> str:
+        """How the command ended by itself, or by what Slurm does not tell this script, such as a step's end."""
+        who, how = "agents" if self._agents else "ranks", f", {word}" if (word := ending(code)) else ""
+        output = Path(self._token_file).with_name(f"output-{self._slurm}.txt")
+        where = f"; {output} has what they printed" if output.exists() else ""
+        return f"the {who} of Slurm job {self._slurm} ended with {code}{how}{where}"
 
     def _requeue(self, code: int) -> int:
         say(f"Slurm job {self._slurm} is requeued, and job {self._job} goes on when it starts again")

@@ -63,5 +63,7 @@ def _row(client: Client, number: int | None, entry: queue.Entry | None) -> tuple
     if entry is None:
         cure = "" if job.is_over else f"; Slurm has ended it: paceline slurm cancel {number} ends it here"
         return str(number), job.state, "-", "not in its queue", "-", f"{told}{cure}"
-    reason = "" if entry.reason in ("None", "") else f"Slurm: {entry.reason}; "
-    return str(number), job.state, str(entry.id), entry.state.lower(), str(entry.nodes), f"{reason}{told}"
+    reason = "" if entry.reason in ("None", "") else f"Slurm: {entry.reason}"
+    starts_them = entry.state == "PENDING" and not job.is_over  # what the job waits for comes with Slurm's start
+    told = reason if starts_them and reason else "; ".join(filter(None, [reason, told]))
+    return str(number), job.state, str(entry.id), entry.state.lower(), str(entry.nodes), told
