@@ -42,6 +42,7 @@ STANDALONE: Final = {
     "prediction": "offline.prediction",
     "prediction-cost": "offline.prediction_cost",
     "simulator": "offline.simulator",
+    "standstill": "faults.standstill",
     "step-scale": "training.step_scale",
     "stragglers": "offline.stragglers",
     "training": "training.suite",
