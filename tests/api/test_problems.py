@@ -32,8 +32,8 @@ def test_what_breaks_here_says_so_and_nothing_more(viewer: APIClient, monkeypatc
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(selectors, "job_decisions", break_down)
-    monkeypatch.setattr("controlplane.api.views.history.DecisionsView.rows_of", staticmethod(break_down))
-    monkeypatch.setattr("controlplane.api.views.history._job", lambda pk: type("Row", (), {"pk": pk}))
+    monkeypatch.setattr("controlplane.api.views.records.DecisionsView.rows_of", staticmethod(break_down))
+    monkeypatch.setattr("controlplane.api.views.records._job", lambda pk: type("Row", (), {"pk": pk}))
     sentence = "internal error; see the log of the web process"
     assert refused(viewer.get("/api/v1/jobs/1/decisions")) == problem(500, sentence)
 
@@ -86,6 +86,6 @@ def test_the_log_has_what_broke_under_the_id_of_the_request(viewer: APIClient, m
         seen.append(str(structlog.contextvars.get_contextvars()["trace_id"]))
         raise ZeroDivisionError
 
-    monkeypatch.setattr("controlplane.api.views.history._job", break_down)
+    monkeypatch.setattr("controlplane.api.views.records._job", break_down)
     reply = viewer.get("/api/v1/jobs/1/decisions")
     assert (reply.status_code, seen) == (500, [reply["X-Trace-Id"]])

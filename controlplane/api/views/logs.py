@@ -10,8 +10,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from controlplane.api.problems import FieldError, Problem
-from controlplane.api.serializers.history import LogLineRow
-from controlplane.api.views.history import OfOneJob
+from controlplane.api.serializers.records import LogLineRow
+from controlplane.api.views.records import OfOneJob
 from controlplane.jobs.streaming import LINES_AT_ONCE, streamed_lines
 from controlplane.protocol.text import printable
 from controlplane.telemetry.models import LogLine

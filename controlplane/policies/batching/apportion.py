@@ -8,11 +8,16 @@ times a power of two), so that the same weights give the same shares on every ma
 import math
 from collections.abc import Mapping
 
-from controlplane.core.choices import ImpossibleShares
+from controlplane.core.choices import ImpossibleShares, ShareRequest
 from controlplane.policies.wording import amounts
 
 Limits = Mapping[int, tuple[int, int]]
 """Lowest and highest share of each rank."""
+
+
+def limits_of(request: ShareRequest) -> dict[int, tuple[int, int]]:
+    """The limits of a request, at least 1 sample each (ruling 1)."""
+    return {rank: (max(1, request.limits[rank][0]), request.limits[rank][1]) for rank in sorted(request.current)}
 
 
 def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[int, int]:

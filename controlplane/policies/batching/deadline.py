@@ -15,8 +15,8 @@ import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.core.events import PredictorPromoted, PredictorTrained
+from controlplane.policies.batching.apportion import limits_of
 from controlplane.policies.batching.lb_bsp_cpu import decide_by
-from controlplane.policies.batching.limits import limits_of
 from controlplane.policies.batching.proportional import divide
 from controlplane.policies.parameters import DeadlineParameters
 from controlplane.policies.prediction.interface import Predictor

@@ -14,10 +14,10 @@ import msgspec
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.core.events import PredictorPromoted, PredictorTrained
 from controlplane.policies.batching import settling
-from controlplane.policies.batching.history import is_sound
-from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching.apportion import limits_of
 from controlplane.policies.batching.proportional import divide
 from controlplane.policies.batching.settling import Taken, gain_of
+from controlplane.policies.batching.slower_pairs import is_sound
 from controlplane.policies.parameters import LbBspCpuParameters
 from controlplane.policies.prediction.interface import Predictor, measure
 from controlplane.policies.prediction.panel import Panel

@@ -24,9 +24,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from controlplane.core.choices import Finding, Observation, ShareDecision, ShareRequest
-from controlplane.policies.batching import history
-from controlplane.policies.batching.apportion import apportion
-from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching import slower_pairs
+from controlplane.policies.batching.apportion import apportion, limits_of
 from controlplane.policies.batching.memory import Memory
 from controlplane.policies.parameters import LbBspGpuParameters
 from controlplane.policies.wording import listing, number, seconds
@@ -77,7 +76,7 @@ class LbBspGpu:
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[LbBspGpuState, ShareDecision]:
         """Alg. 2, one step at most."""
-        seen = {one.rank: one for one in observations if one.rank in request.current and history.is_sound(one)}
+        seen = {one.rank: one for one in observations if one.rank in request.current and slower_pairs.is_sound(one)}
         shares = _within(request)
         if seen.keys() != shares.keys():
             missing = len(shares) - len(seen)
@@ -94,7 +93,7 @@ class LbBspGpu:
         return msgspec.structs.replace(
             state,
             window=(*state.window, times)[-keep:],
-            slower=history.noted(state.slower, times) if literal else {},
+            slower=slower_pairs.noted(state.slower, times) if literal else {},
             memory={rank: state.memory.get(rank, Memory()).seen(one) for rank, one in seen.items()},
         )
 
@@ -129,7 +128,7 @@ class LbBspGpu:
             return state, ShareDecision(
                 shares=moved, reason=f"{phase}: {_step_sentence(leader, straggler, step, times, moved)}"
             )
-        if not state.fine and history.was_slower(state.slower, leader, straggler):
+        if not state.fine and slower_pairs.was_slower(state.slower, leader, straggler):
             state = msgspec.structs.replace(state, fine=True, slower={})
             return state, ShareDecision(shares=shares, reason=self._changed_places(leader, straggler))
         return state, ShareDecision(shares=shares, reason=_no_straggler(phase, leader, straggler, window))

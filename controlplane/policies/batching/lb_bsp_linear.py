@@ -12,8 +12,7 @@ import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.policies.batching import recursive
-from controlplane.policies.batching.apportion import apportion
-from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching.apportion import apportion, limits_of
 from controlplane.policies.batching.min_max import Line, min_max
 from controlplane.policies.batching.proportional import change, held, keep_unknown
 from controlplane.policies.batching.recursive import Fit

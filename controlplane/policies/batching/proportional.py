@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Container, Mapping
 
 from controlplane.core.choices import ShareDecision, ShareRequest
-from controlplane.policies.batching.apportion import Limits, apportion, is_possible
-from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching.apportion import Limits, apportion, is_possible, limits_of
 from controlplane.policies.wording import listing, number, seconds
 
 

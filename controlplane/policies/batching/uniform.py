@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
-from controlplane.policies.batching.apportion import apportion
-from controlplane.policies.batching.limits import limits_of
+from controlplane.policies.batching.apportion import apportion, limits_of
 from controlplane.protocol.base import Value
 
 

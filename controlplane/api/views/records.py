@@ -1,9 +1,12 @@
-"""A job's history: series, decisions, flags, events, placement."""
+"""What is recorded of a job: measurements, decisions, flags, events, placement."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import django_filters
+from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
@@ -12,10 +15,19 @@ from rest_framework.views import APIView
 
 from controlplane.api.filters import CountFilter, StrictFilters
 from controlplane.api.problems import Problem
-from controlplane.api.serializers.history import DecisionRow, EventRow, MetricsQuery, MetricsReply, PlacementReply
 from controlplane.api.serializers.operating import FlagRow
+from controlplane.api.serializers.records import (
+    DecisionRow,
+    EventRow,
+    MeasurementsQuery,
+    MetricsQuery,
+    MetricsReply,
+    PlacementReply,
+)
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Decision, Flag, Job
+from controlplane.jobs.streaming import streamed_lines
+from controlplane.telemetry.export import HEADING, measurements
 from controlplane.telemetry.models import RawEvent
 from controlplane.telemetry.selectors import job_events, series
 
@@ -38,6 +50,20 @@ class MetricsView(APIView):
             points=params["points"],
         )
         return Response(MetricsReply({"job": job.pk, "since": params["since"], "series": found}).data)
+
+
+class MeasurementsView(APIView):
+    """The data of charts, before thinning."""
+
+    @extend_schema(parameters=[MeasurementsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
+    def get(self, request: Request, pk: int) -> StreamingHttpResponse:
+        """Every report of every worker as CSV, not down-sampled. Where detail was pruned: means over 10 iterations."""
+        job, query = _job(pk), MeasurementsQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        lines = _lines(job.pk, query.validated_data["worker"])
+        reply = StreamingHttpResponse(streamed_lines(request._request, lines), content_type="text/csv; charset=utf-8")
+        reply["Content-Disposition"] = f'attachment; filename="job-{job.pk}-measurements.csv"'
+        return reply
 
 
 class OfOneJob(ListAPIView[Any]):
@@ -147,3 +173,13 @@ def _placement(decision: Decision) -> dict[str, Any]:
 
 def _job(pk: int) -> Job:
     return get_object_or_404(selectors.jobs(), pk=pk)
+
+
+def _lines(job_id: int, ranks: Sequence[int]) -> Iterator[str]:
+    yield _line(HEADING)
+    yield from map(_line, measurements(job_id, ranks))
+
+
+def _line(values: Sequence[Any]) -> str:
+    """Numbers and names only: nothing that would need quotes."""
+    return ",".join("" if value is None else str(value) for value in values) + "\r\n"
