@@ -22,6 +22,7 @@ from controlplane.runtime.embedded.processes import start_service
 from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.architecture.sources import ROOT
 from tests.deploy import ranks
+from tests.support.on_ray import PYTHON
 from tests.support.slurm_user import User
 from tests.support.stack import Stack
 
@@ -70,7 +71,7 @@ def by_ray_train(place: Place) -> tuple[int, ScriptRun]:
     stack, _, request = place
     cluster = request.getfixturevalue("ray_cluster")
     run = ("run", "--url", stack.url, "--name", "ray", "--workers", str(WORLD), "--batching", BATCHING)
-    launch = (sys.executable.replace(".venv/", ".venv-adapters/"), "examples/ray_train/launch.py", str(WORLD))
+    launch = (str(PYTHON), "examples/ray_train/launch.py", str(WORLD))
     script = (*EMULATED, f"examples/{PACED}", "--epochs", str(EPOCHS))
     text = cluster.paceline(*run, "--", *launch, *script, PACELINE_API_TOKEN=stack.token)
     return named(stack, "ray"), read(text)
