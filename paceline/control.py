@@ -36,7 +36,7 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RankState:
     """What a hello reports about the loop."""
 
     share: int = 1
@@ -55,17 +55,17 @@ class Control:
     def __init__(self, link: Link, identity: Identity) -> None:
         self._link, self._identity = link, identity
         self.machine = WorkerMachine(link.say)
-        self._standing = Standing()
-        self._stands: tuple[int | None, int] = None, -1
+        self._rank_state = RankState()
+        self._position: tuple[int | None, int] = None, -1
 
-    def introduce(self, standing: "Standing") -> None:
+    def introduce(self, rank_state: "RankState") -> None:
         """Send a hello; each reconnection sends it again, with the current value of ``standing``."""
-        self._standing, self._stands = standing, (standing.iteration, standing.prefetched)
+        self._rank_state, self._position = rank_state, (rank_state.iteration, rank_state.prefetched)
         self._link.say(self._hello)
 
     def move(self, iteration: int, promised: int) -> None:
         """Set the position that the next reconnection's hello reports."""
-        self._stands = iteration, promised
+        self._position = iteration, promised
 
     def first_orders(self, wait_s: float) -> Orders | None:
         """The first orders, if they arrive in time."""
@@ -111,20 +111,20 @@ class Control:
         self._link.close(wait_s)
 
     def _hello(self, number: int) -> RankHello:
-        standing, who = self._standing, self._identity
-        iteration, prefetched = self._stands
+        rank_state, who = self._rank_state, self._identity
+        iteration, prefetched = self._position
         return RankHello(
             number=number,
             rank=who.rank,
             world=who.world,
-            batch_size=standing.share,
-            sample_count=standing.samples,
-            multiple=standing.multiple,
+            batch_size=rank_state.share,
+            sample_count=rank_state.samples,
+            multiple=rank_state.multiple,
             iteration=iteration,
             prefetched=prefetched,
-            micro_batch=standing.micro_batch,
+            micro_batch=rank_state.micro_batch,
             host=machine(),
-            device=standing.device,
+            device=rank_state.device,
             launcher=who.launcher,
             pid=os.getpid(),
             release=RELEASE,

@@ -71,7 +71,7 @@ class SocketLink:
         self._address, self._name, self._most_kept = address, name, most_kept
         self._headers = {"Authorization": f"Bearer {token}", "X-Paceline-Instance": secrets.token_hex(16)}
         self._lock = threading.Lock()
-        self._heard = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
         self._outbox: Outbox[Any] = Outbox()
         self._dropped = 0
         self._orders: Orders | None = None
@@ -85,7 +85,7 @@ class SocketLink:
         self._beat: Callable[[], None] | None = None
         self._failures = 0
         self._refused_at: int | None = None
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="paceline", daemon=True)
 
     # -- for the script's thread
@@ -110,8 +110,8 @@ class SocketLink:
 
     def await_orders(self, wait_s: float) -> Orders | None:
         """The first orders; None if none arrive in time, or no connection could be made."""
-        with self._heard:
-            self._heard.wait_for(lambda: self._orders is not None or bool(self._gone) or self._failures > 0, wait_s)
+        with self._changed:
+            self._changed.wait_for(lambda: self._orders is not None or bool(self._gone) or self._failures > 0, wait_s)
             return self._orders
 
     def on_beat(self, callback: Callable[[], None]) -> None:
@@ -123,8 +123,8 @@ class SocketLink:
         if not self._thread.is_alive():
             return
         deadline_s = time.monotonic() + wait_s
-        with self._heard:
-            self._heard.wait_for(
+        with self._changed:
+            self._changed.wait_for(
                 lambda: not self._outbox.unacknowledged or bool(self._gone) or self._failures > 0, wait_s
             )
             left = self._outbox.unacknowledged + self._dropped
@@ -220,7 +220,7 @@ class SocketLink:
                 return
             if time.monotonic() >= again_s:
                 again_s = time.monotonic() + HEARTBEAT_S
-                self._say_again()
+                self._resend()
             if sent == BITE:
                 await asyncio.sleep(BITE_S)
                 continue
@@ -248,7 +248,7 @@ class SocketLink:
         with self._lock:
             return self._outbox.take()
 
-    def _say_again(self) -> None:
+    def _resend(self) -> None:
         """Messages that the other side had no room for a second ago, and messages lost for lack of room here."""
         with self._lock:
             if self._refused_at is not None:
@@ -262,9 +262,9 @@ class SocketLink:
         try:
             reply = to_rank.decode(frame)
         except BadFrame as error:
-            self._tell_once(f"the control plane sent what this release does not understand: {error}")
+            self._log_once(f"the control plane sent what this release does not understand: {error}")
             return
-        with self._heard:
+        with self._changed:
             self._failures = 0
             match reply:
                 case Durable():
@@ -272,7 +272,7 @@ class SocketLink:
                 case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
                     self._orders = reply
                     self._outbox.observe_incarnation(reply.incarnation)
-            self._heard.notify_all()
+            self._changed.notify_all()
         if isinstance(reply, Rejection):
             self._rejected(reply)
 
@@ -283,17 +283,17 @@ class SocketLink:
             with self._lock:
                 lost = self._outbox.resend_from(rejection.number or 0, rejection.incarnation)
             if lost:
-                self._tell_once(f"the control plane lost {lost} reports: its database is older than they are")
+                self._log_once(f"the control plane lost {lost} reports: its database is older than they are")
         elif rejection.code in ENDING:
             self._end(rejection.detail or FINAL[ENDING[rejection.code]])
         elif rejection.code in ("malformed", "oversized"):
             self._end(f"the control plane does not support this release's protocol: {rejection.detail}")
         else:
-            self._tell_once(rejection.detail)
+            self._log_once(rejection.detail)
 
-    def _tell_once(self, sentence: str) -> None:
-        if sentence and sentence not in self._said:
-            self._said.add(sentence)
+    def _log_once(self, sentence: str) -> None:
+        if sentence and sentence not in self._logged:
+            self._logged.add(sentence)
             log.warning("paceline: %s: %s", self._name, sentence)
 
     def _is_final(self, error: Exception) -> bool:
@@ -309,18 +309,18 @@ class SocketLink:
         return False
 
     def _end(self, reason: str) -> None:
-        with self._heard:
+        with self._changed:
             if not self._gone and not self._closing:
                 log.warning("paceline: %s goes on without the control plane: %s", self._name, reason)
             self._gone = reason or "gone"
-            self._heard.notify_all()
+            self._changed.notify_all()
 
     async def _pause(self, error: Exception) -> None:
         assert self._wake is not None
-        with self._heard:
+        with self._changed:
             self._failures += 1
             attempts = self._failures
-            self._heard.notify_all()
+            self._changed.notify_all()
         if attempts == 1 and not self._closing:
             log.warning(
                 "paceline: %s has no connection to %s (%s): training goes on with the shares it has, reports are kept",

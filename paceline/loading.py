@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from controlplane.protocol.agreement import Timeline
 from controlplane.protocol.dividing import Pass, Span, divide, parts
-from paceline.control import Standing
+from paceline.control import RankState
 from paceline.samples import Order
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Plan:
         """Samples of one iteration at one rank, where shares are even."""
         return self.batch_size * self.accumulate
 
-    def standing(self, samples: int, device: str, iteration: int | None) -> Standing:
+    def standing(self, samples: int, device: str, iteration: int | None) -> RankState:
         """What a hello reports about such a loop over so many samples."""
-        return Standing(
+        return RankState(
             share=self.share,
             samples=samples,
             multiple=self.multiple * self.accumulate,

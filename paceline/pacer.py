@@ -421,7 +421,7 @@ class Pacer(Current):
 
     def _settle(self, settled: Settled) -> None:
         assert self._agreement is not None
-        self._reporter.heard(settled.columns, self._ceiling.samples)
+        self._reporter.note_sums(settled.columns, self._ceiling.samples)
         if self._loader is not None and not self._loader.samples:
             self.coming_sizes = [int(samples) for samples in settled.columns.coming]
         self._agreement.timeline.forget(self.cursor.iteration)

@@ -5,7 +5,7 @@ from typing import Final
 
 from controlplane.protocol.messages import IterationReport
 from paceline.address import socket_address
-from paceline.control import Control, Standing
+from paceline.control import Control, RankState
 from paceline.identity import Identity
 from paceline.link import SocketLink
 
@@ -44,7 +44,7 @@ class RemoteRank:
         self._even = (batch_size,) * world
         link = SocketLink(socket_address(url, f"/ws/rank/{job}/{rank}"), token, f"rank {rank} of job {job}")
         self._control = Control(link, Identity(rank=rank, world=world, launcher=launcher))
-        self._control.introduce(Standing(share=batch_size, samples=samples))
+        self._control.introduce(RankState(share=batch_size, samples=samples))
         self._position = 0
         self.iteration = 0
         """The next iteration to be reported."""

@@ -63,7 +63,7 @@ class Reporter:
         self._over: deque[Measured] = deque()
         """Not timed yet."""
         self._timed: deque[tuple[Measured, Durations]] = deque()
-        self._told = -1
+        self._last_reported = -1
         """The last iteration whose times were sent to the other ranks."""
         self._sums: dict[int, dict[int, tuple[float, float]]] = {}
         """Length of the sum and time of the links at each rank, by iteration and rank."""
@@ -90,17 +90,19 @@ class Reporter:
     def next_timed(self) -> tuple[int, float, float]:
         """The next iteration to send to the other ranks, its sum and its links in seconds; -1 where there is none."""
         for measured, found in self._timed:
-            if measured.iteration > self._told:
-                self._told = measured.iteration
+            if measured.iteration > self._last_reported:
+                self._last_reported = measured.iteration
                 return measured.iteration, found.sum, measured.link_s
         return -1, 0.0, 0.0
 
-    def heard(self, told: Columns, ceiling: int) -> None:
+    def note_sums(self, columns: Columns, ceiling: int) -> None:
         """Store the ranks' times of earlier iterations; report those that are complete."""
-        if told.timed.count(told.timed[0]) == len(told.timed):
-            self._sums[int(told.timed[0])] = dict(enumerate(zip(told.sum_s, told.link_s, strict=True)))
+        if columns.timed.count(columns.timed[0]) == len(columns.timed):
+            self._sums[int(columns.timed[0])] = dict(enumerate(zip(columns.sum_s, columns.link_s, strict=True)))
         else:
-            for rank, (iteration, sum_s, link_s) in enumerate(zip(told.timed, told.sum_s, told.link_s, strict=True)):
+            for rank, (iteration, sum_s, link_s) in enumerate(
+                zip(columns.timed, columns.sum_s, columns.link_s, strict=True)
+            ):
                 self._sums.setdefault(int(iteration), {})[rank] = sum_s, link_s
         self._sums.pop(-1, None)
         while self._timed:
@@ -111,7 +113,9 @@ class Reporter:
             self._timed.popleft()
             self._transfer_s = transfer_s(self._rank, sums) if sums else self._transfer_s
             self._report(measured, found, ceiling)
-            self._sums = {iteration: told for iteration, told in self._sums.items() if iteration > measured.iteration}
+            self._sums = {
+                iteration: columns for iteration, columns in self._sums.items() if iteration > measured.iteration
+            }
 
     def alone(self, clock: Clock) -> None:
         """No rank sends waiting times: report what is timed here."""
@@ -141,7 +145,7 @@ class Reporter:
         )
         self.last = done
         if self._control is not None:
-            self._say(self._control, done, measured.position, found.sending, ceiling)
+            self._send(self._control, done, measured.position, found.sending, ceiling)
         for subscriber in self.subscribers:
             try:
                 subscriber(done)
@@ -149,7 +153,7 @@ class Reporter:
                 log.exception("paceline: a subscriber failed and gets no more reports")
                 self.subscribers = [other for other in self.subscribers if other is not subscriber]
 
-    def _say(self, control: Control, done: Iteration, position: int, sending_s: float, ceiling: int) -> None:
+    def _send(self, control: Control, done: Iteration, position: int, sending_s: float, ceiling: int) -> None:
         is_number = math.isfinite(done.loss)
         cpu, memory = self._load.now()
         control.say(
@@ -176,7 +180,7 @@ class Reporter:
         )
 
 
-def transfer_s(rank: int, told: Mapping[int, tuple[float, float]]) -> float:
+def transfer_s(rank: int, measured: Mapping[int, tuple[float, float]]) -> float:
     """How long a rank's own part in a sum was; for the rest of the sum the rank waited.
 
     The sum is shortest for the rank that came last: it is transfer only. If one rank's links need most of
@@ -184,13 +188,13 @@ def transfer_s(rank: int, told: Mapping[int, tuple[float, float]]) -> float:
 
     Args:
         rank: which rank.
-        told: the length of the sum for each rank, and the time that its links need, by rank.
+        measured: the length of the sum for each rank, and the time that its links need, by rank.
     """
-    sums, links = zip(*told.values(), strict=True)
+    sums, links = zip(*measured.values(), strict=True)
     shortest_s, longest_s = min(sums), max(links)
     if not longest_s or longest_s < THIN_PART * shortest_s or longest_s < THIN_TIMES * statistics.median_low(links):
         return float(shortest_s)
-    own_s = told[rank][1] if rank in told else 0.0
+    own_s = measured[rank][1] if rank in measured else 0.0
     return float(shortest_s * min(1.0, own_s / longest_s))
 
 

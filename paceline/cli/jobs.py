@@ -29,18 +29,18 @@ def add_commands(commands: "_SubParsersAction[ArgumentParser]") -> None:
     one = _add(commands, "job", "show a job and its last decisions", _job)
     one.add_argument("number", type=int)
     one.add_argument("--watch", action="store_true", help="follow the job until it is over")
-    for name, told, act in (
+    for name, help_text, act in (
         ("stop", "end a job", Client.stop),
         ("pause", "pause a job at its next iteration boundary", Client.pause),
         ("resume", "resume a paused job", Client.resume),
     ):
-        _add(commands, name, told, _acting(name, act)).add_argument("number", type=int)
+        _add(commands, name, help_text, _acting(name, act)).add_argument("number", type=int)
 
 
 def _add(
-    commands: "_SubParsersAction[ArgumentParser]", name: str, told: str, act: Callable[[Client, Namespace], int]
+    commands: "_SubParsersAction[ArgumentParser]", name: str, help_text: str, act: Callable[[Client, Namespace], int]
 ) -> ArgumentParser:
-    parser = commands.add_parser(name, help=told)
+    parser = commands.add_parser(name, help=help_text)
     access.add_options(parser)
     parser.add_argument("--json", action="store_true", dest="as_json", help="one JSON document a line instead of text")
 
@@ -56,7 +56,7 @@ def _submit(client: Client, options: Namespace) -> int:
     job = client.submit(read_spec(options.spec))
     if options.watch:
         return _watch(client, job, options)
-    _say(options, job, f"job {job.id} ({printable(job.name)}) is submitted: {client.address.page(job.id)}")
+    _print(options, job, f"job {job.id} ({printable(job.name)}) is submitted: {client.address.page(job.id)}")
     return OK
 
 
@@ -64,7 +64,7 @@ def _jobs(client: Client, options: Namespace) -> int:
     found = client.jobs(state=options.state, limit=options.limit)
     if options.as_json:
         for job in found:
-            _say(options, job, "")
+            _print(options, job, "")
         return OK
     rows = [(str(job.id), printable(job.name), job.state, in_one_line(job)) for job in found]
     show_table(("job", "name", "state", ""), rows)
@@ -76,7 +76,7 @@ def _job(client: Client, options: Namespace) -> int:
     if options.watch:
         return _watch(client, job, options)
     if options.as_json:
-        _say(options, job, "")
+        _print(options, job, "")
         return OK
     policies = ", ".join(f"{question} {name}" for question, name in job.policies.items())
     _write(
@@ -94,7 +94,7 @@ def _job(client: Client, options: Namespace) -> int:
 def _acting(name: str, act: Callable[[Client, int], Job]) -> Callable[[Client, Namespace], int]:
     def carry_out(client: Client, options: Namespace) -> int:
         job = act(client, options.number)
-        _say(options, job, f"job {job.id} ({printable(job.name)}): {name} requested; its state is {job.state}")
+        _print(options, job, f"job {job.id} ({printable(job.name)}): {name} requested; its state is {job.state}")
         return OK
 
     return carry_out
@@ -103,7 +103,7 @@ def _acting(name: str, act: Callable[[Client, int], Job]) -> Callable[[Client, N
 def _watch(client: Client, job: Job, options: Namespace) -> int:
     for job in client.watch(job.id):  # noqa: B020 - the last one is what is judged
         text = f"job {job.id} {job.state}: {printable(job.reason) if job.is_over and job.reason else in_one_line(job)}"
-        _say(options, job, text)
+        _print(options, job, text)
     return OK if job.succeeded else FAILED
 
 
@@ -119,7 +119,7 @@ def read_spec(spec: str) -> str:
         raise Refusal(f"{spec}: cannot be read ({error})") from None
 
 
-def _say(options: Namespace, job: Job, text: str) -> None:
+def _print(options: Namespace, job: Job, text: str) -> None:
     _write(msgspec.json.encode(job).decode() if options.as_json else text)
 
 

@@ -30,13 +30,13 @@ RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 workers have."""
 
 
-def for_ray(told: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+def for_ray(job_variables: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
     """Variables with which Ray starts workers with ``told``, on any node; empty where no Ray cluster is named."""
     if not (variables.get(RAY_JOB) or variables.get("RAY_ADDRESS")):
         return {}
     config = json.loads(variables.get(RAY_JOB) or "{}")
     runtime = config.get("runtime_env") or {}
-    runtime["env_vars"] = {**(runtime.get("env_vars") or {}), **told, "PACELINE_LAUNCHER": "ray"}
+    runtime["env_vars"] = {**(runtime.get("env_vars") or {}), **job_variables, "PACELINE_LAUNCHER": "ray"}
     # A script that passes the same environment itself (`ray.init(runtime_env=...)`) is no conflict.
     return {
         RAY_JOB: json.dumps({"metadata": {}, **config, "runtime_env": runtime}),

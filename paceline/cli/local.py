@@ -90,8 +90,8 @@ def _await_address(process: "subprocess.Popen[bytes]", known: Mapping[str, str],
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            said = log.read_text(errors="replace").strip().splitlines() or ["without a word"]
-            raise Refusal(f"--local: the control plane exited during startup: {said[-1]} ({log} has more)", FAILED)
+            lines = log.read_text(errors="replace").strip().splitlines() or ["without a word"]
+            raise Refusal(f"--local: the control plane exited during startup: {lines[-1]} ({log} has more)", FAILED)
         if (url := running_address(known)) and answers(url):
             return url
         time.sleep(LOOK_S)

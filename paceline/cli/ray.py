@@ -67,8 +67,8 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     access.add_options(_part(parts, "down", "stop a detached fleet"))
 
 
-def _part(parts: "_SubParsersAction[ArgumentParser]", name: str, told: str) -> ArgumentParser:
-    parser = parts.add_parser(name, help=told, formatter_class=RawDescriptionHelpFormatter)
+def _part(parts: "_SubParsersAction[ArgumentParser]", name: str, help_text: str) -> ArgumentParser:
+    parser = parts.add_parser(name, help=help_text, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--address", help="of the cluster (default: RAY_ADDRESS, else the one of this machine)")
     parser.add_argument("--name", type=_name, default=NAME, help="of the fleet (default: %(default)s)")
     parser.set_defaults(carry_out=_carrying_out(name))

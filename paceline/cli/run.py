@@ -130,7 +130,7 @@ def carry_out(options: Namespace) -> int:
         if found.login_link:
             say(f"sign in, once and within five minutes: {found.login_link}")
         launcher = launcher_of(command)
-        told = {
+        job_variables = {
             **{name: value for name, value in NEEDED.get(launcher, {}).items() if name not in os.environ},
             variables.URL: found.address.url,
             variables.JOB: str(job.id),
@@ -138,7 +138,7 @@ def carry_out(options: Namespace) -> int:
             variables.LAUNCHER: launcher,
             **{variable: where for name, (variable, _, _) in TRACKERS.items() if (where := getattr(options, name))},
         }
-        code = _run(client, job, command, {**told, **for_ray(told, os.environ)}, options.lease)
+        code = _run(client, job, command, {**job_variables, **for_ray(job_variables, os.environ)}, options.lease)
         say(_gain(client, job))
         return code
 
@@ -184,11 +184,11 @@ def say(sentence: str) -> None:
     sys.stderr.flush()
 
 
-def _run(client: Client, job: Job, command: list[str], told: Mapping[str, str], lease_s: float) -> int:
+def _run(client: Client, job: Job, command: list[str], job_variables: Mapping[str, str], lease_s: float) -> int:
     """The command's exit code, after it was reported to the job."""
     try:
         with renewed(client, job.id, lease_s):
-            code = run(command, {**environment(os.environ), **told})
+            code = run(command, {**environment(os.environ), **job_variables})
     except Refusal as refusal:
         _finish(client, job, refusal.code, str(refusal))
         raise

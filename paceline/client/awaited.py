@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 import httpx
 
-from paceline.client import operations, plays, records
+from paceline.client import control_plane, operations, records
 from paceline.client.address import address
 from paceline.client.calling import awaiting
 from paceline.client.retries import Patience, patient
@@ -118,21 +118,21 @@ class AsyncClient:
     model = awaiting(records.model)
     events = awaiting(records.events)
 
-    scenarios = awaiting(plays.scenarios)
-    simulate = awaiting(plays.simulate)
-    what_if = awaiting(plays.what_if)
-    simulation = awaiting(plays.simulation)
-    simulations = awaiting(plays.simulations)
-    wait_simulation = awaiting(plays.wait_simulation)
-    cancel_simulation = awaiting(plays.cancel_simulation)
+    scenarios = awaiting(control_plane.scenarios)
+    simulate = awaiting(control_plane.simulate)
+    what_if = awaiting(control_plane.what_if)
+    simulation = awaiting(control_plane.simulation)
+    simulations = awaiting(control_plane.simulations)
+    wait_simulation = awaiting(control_plane.wait_simulation)
+    cancel_simulation = awaiting(control_plane.cancel_simulation)
 
-    agents = awaiting(plays.agents)
-    invite = awaiting(plays.invite)
-    revoke_invitation = awaiting(plays.revoke_invitation)
-    me = awaiting(plays.me)
-    tokens = awaiting(plays.tokens)
-    new_token = awaiting(plays.new_token)
-    revoke_token = awaiting(plays.revoke_token)
+    agents = awaiting(control_plane.agents)
+    invite = awaiting(control_plane.invite)
+    revoke_invitation = awaiting(control_plane.revoke_invitation)
+    me = awaiting(control_plane.me)
+    tokens = awaiting(control_plane.tokens)
+    new_token = awaiting(control_plane.new_token)
+    revoke_token = awaiting(control_plane.revoke_token)
 
     async def _send(self, request: Send) -> Reply:
         try:

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from paceline.client.asking import ask, get, pages, post, read
+from paceline.client.calls import get, pages, post, read, request
 from paceline.client.steps import Operation, Sleep
-from paceline.client.types import Asked, Check, Flat, Job, JobToken, Policy, Process
+from paceline.client.types import Check, EngineRequest, Flat, Job, JobToken, Policy, Process
 from paceline.errors import PacelineError, Refused
 
 LOOK_S = 0.5
@@ -25,15 +25,15 @@ def submit(spec: Spec, *, idempotency_key: str | None = None) -> Operation[Job]:
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     if isinstance(spec, str):
         headers["Content-Type"] = "application/yaml"
-        return read((yield from ask("POST", "jobs", body=spec.encode(), headers=headers)), Job)
-    return read((yield from ask("POST", "jobs", body=dict(spec), headers=headers)), Job)
+        return read((yield from request("POST", "jobs", body=spec.encode(), headers=headers)), Job)
+    return read((yield from request("POST", "jobs", body=dict(spec), headers=headers)), Job)
 
 
 def check(spec: Spec) -> Operation[Check]:
     """A spec with all its defaults, and what the job would wait for now; nothing is submitted."""
     if isinstance(spec, str):
         headers = {"Content-Type": "application/yaml"}
-        return read((yield from ask("POST", "jobs/check", body=spec.encode(), headers=headers)), Check)
+        return read((yield from request("POST", "jobs/check", body=spec.encode(), headers=headers)), Check)
     return (yield from post(Check, "jobs/check", dict(spec)))
 
 
@@ -93,12 +93,12 @@ def finish(number: int, *, exit_code: int, reason: str = "") -> Operation[Job]:
 
 def renew_lease(number: int) -> Operation[None]:
     """Report that the launcher of an attached job with ``lease_s`` is still running."""
-    yield from ask("POST", f"jobs/{number}/lease")
+    yield from request("POST", f"jobs/{number}/lease")
 
 
 def prioritise(number: int, priority: int) -> Operation[Job]:
     """Give a job that waits for slots another priority in the queue: the highest starts first."""
-    return read((yield from ask("PATCH", f"jobs/{number}", body={"priority": priority})), Job)
+    return read((yield from request("PATCH", f"jobs/{number}", body={"priority": priority})), Job)
 
 
 def promote(number: int, predictor: str) -> Operation[Job]:
@@ -108,7 +108,7 @@ def promote(number: int, predictor: str) -> Operation[Job]:
 
 def policy(number: int) -> Operation[Policy]:
     """The four policies of a job, and whether a change is pending."""
-    reply = yield from ask("GET", f"jobs/{number}/policy")
+    reply = yield from request("GET", f"jobs/{number}/policy")
     return msgspec.structs.replace(read(reply, Policy), etag=reply.headers.get("etag", ""))
 
 
@@ -126,15 +126,15 @@ def change_policy(
     With an ``etag``, only if they have not changed since it was read; without, it is read now.
     """
     given = {"batching": batching, "barrier": barrier, "placement": placement, "data": data}
-    wanted = {question: choice for question, choice in given.items() if choice is not None}
-    if not wanted:
+    choices = {question: choice for question, choice in given.items() if choice is not None}
+    if not choices:
         raise PacelineError(f"change_policy: found nothing to change, expected one or more of {', '.join(given)}")
     tries = 1 if etag is not None else SEEN_ANEW
     while True:
         seen = etag if etag is not None else (yield from policy(number)).etag
         tries -= 1
         try:
-            reply = yield from ask("PATCH", f"jobs/{number}/policy", body=wanted, headers={"If-Match": seen})
+            reply = yield from request("PATCH", f"jobs/{number}/policy", body=choices, headers={"If-Match": seen})
         except Refused as refusal:
             if refusal.status != 412 or not tries:
                 raise
@@ -147,24 +147,24 @@ def processes(number: int) -> Operation[list[Process]]:
     return pages(Process, f"jobs/{number}/processes", None)
 
 
-def exclude_worker(number: int, rank: int) -> Operation[Asked]:
+def exclude_worker(number: int, rank: int) -> Operation[EngineRequest]:
     """Give it no more shares until it is included again."""
-    return post(Asked, f"jobs/{number}/workers/{rank}/actions/exclude")
+    return post(EngineRequest, f"jobs/{number}/workers/{rank}/actions/exclude")
 
 
-def include_worker(number: int, rank: int) -> Operation[Asked]:
+def include_worker(number: int, rank: int) -> Operation[EngineRequest]:
     """Include it again."""
-    return post(Asked, f"jobs/{number}/workers/{rank}/actions/include")
+    return post(EngineRequest, f"jobs/{number}/workers/{rank}/actions/include")
 
 
-def drain_worker(number: int, rank: int) -> Operation[Asked]:
+def drain_worker(number: int, rank: int) -> Operation[EngineRequest]:
     """Have it finish its iteration and leave."""
-    return post(Asked, f"jobs/{number}/workers/{rank}/actions/drain")
+    return post(EngineRequest, f"jobs/{number}/workers/{rank}/actions/drain")
 
 
-def requests(number: int) -> Operation[list[Asked]]:
+def requests(number: int) -> Operation[list[EngineRequest]]:
     """What users lately requested of a job's engine, and the outcome of each request; the latest first."""
-    return get(list[Asked], f"jobs/{number}/requests")
+    return get(list[EngineRequest], f"jobs/{number}/requests")
 
 
 def new_job_token(number: int, *, grace_s: float = 0.0) -> Operation[JobToken]:
@@ -174,4 +174,4 @@ def new_job_token(number: int, *, grace_s: float = 0.0) -> Operation[JobToken]:
 
 def revoke_job_tokens(number: int) -> Operation[None]:
     """End every token of an attached job."""
-    yield from ask("DELETE", f"jobs/{number}/token")
+    yield from request("DELETE", f"jobs/{number}/token")

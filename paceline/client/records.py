@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.client.asking import Value, ask, get, pages
+from paceline.client.calls import Value, get, pages, request
 from paceline.client.columns import Columns, Metrics, from_csv, library
 from paceline.client.steps import Operation
 from paceline.client.types import Decision, Flag
@@ -21,7 +21,7 @@ def metrics(
 
 def measurements(number: int, *, workers: Sequence[int] = ()) -> Operation[Columns]:
     """Every report of every worker as columns, not thinned."""
-    reply = yield from ask("GET", f"jobs/{number}/measurements", query={"worker": workers})
+    reply = yield from request("GET", f"jobs/{number}/measurements", query={"worker": workers})
     return from_csv(reply.content.decode().split("\r\n"))
 
 
@@ -65,7 +65,7 @@ def comparison(jobs: Sequence[int], name: str, **options: Value) -> Operation[An
 
 def report(number: int) -> Operation[str]:
     """The job's report as one HTML document that loads nothing from the network."""
-    return (yield from ask("GET", f"jobs/{number}/report")).content.decode()
+    return (yield from request("GET", f"jobs/{number}/report")).content.decode()
 
 
 def trace(number: int, *, first: int | None = None, count: int | None = None) -> Operation[dict[str, Any]]:
@@ -75,7 +75,7 @@ def trace(number: int, *, first: int | None = None, count: int | None = None) ->
 
 def model(number: int) -> Operation[bytes]:
     """The trained parameters as numpy's npz: ``numpy.load(io.BytesIO(...))``."""
-    return (yield from ask("GET", f"jobs/{number}/model")).content
+    return (yield from request("GET", f"jobs/{number}/model")).content
 
 
 def events(number: int, *, kind: str | None = None, limit: int | None = None) -> Operation[list[dict[str, Any]]]:

@@ -26,10 +26,10 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     first_s: float = 0.25
     most_s: float = 8.0
 
-    def pause_s(self, failures: int, told: str = "") -> float:
+    def pause_s(self, failures: int, retry_after: str = "") -> float:
         """Seconds before the next try, at least what the server requests in ``Retry-After``."""
         own: float = min(self.first_s * 2 ** (failures - 1), self.most_s) * random.uniform(0.5, 1.0)
-        return max(own, min(float(told), self.most_s)) if told.isdecimal() else own
+        return max(own, min(float(retry_after), self.most_s)) if retry_after.isdecimal() else own
 
 
 def patient(operation: Operation[T], patience: Patience, url: str) -> Operation[T]:
@@ -55,7 +55,7 @@ def patient(operation: Operation[T], patience: Patience, url: str) -> Operation[
 def _exchange(request: Send, patience: Patience, url: str) -> Generator[Step, Reply | None, Reply]:
     failures = 0
     while True:
-        told = ""
+        retry_after = ""
         try:
             reply = yield request
             assert reply is not None
@@ -68,8 +68,8 @@ def _exchange(request: Send, patience: Patience, url: str) -> Generator[Step, Re
             failures += 1
             if not again or failures >= patience.tries:
                 return _accepted(reply, url)
-            told = reply.headers.get("retry-after", "")
-        yield Sleep(patience.pause_s(failures, told))
+            retry_after = reply.headers.get("retry-after", "")
+        yield Sleep(patience.pause_s(failures, retry_after))
 
 
 def _unanswered(url: str, request: Send, lost: Lost) -> str:

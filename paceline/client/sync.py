@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 import httpx
 
-from paceline.client import operations, plays, records
+from paceline.client import control_plane, operations, records
 from paceline.client.address import address
 from paceline.client.calling import blocking
 from paceline.client.retries import Patience, patient
@@ -122,21 +122,21 @@ class Client:
     model = blocking(records.model)
     events = blocking(records.events)
 
-    scenarios = blocking(plays.scenarios)
-    simulate = blocking(plays.simulate)
-    what_if = blocking(plays.what_if)
-    simulation = blocking(plays.simulation)
-    simulations = blocking(plays.simulations)
-    wait_simulation = blocking(plays.wait_simulation)
-    cancel_simulation = blocking(plays.cancel_simulation)
+    scenarios = blocking(control_plane.scenarios)
+    simulate = blocking(control_plane.simulate)
+    what_if = blocking(control_plane.what_if)
+    simulation = blocking(control_plane.simulation)
+    simulations = blocking(control_plane.simulations)
+    wait_simulation = blocking(control_plane.wait_simulation)
+    cancel_simulation = blocking(control_plane.cancel_simulation)
 
-    agents = blocking(plays.agents)
-    invite = blocking(plays.invite)
-    revoke_invitation = blocking(plays.revoke_invitation)
-    me = blocking(plays.me)
-    tokens = blocking(plays.tokens)
-    new_token = blocking(plays.new_token)
-    revoke_token = blocking(plays.revoke_token)
+    agents = blocking(control_plane.agents)
+    invite = blocking(control_plane.invite)
+    revoke_invitation = blocking(control_plane.revoke_invitation)
+    me = blocking(control_plane.me)
+    tokens = blocking(control_plane.tokens)
+    new_token = blocking(control_plane.new_token)
+    revoke_token = blocking(control_plane.revoke_token)
 
     def _send(self, request: Send) -> Reply:
         try:

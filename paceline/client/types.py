@@ -157,7 +157,7 @@ class Flag(Answer, frozen=True, kw_only=True):
     evidence: Any = None
 
 
-class Asked(Answer, frozen=True, kw_only=True):
+class EngineRequest(Answer, frozen=True, kw_only=True):
     """A user's request to a job's engine, and its outcome."""
 
     id: int

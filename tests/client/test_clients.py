@@ -103,7 +103,7 @@ def test_the_environment_says_which_control_plane(
 
 
 def test_lists_are_read_to_their_end(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.client.asking.PAGE_SIZE", 2)
+    monkeypatch.setattr("paceline.client.calls.PAGE_SIZE", 2)
     numbers = [client.submit(SPEC | {"name": f"job {at}"}).id for at in range(5)]
     assert [job.id for job in client.jobs()] == numbers[::-1]
     assert [job.id for job in client.jobs(limit=3)] == numbers[:1:-1]

@@ -18,11 +18,11 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     whole = commands.add_parser("slurm", help="submit, show or cancel a job that runs under Slurm")
     parts = whole.add_subparsers(metavar="PART", dest="part", required=True)
     _add_submit(parts)
-    for name, told, act in (
+    for name, help_text, act in (
         ("status", "show jobs with their Slurm state", sides.status),
         ("cancel", "stop a job and cancel its Slurm job", sides.cancel),
     ):
-        parser = parts.add_parser(name, help=told)
+        parser = parts.add_parser(name, help=help_text)
         access.add_options(parser)
         parser.add_argument("number", type=int, nargs="?" if name == "status" else None, help="of the job, here")
         parser.set_defaults(carry_out=act)

@@ -30,7 +30,7 @@ LOOK_S: Final = 2.0
 STOP_S: Final = 45.0
 """How long ranks may take to end by themselves once their job is over."""
 
-TOLD: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
+SIGNALS: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
 ONCE: Final = Patience(tries=1)
 
 
@@ -78,8 +78,8 @@ class Follower:
         """The exit code of the script."""
         if (job := self._look()) is not None and job.is_over:
             say(f"job {self._job} is over ({job.state}): nothing is started")
-            return self._leave(job, OK)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, TOLD)
+            return self._finish(job, OK)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             process = subprocess.Popen(
                 command,
@@ -87,18 +87,18 @@ class Follower:
                 preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
             )
             while process.poll() is None:
-                self._hear(process)
+                self._wait_for_signal(process)
             code = process.returncode
             return self._close(128 - code if code < 0 else code)
         except OSError as error:
-            self._tell(NO_COMMAND, f"{command[0]} cannot be run in Slurm job {self._slurm} ({error.strerror})")
+            self._report_end(NO_COMMAND, f"{command[0]} cannot be run in Slurm job {self._slurm} ({error.strerror})")
             raise Refusal(f"{command[0]}: cannot be run ({error.strerror})", NO_COMMAND) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _hear(self, process: "subprocess.Popen[bytes]") -> None:
+    def _wait_for_signal(self, process: "subprocess.Popen[bytes]") -> None:
         """Wait until something happens, or for a while."""
-        came = signal.sigtimedwait(TOLD, LOOK_S)
+        came = signal.sigtimedwait(SIGNALS, LOOK_S)
         if came is None:
             job = self._look()
             if job is not None and job.is_over:
@@ -149,16 +149,16 @@ class Follower:
             say(f"{self._reason}: job {self._job} goes on when it starts again")
             return code
         if self._end is Ending.CANCELLED or (self._end is Ending.TIMED_OUT and not self._requeues):
-            self._tell(code or FAILED, self._reason)
-            return self._leave(None, code or FAILED)
+            self._report_end(code or FAILED, self._reason)
+            return self._finish(None, code or FAILED)
         job = self._look()
         if job is not None and job.is_over:
-            return self._leave(job, code)
+            return self._finish(job, code)
         is_done = code == OK and job is not None and job.state == "finishing"
         if self._requeues and (self._noticed or self._end is Ending.TIMED_OUT) and not is_done:
             return self._requeue(code)
-        self._tell(code, self._how(code) if code else "")
-        return self._leave(None, code)
+        self._report_end(code, self._how(code) if code else "")
+        return self._finish(None, code)
 
     def _how(self, code: int) -> str:
         """How the command ended by itself, or by what Slurm does not tell this script, such as a step's end."""
@@ -172,12 +172,12 @@ class Follower:
         try:
             queue.requeue(self._slurm)
         except Refusal as refusal:
-            self._tell(code or FAILED, f"Slurm job {self._slurm} could not be requeued: {refusal}")
+            self._report_end(code or FAILED, f"Slurm job {self._slurm} could not be requeued: {refusal}")
             raise
         signal.sigtimedwait({signal.SIGTERM}, STOP_S)  # Slurm ends this script, and only this script
         return code
 
-    def _tell(self, code: int, reason: str) -> None:
+    def _report_end(self, code: int, reason: str) -> None:
         """The job's end, by what Slurm ran."""
         if self._agents:
             self._stop(reason or f"the agents of Slurm job {self._slurm} ended")
@@ -186,19 +186,19 @@ class Follower:
             with Client(self._client.url, self._client.address.token, patience=END) as patient:
                 patient.finish(self._job, exit_code=min(code, 255), reason=reason)
         except PacelineError as error:
-            self._say_unless_over(error)
+            self._print_unless_over(error)
 
     def _stop(self, reason: str) -> None:
         try:
             self._client.stop(self._job, reason=reason)
         except PacelineError as error:
-            self._say_unless_over(error)
+            self._print_unless_over(error)
 
-    def _say_unless_over(self, error: PacelineError) -> None:
+    def _print_unless_over(self, error: PacelineError) -> None:
         if not (isinstance(error, Refused) and error.status == OVER):
             say(f"job {self._job}: its end could not be reported ({error})")
 
-    def _leave(self, job: Job | None, code: int) -> int:
+    def _finish(self, job: Job | None, code: int) -> int:
         """Revoke the tokens, which are of no further use."""
         for file in (self._token_file, Path(self._token_file).with_name("enrolment-token")):
             with suppress(OSError):

@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True):
     """Its comment: the page of the job that it is about."""
 
 
-def ask(*command: str) -> str:
+def run_slurm(*command: str) -> str:
     """The output of a Slurm command.
 
     Raises:
@@ -60,7 +60,7 @@ def check_partition(name: str) -> None:
     Raises:
         Refusal: if there is none.
     """
-    known = sorted(set(ask("sinfo", "--noheader", "--format=%R").split()))
+    known = sorted(set(run_slurm("sinfo", "--noheader", "--format=%R").split()))
     if unknown := [each for each in name.split(",") if each not in known]:
         raise Refusal(f"--partition: found {unknown[0]!r}, expected one of {', '.join(known)}")
 
@@ -71,12 +71,12 @@ def submit(script: str) -> int:
     Raises:
         Refusal: if Slurm does not take it.
     """
-    return int(ask("sbatch", "--parsable", script).partition(";")[0])
+    return int(run_slurm("sbatch", "--parsable", script).partition(";")[0])
 
 
 def entries() -> list[Entry]:
     """The unfinished jobs of the current user."""
-    rows = ask("squeue", "--me", "--noheader", "--array", "--format=%A|%j|%T|%r|%D|%k").splitlines()
+    rows = run_slurm("squeue", "--me", "--noheader", "--array", "--format=%A|%j|%T|%r|%D|%k").splitlines()
     fields = [row.split("|", 5) for row in rows]
     return [
         Entry(int(number), name, state, reason, int(nodes), page) for number, name, state, reason, nodes, page in fields
@@ -90,7 +90,7 @@ def facts(number: int) -> Mapping[str, str]:
         Refusal: if it does not answer.
     """
     try:
-        words = ask("scontrol", "--oneliner", "show", "job", str(number)).split()
+        words = run_slurm("scontrol", "--oneliner", "show", "job", str(number)).split()
     except Refusal as refusal:
         if GONE in str(refusal):
             return {}
@@ -100,20 +100,20 @@ def facts(number: int) -> Mapping[str, str]:
 
 def address(node: str) -> str:
     """The address at which other nodes reach a node."""
-    found = re.search(r"\bNodeAddr=(\S+)", ask("scontrol", "--oneliner", "show", "node", node))
+    found = re.search(r"\bNodeAddr=(\S+)", run_slurm("scontrol", "--oneliner", "show", "node", node))
     return found[1] if found else node
 
 
 def signal_steps(number: int, name: str) -> None:
     """Send a signal to all processes of a job's steps, and not to its script."""
-    ask("scancel", f"--signal={name}", str(number))
+    run_slurm("scancel", f"--signal={name}", str(number))
 
 
 def requeue(number: int) -> None:
     """End a job, and have it start again."""
-    ask("scontrol", "requeue", str(number))
+    run_slurm("scontrol", "requeue", str(number))
 
 
 def cancel_pending(numbers: Sequence[int]) -> None:
     """End jobs that have not started."""
-    ask("scancel", "--state=PENDING", *map(str, numbers))
+    run_slurm("scancel", "--state=PENDING", *map(str, numbers))

@@ -59,11 +59,11 @@ def number_of(client: Client, entry: queue.Entry) -> int | None:
 def _row(client: Client, number: int | None, entry: queue.Entry | None) -> tuple[str, ...]:
     assert number is not None
     job = client.job(number)
-    told = printable(job.reason) if job.is_over else in_one_line(job)
+    detail = printable(job.reason) if job.is_over else in_one_line(job)
     if entry is None:
         cure = "" if job.is_over else f"; Slurm has ended it: paceline slurm cancel {number} ends it here"
-        return str(number), job.state, "-", "not in its queue", "-", f"{told}{cure}"
+        return str(number), job.state, "-", "not in its queue", "-", f"{detail}{cure}"
     reason = "" if entry.reason in ("None", "") else f"Slurm: {entry.reason}"
     starts_them = entry.state == "PENDING" and not job.is_over  # what the job waits for comes with Slurm's start
-    told = reason if starts_them and reason else "; ".join(filter(None, [reason, told]))
-    return str(number), job.state, str(entry.id), entry.state.lower(), str(entry.nodes), told
+    detail = reason if starts_them and reason else "; ".join(filter(None, [reason, detail]))
+    return str(number), job.state, str(entry.id), entry.state.lower(), str(entry.nodes), detail

@@ -49,7 +49,7 @@ def carry_out(options: Namespace) -> int:
     if options.partition:
         queue.check_partition(options.partition)
     else:
-        queue.ask("sinfo", "--noheader", "--format=%R")
+        queue.run_slurm("sinfo", "--noheader", "--format=%R")
     options.insecure |= os.environ.get(INSECURE) == "1"
     with access.connected(options) as client:
         check_address(client.url, insecure=options.insecure)
@@ -84,15 +84,15 @@ def spec(client: Client, options: Namespace, command: Sequence[str]) -> dict[str
                 "paceline slurm submit: found neither a spec nor a command; expected a job's YAML, or a command "
                 "behind --, such as: paceline slurm submit --nodes 4 -- python train.py"
             )
-        asked: Any = {
+        options_set: Any = {
             "name": script_of(command),
             "launch": "attached",
             "synchronization": {"batching": choice(BATCHING)},
             "workers": (world_of(command) or 1) if launcher_of(command) == "srun" else _ranks(options, command),
         }
     else:
-        asked = read_spec(options.spec)
-    document = client.check(asked).spec
+        options_set = read_spec(options.spec)
+    document = client.check(options_set).spec
     if document["launch"] == "attached" and document["wait_s"] == DEFAULT_WAIT_S:
         document["wait_s"] = float(IN_QUEUE_S)
     if document["launch"] == "native":
@@ -142,7 +142,7 @@ def planned(
 
 def directives(options: Namespace) -> list[str]:
     """The options for sbatch."""
-    asked = {
+    options_set = {
         "nodes": options.nodes,
         "ntasks-per-node": options.ntasks_per_node,
         "cpus-per-task": options.cpus_per_task,
@@ -152,7 +152,7 @@ def directives(options: Namespace) -> list[str]:
         "account": options.account,
     }
     others: list[str] = options.sbatch
-    return [f"--{name}={value}" for name, value in asked.items() if value is not None] + others
+    return [f"--{name}={value}" for name, value in options_set.items() if value is not None] + others
 
 
 def check_address(url: str, *, insecure: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from paceline.client.asking import ask, get, pages, post
+from paceline.client.calls import get, pages, post, request
 from paceline.client.operations import LOOK_S
 from paceline.client.steps import Operation, Sleep
 from paceline.client.types import Agent, ApiToken, Invitation, Me, Scenario, Simulation
@@ -27,9 +27,9 @@ def simulate(
 ) -> Operation[Simulation]:
     """Start a simulation: ``wait_simulation`` returns its outcomes. Policies joined by + are simulated together."""
     varied = {"workers": workers, "bandwidth": bandwidth, "global_batch": global_batch}
-    asked = {"scenario": scenario, "policies": list(policies), "seed": seed}
-    asked |= {name: value for name, value in varied.items() if value is not None}
-    return post(Simulation, "simulations", asked)
+    body = {"scenario": scenario, "policies": list(policies), "seed": seed}
+    body |= {name: value for name, value in varied.items() if value is not None}
+    return post(Simulation, "simulations", body)
 
 
 def what_if(
@@ -98,14 +98,14 @@ def invite(
     Machines that joined with it are removed once they have been offline for ``remove_after_s``; None: never.
     """
     limits = {"lifetime_s": lifetime_s, "remove_after_s": remove_after_s}
-    asked = {"name": name, "labels": dict(labels or {}), "uses": uses}
-    asked |= {limit: value for limit, value in limits.items() if value is not None}
-    return post(Invitation, "agents/enrolment-tokens", asked)
+    body = {"name": name, "labels": dict(labels or {}), "uses": uses}
+    body |= {limit: value for limit, value in limits.items() if value is not None}
+    return post(Invitation, "agents/enrolment-tokens", body)
 
 
 def revoke_invitation(number: int) -> Operation[None]:
     """Revoke a token with which machines join, by its ``id``; machines that joined stay."""
-    yield from ask("DELETE", f"agents/enrolment-tokens/{number}")
+    yield from request("DELETE", f"agents/enrolment-tokens/{number}")
 
 
 def me() -> Operation[Me]:
@@ -125,4 +125,4 @@ def new_token(*, lifetime_s: int = 30 * 86_400) -> Operation[ApiToken]:
 
 def revoke_token(key: str) -> Operation[None]:
     """Revoke one of the user's own tokens, by its ``id``."""
-    yield from ask("DELETE", f"tokens/{key}")
+    yield from request("DELETE", f"tokens/{key}")

@@ -20,7 +20,7 @@ Query = Mapping[str, Value | Iterable[Value]]
 Raw = Generator[Step, Reply | None, Reply]
 
 
-def ask(
+def request(
     method: str,
     path: str,
     *,
@@ -41,12 +41,12 @@ def ask(
 
 def get(kind: type[T], path: str, /, **query: Value | Iterable[Value]) -> Operation[T]:
     """GET the resource as that type."""
-    return read((yield from ask("GET", path, query=query)), kind)
+    return read((yield from request("GET", path, query=query)), kind)
 
 
 def post(kind: type[T], path: str, body: object = None) -> Operation[T]:
     """Send the request; the reply as that type."""
-    return read((yield from ask("POST", path, body=body)), kind)
+    return read((yield from request("POST", path, body=body)), kind)
 
 
 def pages(kind: type[T], path: str, limit: int | None, /, **query: Value | Iterable[Value]) -> Operation[list[T]]:
