@@ -28,7 +28,7 @@ MOST_WAIT_S: Final = 3_600.0
 
 AT_ONCE: Final = 8
 BATCH: Final = 64
-DEADLINE_S: Final = 45.0
+DEADLINE_S: Final = 15.0
 """For a batch: an attempt that takes longer counts as failed."""
 
 REVIVED_WITHIN: Final = timedelta(days=1)

@@ -11,7 +11,7 @@ from controlplane.alerts.conditions import AT_WORK, Finding
 from controlplane.alerts.delivery import deliver_due, has_due
 from controlplane.alerts.models import Evaluated
 from controlplane.alerts.shares import Mark, advanced
-from controlplane.alerts.step import Stepped, alerts_evaluate, evaluated_before
+from controlplane.alerts.step import Stepped, alerts_evaluate, evaluated_before, is_anything_watched
 from controlplane.jobs.models import Decision, Job
 from controlplane.runtime import ticks
 from controlplane.runtime.alert_view import read_view, waiting_sums, with_shares
@@ -32,15 +32,22 @@ def evaluate(client: Client, now: datetime | None = None) -> Stepped:
     """Evaluate all rules once, and tell open pages of what has changed."""
     now = now or timezone.now()
     before = evaluated_before()
+    if not is_anything_watched():
+        return _noted(before, now, {}, Stepped(changed=0, queued=0))
     view = read_view(client, now, before.at if before else None)
     running = [number for number, job in view.jobs.items() if job.state in AT_WORK]
     marks = advanced(_marks(before), waiting_sums(running), now.timestamp())
     done = alerts_evaluate(with_shares(view, marks), place_of=place_of, base_url=settings.PACELINE_URL)
+    _noted(before, now, marks, done)
+    if done.changed or done.queued:
+        ticks.publish(client, alerts=True)
+    return done
+
+
+def _noted(before: Evaluated | None, now: datetime, marks: Marks, done: Stepped) -> Stepped:
     row = before or Evaluated()
     row.at, row.marks = now, {str(job): msgspec.to_builtins(mark) for job, mark in marks.items()}
     row.save()
-    if done.changed or done.queued:
-        ticks.publish(client, alerts=True)
     return done
 
 

@@ -1,4 +1,4 @@
-"""Removes old data: details of jobs that ended long ago, keys, tokens and samples.
+"""Removes old data: details of jobs that ended long ago, resolved alerts, keys, tokens and samples.
 
 Jobs, processes, decisions, flags, scores, rollups and the audit trail are kept. Transactions are short, so that ingest
 is not delayed; after an interruption the next run continues.
@@ -15,6 +15,7 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from knox.models import AuthToken
 
+from controlplane.alerts.models import Alert, Delivery, Silence
 from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
@@ -103,6 +104,9 @@ def _others(limits: Limits) -> list[tuple[str, "models.QuerySet[Any]"]]:
     return [
         ("machine samples", AgentSample.objects.filter(at__lt=limits.before)),
         ("API tokens", AuthToken.objects.filter(expiry__lt=limits.now)),
+        ("alerts", Alert.objects.filter(is_remembered=False, resolved_at__lt=limits.before)),
+        ("tests of targets", Delivery.objects.filter(alert=None, created_at__lt=limits.before)),
+        ("silences", Silence.objects.filter(until__lt=limits.before)),
         ("enrolment tokens", EnrolmentToken.objects.filter(used)),
         ("failed logins", LoginAttempt.objects.filter(at__lt=limits.now - throttle.WINDOW)),
         ("sessions", Session.objects.filter(expire_date__lt=limits.now)),

@@ -1,6 +1,7 @@
 """The page of alerts: what fires, silences, rules, targets and deliveries."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -61,8 +62,9 @@ def alerts_context(now: datetime) -> dict[str, Any]:
     """All of the page."""
     firing = Alert.objects.filter(stage=Stage.FIRING).order_by("silenced", "-fired_at")[:FIRING]
     failed = Delivery.objects.filter(state=Delivery.State.FAILED)
+    missed = Counter(failed.filter(alert__stage=Stage.FIRING).values_list("alert_id", flat=True))
     return {
-        "firing": [_line(alert) for alert in firing],
+        "firing": [_line(alert, missed.get(alert.pk, 0)) for alert in firing],
         "pending": Alert.objects.filter(stage=Stage.PENDING).count(),
         "resolved": Alert.objects.filter(stage=Stage.RESOLVED).order_by("-resolved_at", "-pk")[:RESOLVED],
         "silences": Silence.objects.filter(until__gt=now).select_related("rule").order_by("until"),
@@ -99,13 +101,12 @@ def _parameter(each: Parameter) -> dict[str, Any]:
     }
 
 
-def _line(alert: Alert) -> Line:
+def _line(alert: Alert, failed: int) -> Line:
     body: dict[str, Any] = {"rule": alert.rule_name}
     if alert.job_id:
         body["job"] = alert.job_id
     if worker := alert.labels.get("worker"):
         body["labels"] = {"worker": worker}
-    failed = alert.deliveries.filter(state=Delivery.State.FAILED).count()
     return Line(alert=alert, silence=json.dumps(body), failed=failed)
 
 

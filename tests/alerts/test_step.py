@@ -149,3 +149,11 @@ def test_an_event_is_told_once_however_often_it_is_evaluated() -> None:
     assert deliveries() == [("firing", "queued", 0)]
     assert alerts() == [("one", "resolved")]
     assert Alert.objects.get().summary == f"job {job.pk} (nightly) failed after 40 iterations: w1 ended"
+
+
+def test_a_rule_of_a_later_release_stops_no_other() -> None:
+    saved_rule()
+    saved_rule(name="later")
+    Rule.objects.filter(name="later").update(kind="too-hot")
+    step(FULL)
+    assert alerts() == [("one", "firing")]

@@ -68,7 +68,8 @@ def test_machines_reach_neither_redis_nor_postgresql() -> None:
     networks = {name: set(service["networks"]) for name, service in services().items()}
     assert {name for name, joined in networks.items() if "machines" in joined} == {*AGENTS, "web"}
     assert {name for name, joined in networks.items() if "stores" in joined} == set(networks) - set(AGENTS)
-    assert compose()["networks"] == {"stores": {"internal": True}, "machines": None}
+    assert {name for name, joined in networks.items() if "outside" in joined} == {"history"}, "it delivers alerts"
+    assert compose()["networks"] == {"stores": {"internal": True}, "machines": None, "outside": None}
 
 
 def test_every_volume_is_declared_and_used() -> None:

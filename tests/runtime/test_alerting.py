@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from controlplane.alerts.models import Alert, Delivery, Rule
+from controlplane.alerts.models import Alert, Delivery, Evaluated, Rule
 from controlplane.alerts.shares import WINDOW_S, Mark, advanced
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, FlagNote, Job, Process
@@ -161,3 +161,12 @@ def test_pages_are_told_of_what_changes(client: Client, job: Job, monkeypatch: p
     for seconds in (0, 70, 75):
         alerting.evaluate(client, timezone.now() + timedelta(seconds=seconds))
     assert told == [{"alerts": True}]
+
+
+def test_without_rules_little_is_read_and_the_time_is_kept(client: Client, django_assert_max_num_queries: Any) -> None:
+    now = timezone.now()
+    with django_assert_max_num_queries(4):
+        alerting.evaluate(client, now)
+    assert Evaluated.objects.get().at == now
+    alerting.evaluate(client, now + timedelta(seconds=5))
+    assert Evaluated.objects.get().at == now + timedelta(seconds=5)

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from knox.models import AuthToken
 
+from controlplane.alerts.models import Alert, Delivery, Silence, Target
 from controlplane.core.states import JobState
 from controlplane.fleet.models import AgentSample, EnrolmentToken
 from controlplane.jobs.models import Decision, Job
@@ -101,3 +102,27 @@ def test_the_command_counts_before_it_takes() -> None:
 def test_an_age_that_is_none_is_refused(bad: str) -> None:
     with pytest.raises(CommandError, match="expected a number and h, d or w"):
         call_command("prune", f"--older-than={bad}")
+
+
+def test_old_alerts_go_with_their_messages_and_what_fires_stays() -> None:
+    target = Target.objects.create(name="hook", kind="webhook", sealed=b"")
+    old, young = NOW - timedelta(days=31), NOW - timedelta(days=29)
+    fields = {"rule_name": "one", "kind": "waiting", "severity": "info", "summary": "s", "since": old, "seen_at": old}
+    for name, more in (
+        ("old", {"stage": "resolved", "resolved_at": old, "is_remembered": False}),
+        ("young", {"stage": "resolved", "resolved_at": young, "is_remembered": False}),
+        ("fires", {"stage": "firing"}),
+    ):
+        alert = Alert.objects.create(key=name, **fields, **more)
+        Delivery.objects.create(alert=alert, target=target, notice="firing", message={}, created_at=old)
+    Delivery.objects.create(target=target, notice="test", message={}, created_at=old)
+    for until in (old, young):
+        Silence.objects.create(until=until, created_by="ada")
+    counted = prune(limits())
+    assert {name: counted[name] for name in ("alerts", "tests of targets", "silences")} == {
+        "alerts": 1,
+        "tests of targets": 1,
+        "silences": 1,
+    }
+    assert sorted(Alert.objects.values_list("key", flat=True)) == ["fires", "young"]
+    assert Delivery.objects.count() == 2

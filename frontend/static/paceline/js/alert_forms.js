@@ -181,7 +181,7 @@ imports?.addEventListener("submit", async (event) => {
 
 document.addEventListener("click", (event) => {
   const button = /** @type {Element} */ (event.target).closest("button");
-  if (button?.id === "rule-new") openRule({}, "");
+  if (button?.id === "rule-new") openRule({ severity: "warning" }, "");
   if (button?.id === "target-new") openTarget({}, "");
   if (button?.dataset.rule) openRule(JSON.parse(button.dataset.rule), button.dataset.number ?? "");
   if (button?.dataset.target) openTarget(button.dataset, button.dataset.number ?? "");

@@ -89,6 +89,8 @@ toggle?.addEventListener("click", async () => {
   show();
 });
 
+// On a narrow screen the navigation scrolls: show where one is.
+document.querySelector(".topbar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 document.addEventListener("paceline:alerts", () => void look());
 if (badge) void look();
 show();
