@@ -77,7 +77,6 @@ def test_a_rule_and_a_target_are_made_changed_and_silenced(site: str, look: Look
     page.get_by_role("button", name="Close").last.click()
     assert Target.objects.get().name == "oncall"
     waits = Rule.objects.get(kind="waiting")
-    page.reload()
     page.locator(f"#edit-rule-{waits.pk}").click()
     form = page.locator("#rule-form")
     expect(form.locator("[name=parameter]")).to_have_value("30")
