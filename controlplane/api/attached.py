@@ -95,7 +95,7 @@ def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
     Raises:
         Problem: if the job is native or over, or Redis does not answer.
     """
-    over = Problem(409, f"{job} is over ({job.state}): it ended before its launcher said so")
+    over = Problem(409, f"{job} is over ({job.state}): it ended before its launcher reported an exit code")
     if job.launch != "attached":
         raise Problem(409, f"{job} is native: our agents end its processes; stop it by actions/stop")
     if job.is_over:

@@ -56,5 +56,5 @@ def _expected(each: django_filters.Filter, found: str) -> str:
     if isinstance(each, django_filters.BooleanFilter):
         return "" if found.lower() in BOOLEANS else " or ".join(BOOLEANS)
     if not found.strip() and not isinstance(each, django_filters.CharFilter):
-        return "a value; to ask for all, leave the parameter out"
+        return "a value; omit the parameter to get all"
     return ""

@@ -79,7 +79,7 @@ def _check_directory(file: IO[bytes]) -> None:
     if (large := _large_end(file, size)) is not None:
         entries, length = large
     elif length == _UNKNOWN:
-        raise NoModel("the body is not a numpy .npz file: it does not say how long its directory is")
+        raise NoModel("the body is not a numpy .npz file: its directory has no length")
     _check_size(entries, length)
 
 

@@ -79,7 +79,7 @@ def _pieces(waiting: Waiting) -> Iterator[Piece]:
         case Outcome.STARTS:
             yield Piece(text=f"needs {needs}, which are free: it is about to start")
         case Outcome.NEVER:
-            yield Piece(text=f"cannot start as things are: needs {needs}, {_missing(waiting)}")
+            yield Piece(text=f"cannot be scheduled: needs {needs}, {_missing(waiting)}")
         case Outcome.WAITS:
             yield Piece(text=f"needs {needs}, of which {_free(waiting)} free")
             yield from _held(waiting.holders)

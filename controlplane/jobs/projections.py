@@ -39,7 +39,7 @@ from controlplane.jobs.rows import insert_rows, update_rows
 from controlplane.protocol.messages import BlockExchanged
 from controlplane.protocol.spec import SpecError, parse_spec, spec_document
 
-LOST_AWAITS: Final = "a release that can read its log, or somebody to stop it"
+LOST_AWAITS: Final = "a release that can read its log, or a request to stop it"
 
 DECISION_FIELDS: Final = ("job", "incarnation", "sequence", "at", "kind", "cause", "reason", "iteration", "payload")
 

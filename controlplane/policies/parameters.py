@@ -125,7 +125,7 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
     """Parameters of the barrier pbsp, and what pssp has in common with it."""
 
     sample: Annotated[
-        int, Meta(ge=0, description="How many of the other workers are looked at: 0 is asp, all others is bsp or ssp.")
+        int, Meta(ge=0, description="How many of the other workers are sampled: 0 is asp, all others is bsp or ssp.")
     ] = 4
     strategy: Annotated[
         Literal["dynamic", "fixed", "grouped"],
@@ -194,7 +194,7 @@ class BackupParameters(Part, frozen=True, kw_only=True):
 class LbBspGpuParameters(Part, frozen=True, kw_only=True):
     """Parameters of the batching policy lb-bsp-gpu."""
 
-    step: Annotated[int, Meta(ge=1, description="Samples that move at once in the fast approach.")] = 5
+    step: Annotated[int, Meta(ge=1, description="Samples that move per step in the fast approach.")] = 5
     window: Annotated[int, Meta(ge=1, le=1000, description="Iterations that it observes before it moves any.")] = 5
     fine_step: Annotated[int, Meta(ge=1, description="The step of the fine-tune phase.")] = 1
     fine_window: Annotated[int, Meta(ge=1, le=1000, description="The window of the fine-tune phase.")] = 20
@@ -296,7 +296,7 @@ class ProbingParameters(RebalancingParameters, frozen=True, kw_only=True):
     retire_after: Annotated[
         int, Meta(ge=0, description="Iterations after which a server without blocks is given back; 0: never.")
     ] = 0
-    minimal_movement: Annotated[bool, Meta(description="Leave a block where it is if moving it gains nothing.")] = True
+    minimal_movement: Annotated[bool, Meta(description="Do not move a block if moving it gains nothing.")] = True
 
 
 class PsldParameters(ProbingParameters, frozen=True, kw_only=True):
@@ -314,14 +314,16 @@ class PsldParameters(ProbingParameters, frozen=True, kw_only=True):
     scale_threshold: Annotated[
         float,
         Meta(
-            ge=0.0, le=1.0, description="Ask for a server when fewer than this part of the initial ones are superior."
+            ge=0.0,
+            le=1.0,
+            description="Request a server when fewer than this fraction of the initial servers are superior.",
         ),
     ] = 0.5
     bounds: Annotated[
-        float, Meta(gt=0.0, lt=1.0, description="Confidence of the bounds that superior servers are told by.")
+        float, Meta(gt=0.0, lt=1.0, description="Confidence of the bounds by which superior servers are identified.")
     ] = 0.9
     tolerance: Annotated[
-        float, Meta(ge=1.0, description="A server within so many times the best one's time stays superior.")
+        float, Meta(ge=1.0, description="A server remains superior within this factor of the best one's time.")
     ] = 1.5
     literal: Annotated[
         bool,
@@ -355,7 +357,8 @@ class ExchangeParameters(RotationParameters, frozen=True, kw_only=True):
         int | None, Meta(description="Act when process counts differ by more; null: 5 to swap, 2 to migrate.")
     ] = None
     literal: Annotated[
-        bool, Meta(description="As A-BSP Alg. 2: swap whichever machine is faster, which swaps back and forth.")
+        bool,
+        Meta(description="As A-BSP Alg. 2: swap regardless of which machine is faster, which can swap back and forth."),
     ] = False
 
     def __post_init__(self) -> None:
@@ -390,7 +393,8 @@ class EvidenceParameters(Part, frozen=True, kw_only=True):
         Meta(ge=0.0, le=1.0, description="Part of a usual compute time that is taken not to depend on the share."),
     ] = 0.05
     guard: Annotated[
-        int, Meta(ge=0, description="Tell when shares made so many iterations slower than even ones would; 0: never.")
+        int,
+        Meta(ge=0, description="Report when shares made this many iterations slower than even shares would; 0: never."),
     ] = 50
 
     def __post_init__(self) -> None:

@@ -85,7 +85,7 @@ REGISTRATIONS = (
         name="lb-bsp-federated",
         parameters=parameters.LbBspFederatedParameters,
         path="controlplane.policies.batching.lb_bsp_federated:LbBspFederated",
-        explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate stay.",
+        explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate are fixed.",
         paper="LB-BSP 3.5",
     ),
     Registration(

@@ -191,7 +191,7 @@ def test_enroll_makes_a_token_for_a_fleet() -> None:
         (("--expires", "2 h"), "found '2 h', expected a number and s, m, h, d or w, such as 2h, up to 366d"),
         (
             ("--uses", "2", "--name", "m1"),
-            "--name m1 is one machine, and --uses 2 asks for more: leave one of them out",
+            "--name m1 is one machine, but --uses is 2: omit one of them",
         ),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_job_says_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
     online_agent("m1", slots=1, labels={"gpu": "t4"})
     job = submitted_job(ada, labels={"gpu": "t4"})
     assert viewer.get(f"/api/v1/jobs/{job.pk}").json()["waiting"] == {
-        "sentence": "cannot start as things are: needs 2 worker slots and 1 server slot on machines labelled gpu=t4, "
+        "sentence": "cannot be scheduled: needs 2 worker slots and 1 server slot on machines labelled gpu=t4, "
         "and the machine with these labels offers 1 worker slot and 1 server slot in all: 1 worker slot is missing; "
         "have another machine join with --slots 1 and a token from: python manage.py enroll --label gpu=t4, or submit "
         "it with fewer",

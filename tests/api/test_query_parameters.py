@@ -28,11 +28,11 @@ def job() -> int:
             ("jobs", "page_size", found, "a number from 1 to 500")
             for found in ("null", "", "0", "501", "1.5", "-1", "²")
         ),
-        ("jobs", "state", "", "a value; to ask for all, leave the parameter out"),
-        ("agents", "state", "", "a value; to ask for all, leave the parameter out"),
-        ("workers", "job", "", "a value; to ask for all, leave the parameter out"),
-        ("jobs/{job}/logs", "since", "", "a value; to ask for all, leave the parameter out"),
-        ("jobs/{job}/logs", "level", "", "a value; to ask for all, leave the parameter out"),
+        ("jobs", "state", "", "a value; omit the parameter to get all"),
+        ("agents", "state", "", "a value; omit the parameter to get all"),
+        ("workers", "job", "", "a value; omit the parameter to get all"),
+        ("jobs/{job}/logs", "since", "", "a value; omit the parameter to get all"),
+        ("jobs/{job}/logs", "level", "", "a value; omit the parameter to get all"),
         ("jobs/{job}/flags", "rank", "0.5", "Enter a whole number."),
         ("jobs/{job}/flags", "rank", "-1", "Ensure this value is greater than or equal to 0."),
         ("jobs/{job}/flags", "rank", "9" * 30, "Ensure this value is less than or equal to 2147483647."),

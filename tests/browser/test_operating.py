@@ -114,7 +114,7 @@ def test_a_spec_can_be_checked_without_submitting_it(site: str, look: Look, ada:
     assert (shown["checkpoint"]["every"], shown["workload"]["partition"]) == (7, "iid")
     page.get_by_role("button", name="Validate").click()
     expect(page.locator("#submit-finding")).to_contain_text(
-        "The spec is valid: digits cannot start as things are: needs 4 worker slots"
+        "The spec is valid: digits cannot be scheduled: needs 4 worker slots"
     )
     page.get_by_label("Communication").select_option("all-reduce")
     page.get_by_role("button", name="Validate").click()

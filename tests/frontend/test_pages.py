@@ -111,7 +111,7 @@ def test_many_workers_are_shown_as_a_map_first(viewer: Client, workers: int, fir
 def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
     job = Job.objects.create(name="digits", spec=factories.spec())
     page = text_of(viewer, f"/jobs/{job.pk}/")
-    assert "Not started: cannot start as things are: needs 4 worker slots and 2 server slots, and no machine is" in page
+    assert "Not started: cannot be scheduled: needs 4 worker slots and 2 server slots, and no machine is" in page
     assert "No iteration reported yet" in page
 
 

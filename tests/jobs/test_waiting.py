@@ -36,7 +36,7 @@ def runs(ada: User, *, workers: int, servers: int, **spec: Any) -> Job:
 
 def test_no_machine_is_online(ada: User) -> None:
     assert why(submitted_job(ada)) == (
-        "cannot start as things are: needs 2 worker slots and 1 server slot, and no machine is online: have one join "
+        "cannot be scheduled: needs 2 worker slots and 1 server slot, and no machine is online: have one join "
         "with python -m workers join"
     )
 
@@ -44,7 +44,7 @@ def test_no_machine_is_online(ada: User) -> None:
 def test_no_machine_has_the_label(ada: User) -> None:
     online_agent("m1", labels={"gpu": "t4"})
     assert why(submitted_job(ada, labels={"gpu": "a100"})) == (
-        "cannot start as things are: needs 2 worker slots and 1 server slot on machines labelled gpu=a100, and the "
+        "cannot be scheduled: needs 2 worker slots and 1 server slot on machines labelled gpu=a100, and the "
         "only machine online has no gpu=a100 (there is gpu=t4): have one join with a token from: python manage.py "
         "enroll --label gpu=a100, or submit it with other labels"
     )
@@ -61,7 +61,7 @@ def test_no_machine_has_all_of_the_labels(ada: User) -> None:
 def test_the_machines_are_too_small_even_when_idle(ada: User) -> None:
     online_agent("m1", slots=1)
     assert why(submitted_job(ada)) == (
-        "cannot start as things are: needs 2 worker slots and 1 server slot, and the machine online offers 1 worker "
+        "cannot be scheduled: needs 2 worker slots and 1 server slot, and the machine online offers 1 worker "
         "slot and 1 server slot in all: 1 worker slot is missing; have another machine join with --slots 1, or submit "
         "it with fewer"
     )

@@ -35,7 +35,7 @@ def describe_rows(families: Families) -> None:
     offered = {role: number or 0 for role, number in sums.items()}
     _by(families, "paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
     open_flags = len(unnoted(Flag.objects.filter(closed_at=None, job__simulation=None), timezone.now()))
-    text = "Open straggler findings that nobody has acknowledged or muted."
+    text = "Open straggler findings that are neither acknowledged nor muted."
     families.gauge("paceline_flags_open", text, open_flags)
     samples = Job.objects.filter(simulation=None).aggregate(n=Sum("samples"))["n"] or 0
     families.gauge("paceline_samples", "Samples processed by all jobs.", samples)

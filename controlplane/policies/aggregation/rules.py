@@ -84,7 +84,7 @@ RULES: Mapping[str, Rule] = {
     for rule in (
         Rule(
             name="sample-weighted",
-            explanation="Each contribution weighs as many samples as it stands for.",
+            explanation="Each contribution is weighted by its number of samples.",
             paper="LB-BSP 3.4, Eq. 7",
             weigh=by_samples,
         ),

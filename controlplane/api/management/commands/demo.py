@@ -143,7 +143,7 @@ class Demo:
             held = self._show(plane, access, client, supervisor, as_json=as_json)
             if not exits:
                 link = let_in("demo", role="admin", environment=environment).login_link
-                self.console.print(f"The dashboard stays up at {link}\nCtrl-C ends it.", soft_wrap=True)
+                self.console.print(f"The dashboard remains available at {link}\nCtrl-C ends it.", soft_wrap=True)
                 self._wait_for_interruption(supervisor)
         if not exits:
             self.console.print("Ended. Nothing is left running.")

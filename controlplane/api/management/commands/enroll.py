@@ -35,7 +35,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         name, uses = options["name"] or "", options["uses"]
         if name and uses > 1:
-            raise CommandError(f"--name {name} is one machine, and --uses {uses} asks for more: leave one of them out")
+            raise CommandError(f"--name {name} is one machine, but --uses is {uses}: omit one of them")
         invitation = invite(
             user=None,
             labels=dict(options["label"]),
