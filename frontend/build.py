@@ -14,6 +14,7 @@ from django.core.cache import cache
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.protocol.parts import MAX_ITERATIONS
+from controlplane.telemetry.logged import logged_series
 from controlplane.telemetry.models import Simulation
 from frontend.figures import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
 from frontend.figures.marks import marked
@@ -58,6 +59,7 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "predictions": effects.predictions,
     "predictors": whatif.predictors,
     "measured": measured.measured,
+    "logged": lambda job, view: logged_series(job.pk),
 }
 
 MACHINE_READERS: dict[str, Callable[[Agent], Any]] = {

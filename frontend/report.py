@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.safestring import mark_safe
 
 from controlplane.jobs.models import Job
+from controlplane.telemetry.logged import has_logged
 from frontend.build import build_figure
 from frontend.figures import FIGURES, FigureKind
 from frontend.figures.lanes import verdict
@@ -59,10 +60,12 @@ def render_report(job: Job) -> str:
 
 
 def _figures_of(job: Job) -> dict[str, FigureKind]:
-    """Figures of the whole job; of measurements, those with values."""
-    charts = charts_of(job)
+    """Figures of the whole job; of measurements and of what its script logs, those with values."""
+    charts = (*charts_of(job), *(["logged"] if has_logged(job.pk) else []))
     return {
-        name: kind for name, kind in FIGURES.items() if name not in LIVE and (kind.rows != "measured" or name in charts)
+        name: kind
+        for name, kind in FIGURES.items()
+        if name not in LIVE and (kind.rows not in {"measured", "logged"} or name in charts)
     }
 
 

@@ -10,6 +10,7 @@ from django.utils import timezone
 from controlplane.jobs.models import Job
 from controlplane.jobs.tokens import live_tokens
 from controlplane.protocol.orders import Block
+from controlplane.telemetry.logged import has_logged
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.episodes import last_that_mattered
 from frontend.figures.rows import View
@@ -200,6 +201,7 @@ TABS: dict[str, Tab] = {
         parts=("lanes", "flags"),
         figures=("batch-size", "iteration-time", "convergence"),
         figures_of_many=("heat-map", "convergence"),
+        charts_of=lambda job: ("logged",) if has_logged(job.pk) else (),
     ),
     "workers": Tab(
         title="Workers",

@@ -18,6 +18,7 @@ from paceline.current import AnyLoader, Current
 from paceline.cursor import Cursor
 from paceline.errors import CannotAttach, Stopped
 from paceline.identity import Identity
+from paceline.logged import Names, number_of
 from paceline.marks import CudaClock, Part
 from paceline.reporting import Iteration, Reporter, Subscriber
 from paceline.wire import Wire
@@ -65,16 +66,15 @@ class Pacer(Current):
         super().__init__(identity.rank, identity.world, control)
         self._control, self._ceiling, self._notice = control, ceiling, notice
         self._said: set[str] = set()
-        self._watched = self.world == 1
-        self._gives_up = False
+        self._names = Names(self._say)
+        self._watched, self._gives_up = self.world == 1, False
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
         self._governed = self._meets = False
-        """Whether a control plane is named at any rank; whether the ranks exchange words by sums."""
+        """Whether any rank names a control plane; whether the ranks exchange words by sums."""
         self.coming_sizes: list[int] = []
         """Samples that each rank has for the next iteration, where they come from streams."""
-        self.multiple = 1
-        self.cursor = Cursor(self.world)
+        self.multiple, self.cursor = 1, Cursor(self.world)
         self._round: Sum | None = None
         self._promised = -1
         """The last iteration that this rank may draw before it has read the sum under way."""
@@ -206,15 +206,15 @@ class Pacer(Current):
             return
         if self.sampler is not None:
             self.sampler.used()
-        if loss is not None:
-            self._measured.losses.append(self._clock.number(loss))
+        if loss is not None and (number := number_of(self._clock, "step(loss)", loss, self._say)) is not None:
+            self._measured.losses.append(number)
         if self._draw.micro + 1 == self._loader.plan.accumulate:
             self._end_iteration()
 
     def log(self, **series: Any) -> None:
-        """Show numbers with this iteration's loss, by name."""
+        """Show numbers of this iteration on the job's page, by name."""
         if self._measured is not None:
-            self._measured.logged.update({name: self._clock.number(value) for name, value in series.items()})
+            self._measured.logged.update(self._names.numbers(self._clock, series))
 
     @property
     def iteration(self) -> int:
@@ -237,7 +237,7 @@ class Pacer(Current):
 
     @property
     def active(self) -> bool:
-        """Whether a control plane is named; without one, all calls leave the training unchanged."""
+        """Whether a control plane is named; without one, no call changes the training."""
         return self._control is not None
 
     @property

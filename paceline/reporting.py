@@ -22,9 +22,6 @@ THIN_PART: Final = 0.25
 THIN_TIMES: Final = 3.0
 """A link is slow if it needs this part of the sum, and this many times as long as the median one."""
 
-MOST_LOGGED: Final = 32
-LONGEST_NAME: Final = 255
-
 log = logging.getLogger("paceline")
 
 
@@ -203,5 +200,5 @@ def _numbered(number: int, **fields: Any) -> IterationReport:
 
 
 def _logged(measured: Measured) -> dict[str, float]:
-    values = {name[:LONGEST_NAME]: value() for name, value in list(measured.logged.items())[:MOST_LOGGED]}
+    values = {name: value() for name, value in measured.logged.items()}
     return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -145,6 +145,19 @@ class Rollup(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "rank", "number"], name="one_rollup_per_stretch")]
 
 
+class LoggedSeries(models.Model):
+    """1,000 iterations of one series that a script logs by name (``logged``)."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="logged_series", db_index=False)
+    name = models.CharField(max_length=255)
+    number = models.PositiveIntegerField()
+    """The stretch: its first iteration divided by 1,000."""
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "name", "number"], name="one_block_per_series")]
+
+
 class Tally(models.Model):
     """Durations of a running job that fell into one bucket of a histogram (``tallies``)."""
 

@@ -17,6 +17,7 @@ from controlplane.jobs.projections import Progress, time_of
 from controlplane.jobs.rows import insert_new_rows, insert_rows
 from controlplane.protocol import messages
 from controlplane.protocol.measurements import known_of, values_of
+from controlplane.telemetry.logged import record_logged
 from controlplane.telemetry.models import Evaluation, RawEvent, Report
 from controlplane.telemetry.stored import OTHERS, OWN_COLUMNS
 from controlplane.telemetry.tallies import ReceivedReport, tally_reports
@@ -107,6 +108,7 @@ def _record_reports(job_id: int, reported: Sequence[Reported], progress: Progres
         add_report(progress, event, report)
         received.append(ReceivedReport(rank=event.rank, instance=event.instance, at_ms=entry.at_ms, report=report))
     tally_reports(job_id, received)
+    record_logged(job_id, [each.report for each in received])
 
 
 def add_report(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:

@@ -10,6 +10,7 @@ from frontend.figures.comparison import compared_learning, compared_lengths
 from frontend.figures.convergence import SCALES as LOSS_SCALES
 from frontend.figures.convergence import convergence
 from frontend.figures.heat import METRICS, SCALES, heat_map
+from frontend.figures.logged import logged
 from frontend.figures.machine import machine_load, speed_by_batch
 from frontend.figures.measured import groups, machine_measurement, worker_measurement
 from frontend.figures.pace import SPEEDS, staleness, worker_speeds
@@ -117,6 +118,7 @@ FIGURES: dict[str, FigureKind] = {
         options=(Option(name="scale", title="Loss axis", values=LOSS_SCALES),),
         entries=TARGETS,
     ),
+    "logged": FigureKind(title="Logged series", rows="logged", x=("iteration",), draw=logged, marked=True),
     "heat-map": FigureKind(
         title="Heat map of iterations",
         rows="heat",

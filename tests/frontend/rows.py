@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
+from controlplane.telemetry.logged import Series
 from frontend.figures.measured_rows import Measured, MeasuredWorker, Samples
 from frontend.figures.rows import (
     Convergence,
@@ -339,3 +340,11 @@ def simulated() -> Simulated:
         SimulatedOutcome(policy="lb-bsp-cpu", iteration_s=0.1, **balanced),
     )
     return Simulated(outcomes=outcomes, baseline="bsp")
+
+
+def logged() -> list[Series]:
+    """A learning rate at each iteration, and an accuracy at some."""
+    return [
+        Series("accuracy", np.array([4, 8]), np.array([0.5, 0.75])),
+        Series("lr", np.arange(10), np.linspace(0.1, 0.01, 10)),
+    ]

@@ -45,6 +45,7 @@ EMPTY = {
     "predictions": nothing_predicted,
     "predictors": not_predicting,
     "measured": unmeasured,
+    "logged": list,
 }
 
 

@@ -22,6 +22,7 @@ from tests.frontend.rows import (
     ahead,
     learning,
     load,
+    logged,
     measured,
     moved,
     predicted,
@@ -51,6 +52,7 @@ ROWS = {
     "speeds": speeds,
     "load": load,
     "measured": measured,
+    "logged": logged,
     "samples": samples,
     "simulated": simulated,
 }

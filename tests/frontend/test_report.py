@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from controlplane.telemetry.logged import record_logged
 from frontend.figures import FIGURES
 from frontend.report import LIVE, render_report
 from tests.frontend import factories
+from tests.telemetry.test_logged import report
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +23,9 @@ def outside(document: str) -> list[str]:
 
 
 def test_a_report_holds_all_figures_and_fetches_nothing() -> None:
-    document = render_report(factories.played_job())
+    job = factories.played_job()
+    record_logged(job.pk, [report(k, lr=0.1 / (k + 1)) for k in range(60)])
+    document = render_report(job)
     bodies = dict(re.findall(r'<script type="application/json" id="figure-([\w-]+)">(.*?)</script>', document))
     assert {name: bool(json.loads(body)["data"]) for name, body in bodies.items()} == dict.fromkeys(
         set(FIGURES) - LIVE, True
