@@ -4,6 +4,7 @@ Four emulated machines of 1000, 1000, 500 and 250 samples per second. Every laun
 run under torchrun. Agents run no scripts: they train the same network on the same data, as a native job.
 """
 
+import logging
 import os
 import statistics
 import subprocess
@@ -27,6 +28,8 @@ from tests.support.slurm_user import User
 from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+log = logging.getLogger(__name__)
 
 EPOCHS = 12
 PER_EPOCH = 3
@@ -170,6 +173,7 @@ def test_every_launcher_is_paced_to_the_same_accuracy(
     apart = 100 * abs(run.accuracy - plain.accuracy)
     ratio = settled(run) / settled(plain)
     told = f"{launch.__name__}: accuracy {run.accuracy:.4f} beside {plain.accuracy:.4f}, ratio {ratio:.3f}"
+    log.info(told)
     assert (run.accuracy > LEARNED, apart <= POINTS, ratio <= RATIO) == (True, True, True), told
 
 
