@@ -12,72 +12,114 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.peers.contenders import OTHERS, Contender, ours
 from benchmarks.peers.figures import Figures, NotReached
 from benchmarks.peers.paceline_runs import PLANE, PacelineRuns
-from benchmarks.peers.running import Ground, end_all, watch
+from benchmarks.peers.running import Bounds, Ground, end_all, watch
 from benchmarks.peers.scenes import SCENES, Scene
 from benchmarks.peers.table import line_of, table
 from benchmarks.peers.verdict import Row, failures
 from benchmarks.tables import say
+from controlplane.runtime.embedded.errors import Interrupted
+from controlplane.runtime.embedded.interruption import Interruption
 
 TARGET = 0.93
 LIMIT_S = 180.0
 
 
-def run(contender: Contender, setting: str, scene: Scene, options: argparse.Namespace, *, plane_s: float) -> Figures:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What all runs have in common."""
+
+    options: argparse.Namespace
+    plane_s: float
+    """What starting the control plane took."""
+    pause: Callable[[float], object]
+    """Waits, and raises ``Interrupted`` where a signal asks for the end."""
+
+
+def run(contender: Contender, setting: str, scene: Scene, effort: Effort, *, limit_s: float) -> Figures:
     """One run, from nothing to the target.
 
     Raises:
         NotReached: if it does not get there.
+        Interrupted: by a signal.
     """
     name = f"peers-{os.getpid()}-{time.monotonic_ns()}"
+    also = [PLANE] if contender.ours else []
     with TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as folder:
         ground, launched = Ground(scene=scene, folder=Path(folder), name=name), time.monotonic()
+        bounds = Bounds(target=effort.options.target, limit_s=limit_s, launched=launched)
         try:
             with contender.train(ground, setting):
-                found = watch(
-                    ground,
-                    target=options.target,
-                    limit_s=options.limit,
-                    launched=launched,
-                    also=[PLANE] if contender.ours else [],
-                )
+                found = watch(ground, bounds, also=also, pause=effort.pause)
         finally:
             end_all(name)
-    return replace(found, start_s=found.start_s + plane_s) if contender.ours else found
+    return replace(found, start_s=found.start_s + effort.plane_s) if contender.ours else found
 
 
-def best(contender: Contender, scene: Scene, options: argparse.Namespace, *, known: str, plane_s: float) -> Row:
+def best(contender: Contender, scene: Scene, effort: Effort, *, known: str) -> Row:
     """The contender's row: its fastest setting, or why there is none."""
     row = Row(scene=scene.name, name=contender.name, judged=contender.judged, by_hand=contender.by_hand)
     if reason := contender.absent():
         return replace(row, absent=reason)
-    settings = contender.choices(scene, known, search=options.search)
-    done = [attempt(contender, replace(row, setting=each), scene, options, plane_s=plane_s) for each in settings]
-    found = min(done, key=lambda each: each.figures.to_target_s if each.figures else float("inf"))
+    settings, usual_s = contender.choices(scene, known, search=effort.options.search), effort.options.limit
+    found = row
+    for setting in settings:
+        limit_s = min(usual_s, found.figures.to_target_s) if found.figures else usual_s
+        tried = attempt(contender, replace(row, setting=setting), scene, effort, limit_s=limit_s)
+        found = tried if tried.figures or not found.figures else found
     return replace(found, tried=len(settings))
 
 
-def attempt(contender: Contender, row: Row, scene: Scene, options: argparse.Namespace, *, plane_s: float) -> Row:
-    """One setting; a run that fails is made once more, and the row says so."""
+def attempt(contender: Contender, row: Row, scene: Scene, effort: Effort, *, limit_s: float) -> Row:
+    """One setting within that limit; a run that fails is made once more, and the row says so.
+
+    A limit below the usual one is the time of another setting: who does not keep it is behind, and not run again.
+    """
     found = row
     for failed in ("", " (first run failed)"):
         try:
-            figures = run(contender, row.setting, scene, options, plane_s=plane_s)
-            found = replace(row, figures=figures, remark=failed)
+            found = replace(row, figures=run(contender, row.setting, scene, effort, limit_s=limit_s), remark=failed)
             break
         except (NotReached, RuntimeError) as error:
             found = replace(row, absent=str(error))
-    if not options.json:
+            if limit_s < effort.options.limit:
+                found = replace(row, absent=f"not ahead of the setting before, which took {limit_s:.1f} s")
+                break
+    if not effort.options.json:
         say(line_of(found))
     return found
+
+
+def compare(options: argparse.Namespace, stack: ExitStack) -> list[Row]:
+    """A row for each contender and scene.
+
+    Raises:
+        Interrupted: by a signal; all processes are ended.
+    """
+    wanted = [word.lower() for word in options.only]
+    everybody, plane_s, rows = list(OTHERS), 0.0, list[Row]()
+    interruption = stack.enter_context(Interruption())
+    if not wanted or any(word in "paceline attached native, lb-bsp, barrier" for word in wanted):
+        paceline = PacelineRuns(stack)
+        everybody, plane_s = [*everybody, *ours(paceline)], paceline.start_s
+        interruption = paceline.cluster.supervisor.interruption
+    chosen = [each for each in everybody if not wanted or any(word in each.name.lower() for word in wanted)]
+    known: dict[str, str] = {}
+    for name in options.scene or list(SCENES):
+        for each in chosen:
+            effort = Effort(options=options, plane_s=plane_s, pause=interruption.pause)
+            row = best(each, SCENES[name], effort, known=known.get(each.name, ""))
+            rows.append(row)
+            known.setdefault(each.name, row.setting if row.figures else "")
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,21 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of one run (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args(arguments)
-    wanted = [word.lower() for word in options.only]
-    rows: list[Row] = []
-    with ExitStack() as stack:
-        everybody = list(OTHERS)
-        plane_s = 0.0
-        if not wanted or any(word in "paceline attached native, lb-bsp, barrier" for word in wanted):
-            paceline = PacelineRuns(stack)
-            everybody, plane_s = [*everybody, *ours(paceline)], paceline.start_s
-        chosen = [each for each in everybody if not wanted or any(word in each.name.lower() for word in wanted)]
-        known: dict[str, str] = {}
-        for name in options.scene or list(SCENES):
-            for each in chosen:
-                row = best(each, SCENES[name], options, known=known.get(each.name, ""), plane_s=plane_s)
-                rows.append(row)
-                known.setdefault(each.name, row.setting if row.figures else "")
+    try:
+        with ExitStack() as stack:
+            rows = compare(options, stack)
+    except Interrupted:
+        return 130
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
     document = {"rows": [asdict(row) for row in rows], "load": load, "failures": failures(rows)}
     said = [

@@ -109,14 +109,14 @@ OTHERS: Final = (
     Contender(name="DDP, plain", settings=("64 each",), train=plain),
     Contender(name="DDP, batches by hand", settings=("first speeds", "mean speeds"), train=by_hand, by_hand=True),
     Contender(name="Ray Train", settings=("64 each",), train=ray_train, package="ray.train.torch"),
-    Contender(name="torchft LocalSGD", settings=("4 steps", "16 steps"), train=torchft, package="torchft.local_sgd"),
+    Contender(name="torchft LocalSGD", settings=("16 steps", "4 steps"), train=torchft, package="torchft.local_sgd"),
     Contender(name="Flower FedAvg", settings=("24 steps", "6 steps"), train=flower, package="flwr.simulation"),
 )
 
 ATTACHED: Final = "Paceline attached"
 NATIVE: Final[dict[str, dict[str, Any]]] = {
-    "lb-bsp-linear": {"batching": {"name": "lb-bsp-linear"}},
     "lb-bsp-cpu": {"batching": {"name": "lb-bsp-cpu"}},
+    "lb-bsp-linear": {"batching": {"name": "lb-bsp-linear"}},
 }
 BARRIERS: Final[dict[str, dict[str, Any]]] = {
     "aggressive, ratio 0.5": {"barrier": {"name": "aggressive", "ratio": 0.5}},
@@ -130,7 +130,7 @@ def ours(paceline: Any) -> tuple[Contender, ...]:
     native, barriers = partial(paceline.native, NATIVE), partial(paceline.native, BARRIERS)
     return (
         Contender(
-            name=ATTACHED, settings=("lb-bsp-linear", "lb-bsp-cpu"), train=paceline.attached, ours=True, judged=True
+            name=ATTACHED, settings=("lb-bsp-cpu", "lb-bsp-linear"), train=paceline.attached, ours=True, judged=True
         ),
         Contender(name="Paceline native, LB-BSP", settings=tuple(NATIVE), train=native, ours=True, judged=True),
         Contender(name="Paceline native, barrier", settings=tuple(BARRIERS), train=barriers, ours=True),

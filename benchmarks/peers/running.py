@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,9 @@ MARKER: Final = "PEERS_RUN"
 """Processes with this variable in their environment belong to the run of that name, whoever started them."""
 
 LOOK_S: Final = 0.5
+START_S: Final = 120.0
+"""What a start may take on top of a run's limit."""
+
 STOP_S: Final = 10.0
 TAIL: Final = 2000
 
@@ -88,19 +91,37 @@ class Ground:
                 raise NotReached(f"ended with exit code {process.returncode}:\n{printed}")
 
 
-def watch(ground: Ground, *, target: float, limit_s: float, launched: float, also: Sequence[str] = ()) -> Figures:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """When a run is over."""
+
+    target: float
+    limit_s: float
+    """From the first pass on."""
+    launched: float
+
+    def over(self, logs: Logs) -> bool:
+        """Whether the target is reached, or the time is up."""
+        until = (logs.begun or self.launched + START_S) + self.limit_s
+        return logs.reached(self.target) is not None or time.monotonic() > until
+
+
+def watch(
+    ground: Ground, bounds: Bounds, *, also: Sequence[str] = (), pause: Callable[[float], object] = time.sleep
+) -> Figures:
     """Wait until the target is reached; ``also``: further markers whose processes' memory counts.
 
     Raises:
         NotReached: if it is not within the limit, or a process of it ended.
+        Interrupted: as ``pause`` does.
     """
     most_mb, logs = 0.0, Logs(passes={}, scores=[])
-    while time.monotonic() < launched + limit_s and logs.reached(target) is None:
-        time.sleep(LOOK_S)
+    while not bounds.over(logs):
+        pause(LOOK_S)
         ground.check()
         most_mb = max(most_mb, memory_mb(marked({ground.name, *also})))
         logs = read(ground.folder)
-    return figures_of(logs, target=target, launched=launched, memory_mb=most_mb)
+    return figures_of(logs, target=bounds.target, launched=bounds.launched, memory_mb=most_mb)
 
 
 def marked(markers: set[str]) -> list[psutil.Process]:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.peers import contenders
-from benchmarks.peers.command import attempt, best, main
+from benchmarks.peers.command import Effort, attempt, best, main
 from benchmarks.peers.contenders import BARRIERS, NATIVE, OTHERS, Contender, ours, shares_by_hand
 from benchmarks.peers.figures import Figures, NotReached, figures_of, read
 from benchmarks.peers.machine import Machine, started
@@ -138,12 +138,17 @@ def test_the_table_has_the_fastest_first_and_says_who_is_absent() -> None:
     assert lines[4].endswith("torchft is not installed: make adapters")
 
 
+def effort() -> Effort:
+    options: Any = SimpleNamespace(json=True, target=0.9, limit=180.0, search=True)
+    return Effort(options=options, plane_s=0.0, pause=time.sleep)
+
+
 def test_without_the_peers_environment_a_peer_is_absent_and_is_not_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(contenders, "ADAPTERS", tmp_path)
     ray = next(each for each in OTHERS if each.name == "Ray Train")
-    row = best(ray, STEADY, Any, known="", plane_s=0.0)  # type: ignore[arg-type]
+    row = best(ray, STEADY, effort(), known="")
     assert (row.figures, row.absent) == (None, "ray.train.torch is not installed: make adapters")
 
 
@@ -158,11 +163,28 @@ def test_a_run_that_fails_is_made_once_more_and_its_row_says_so(monkeypatch: pyt
 
     monkeypatch.setattr("benchmarks.peers.command.run", run)
     row = Row(scene="steady", name="Flower FedAvg", setting="24 steps")
-    options: Any = SimpleNamespace(json=True)
-    found = attempt(OTHERS[-1], row, STEADY, options, plane_s=0.0)
+    found = attempt(OTHERS[-1], row, STEADY, effort(), limit_s=180.0)
     assert (found.figures, found.remark) == (figures(60.0), " (first run failed)")
     ends[:] = [NotReached("no machine trained"), NotReached("accuracy 0.500 at best")]
-    assert attempt(OTHERS[-1], row, STEADY, options, plane_s=0.0).absent == "accuracy 0.500 at best"
+    failed = attempt(OTHERS[-1], row, STEADY, effort(), limit_s=180.0)
+    assert failed.absent == "accuracy 0.500 at best"
+
+
+def test_the_best_setting_is_taken_and_a_slower_one_is_ended_once_it_is_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits: dict[str, float] = {}
+
+    def run(contender: Contender, setting: str, scene: Any, effort: Effort, *, limit_s: float) -> Figures:
+        limits[setting] = limit_s
+        if (took := {"a": 60.0, "b": 70.0, "c": 50.0}[setting]) > limit_s:
+            raise NotReached("accuracy 0.8 at best")
+        return figures(took)
+
+    monkeypatch.setattr("benchmarks.peers.command.run", run)
+    row = best(replace(OTHERS[0], settings=("a", "b", "c")), STEADY, effort(), known="")
+    assert (row.setting, row.figures, row.tried) == ("c", figures(50.0), 3)
+    assert limits == {"a": 180.0, "b": 60.0, "c": 60.0}
 
 
 def chosen(name: str) -> Contender:
@@ -171,9 +193,9 @@ def chosen(name: str) -> Contender:
 
 def test_settings_are_searched_once_and_shares_by_hand_wherever_speeds_change() -> None:
     torchft, hand = chosen("torchft LocalSGD"), chosen("DDP, batches by hand")
-    assert torchft.choices(STEADY, "", search=False) == ("4 steps",)
-    assert torchft.choices(STEADY, "", search=True) == ("4 steps", "16 steps")
-    assert torchft.choices(CHANGING, "16 steps", search=True) == ("16 steps",)
+    assert torchft.choices(STEADY, "", search=False) == ("16 steps",)
+    assert torchft.choices(STEADY, "", search=True) == ("16 steps", "4 steps")
+    assert torchft.choices(CHANGING, "4 steps", search=True) == ("4 steps",)
     assert hand.choices(STEADY, "", search=True) == ("first speeds",)
     assert hand.choices(CHANGING, "first speeds", search=True) == ("first speeds", "mean speeds")
 
