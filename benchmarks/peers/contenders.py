@@ -109,18 +109,18 @@ OTHERS: Final = (
     Contender(name="DDP, plain", settings=("64 each",), train=plain),
     Contender(name="DDP, batches by hand", settings=("first speeds", "mean speeds"), train=by_hand, by_hand=True),
     Contender(name="Ray Train", settings=("64 each",), train=ray_train, package="ray.train.torch"),
-    Contender(name="torchft LocalSGD", settings=("16 steps", "4 steps"), train=torchft, package="torchft.local_sgd"),
+    Contender(name="torchft LocalSGD", settings=("4 steps", "16 steps"), train=torchft, package="torchft.local_sgd"),
     Contender(name="Flower FedAvg", settings=("24 steps", "6 steps"), train=flower, package="flwr.simulation"),
 )
 
 ATTACHED: Final = "Paceline attached"
 NATIVE: Final[dict[str, dict[str, Any]]] = {
-    "lb-bsp-cpu": {"batching": {"name": "lb-bsp-cpu"}},
     "lb-bsp-linear": {"batching": {"name": "lb-bsp-linear"}},
+    "lb-bsp-cpu": {"batching": {"name": "lb-bsp-cpu"}},
 }
 BARRIERS: Final[dict[str, dict[str, Any]]] = {
-    "aggressive, ratio 0.5": {"barrier": {"name": "aggressive", "ratio": 0.5}},
     "pbsp, 1 sampled": {"barrier": {"name": "pbsp", "sample": 1}},
+    "aggressive, ratio 0.5": {"barrier": {"name": "aggressive", "ratio": 0.5}},
     "pssp, 1 sampled, s = 4": {"barrier": {"name": "pssp", "sample": 1, "staleness": 4}},
 }
 
