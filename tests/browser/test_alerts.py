@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from controlplane.alerts.models import Alert, Rule, Silence, Target
 from controlplane.runtime import ticks
 from controlplane.runtime.redis import shared
+from tests.alerts.rows import saved_rule, webhook
 from tests.browser.conftest import Look
 
 pytestmark = [
@@ -48,7 +49,7 @@ def test_an_alert_that_begins_to_fire_is_counted_and_notified_of_once(site: str,
     page.get_by_role("button", name="Notify me in this browser").click()
     expect(page.get_by_role("button", name="Notifications are on")).to_be_visible()
     row = fire("w1")
-    page.wait_for_function("window.shown.length === 1")
+    page.wait_for_function("() => window.shown.length === 1")
     assert page.evaluate("window.shown") == [
         {"title": "lost (critical)", "body": "w1 was lost", "tag": f"paceline-alert-{row.pk}"}
     ]
@@ -76,6 +77,7 @@ def test_a_rule_and_a_target_are_made_changed_and_silenced(site: str, look: Look
     expect(page.locator("#target-secret-text")).not_to_be_empty()
     page.get_by_role("button", name="Close").last.click()
     assert Target.objects.get().name == "oncall"
+    expect(page.locator("[id^=test-target-]")).to_have_count(1)
     waits = Rule.objects.get(kind="waiting")
     page.locator(f"#edit-rule-{waits.pk}").click()
     form = page.locator("#rule-form")
@@ -101,6 +103,25 @@ def test_a_rule_and_a_target_are_made_changed_and_silenced(site: str, look: Look
     silence = Silence.objects.get()
     assert (silence.rule, silence.labels, silence.created_by) == (waits, {"worker": "w1"}, "ada")
     errors.clear()
+
+
+def test_an_update_of_the_page_leaves_an_open_rule_as_it_is(site: str, look: Look, ada: User) -> None:
+    webhook("https://hooks.example.org/x", name="oncall")
+    webhook("https://hooks.example.org/y", name="second")
+    row = saved_rule(targets=["oncall"])
+    page = look(site, user=ada)
+    page.goto("/alerts/")
+    expect(page.locator("#freshness")).to_have_attribute("data-state", "live")
+    page.locator(f"#edit-rule-{row.pk}").click()
+    form = page.locator("#rule-form")
+    expect(form.get_by_label("oncall")).to_be_checked()
+    form.get_by_label("second").check()
+    webhook("https://hooks.example.org/z", name="third")
+    fire("w1")
+    expect(page.locator("#alerts-tables")).to_contain_text("w1 was lost")
+    page.get_by_role("button", name="Save rule").click()
+    expect(page.locator("#rule-dialog")).to_be_hidden()
+    assert row.document.targets == ["oncall", "second"]
 
 
 def test_a_document_is_imported_or_refused_by_its_field(site: str, look: Look, ada: User, errors: list[str]) -> None:

@@ -71,9 +71,16 @@ function openRule(rule, number) {
   }
   field(rules, "enabled").checked = rule.enabled ?? true;
   field(rules, "where").value = Object.entries(rule.where ?? {}).map(([name, value]) => `${name}=${value}`).join(", ");
+  offerTargets();
   for (const box of boxes()) box.checked = (rule.targets ?? []).includes(box.value);
   describe(Object.values(rule.parameters ?? {})[0]);
   dialog("rule-dialog").showModal();
+}
+
+/** The targets as they are now. Updates of the page leave an open form alone, so that nothing chosen in it is lost. */
+function offerTargets() {
+  const now = /** @type {HTMLTemplateElement | null} */ (document.getElementById("rule-target-boxes"));
+  if (now) document.getElementById("rule-targets")?.replaceChildren(now.content.cloneNode(true));
 }
 
 function boxes() {
