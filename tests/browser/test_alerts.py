@@ -39,6 +39,13 @@ def fire(name: str, ago_s: float = 0) -> Alert:
     return row
 
 
+def take_refusal(errors: list[str]) -> None:
+    """Take out the one 400 that the test asked for; anything else is a fault."""
+    refused = [error for error in errors if "status of 400" in error]
+    assert len(refused) == 1
+    errors.remove(refused[0])
+
+
 def test_an_alert_that_begins_to_fire_is_counted_and_notified_of_once(site: str, look: Look, ada: User) -> None:
     fire("w0", ago_s=60)
     page = look(site, user=ada)
@@ -102,7 +109,7 @@ def test_a_rule_and_a_target_are_made_changed_and_silenced(site: str, look: Look
     expect(page.locator("#silences-title")).to_be_visible()
     silence = Silence.objects.get()
     assert (silence.rule, silence.labels, silence.created_by) == (waits, {"worker": "w1"}, "ada")
-    errors.clear()
+    take_refusal(errors)
 
 
 def test_an_update_of_the_page_leaves_an_open_rule_as_it_is(site: str, look: Look, ada: User) -> None:
@@ -134,4 +141,4 @@ def test_a_document_is_imported_or_refused_by_its_field(site: str, look: Look, a
     page.locator("#import-form textarea").fill(json.dumps({"rules": [{"name": "a", "kind": "job-done"}]}))
     page.get_by_role("button", name="Import", exact=True).click()
     expect(page.locator("[id^=edit-rule-]")).to_have_count(1)
-    errors.clear()
+    take_refusal(errors)
