@@ -1,16 +1,18 @@
 """Delivers what is queued, tries again what fails, and keeps what became of each."""
 
 import random
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import msgspec
 import structlog
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from controlplane.alerts import mail, webhook
 from controlplane.alerts.evaluation import Stage
@@ -26,10 +28,11 @@ FIRST_WAIT_S: Final = 5.0
 MOST_WAIT_S: Final = 3_600.0
 """Waits double from the first to this: ten attempts take about 45 minutes."""
 
-AT_ONCE: Final = 8
-BATCH: Final = 64
+PER_TARGET: Final = 8
+"""Most messages of one target in a batch: a long queue of one keeps no other out of it."""
+
 DEADLINE_S: Final = 15.0
-"""For a batch: an attempt that takes longer counts as failed."""
+"""For a batch: an attempt that has begun and takes longer counts as failed."""
 
 REVIVED_WITHIN: Final = timedelta(days=1)
 
@@ -41,6 +44,7 @@ class Attempt:
     """All that an attempt needs, so that it can be made in a thread without the database."""
 
     delivery: int
+    target: int
     kind: str
     form: str
     key: str
@@ -50,7 +54,7 @@ class Attempt:
 
 def deliver_due(now: Callable[[], datetime], *, jitter: Callable[[], float] = random.random) -> int:
     """Attempt what is due; how many were delivered. One process at a time."""
-    rows = list(_due(now())[:BATCH])
+    rows = list(_batch(now()))
     if not rows:
         return 0
     attempts: list[Attempt] = []
@@ -62,7 +66,8 @@ def deliver_due(now: Callable[[], datetime], *, jitter: Callable[[], float] = ra
             outcomes[row.pk] = DeliveryFailed(str(error), for_good=True)
     outcomes |= _attempted(attempts)
     for row in rows:
-        _note(row, outcomes[row.pk], now(), jitter())
+        if row.pk in outcomes:
+            _note(row, outcomes[row.pk], now(), jitter())
     return sum(outcome is None for outcome in outcomes.values())
 
 
@@ -90,9 +95,15 @@ def _due(now: datetime) -> "QuerySet[Delivery]":
     return queued.select_related("target", "alert").order_by("next_at", "pk")
 
 
+def _batch(now: datetime) -> "QuerySet[Delivery]":
+    place = Window(RowNumber(), partition_by=F("target"), order_by=("next_at", "pk"))
+    return _due(now).annotate(place=place).filter(place__lte=PER_TARGET)
+
+
 def _attempt(row: Delivery) -> Attempt:
     return Attempt(
         delivery=row.pk,
+        target=row.target_id,
         kind=row.target.kind,
         form=row.target.format,
         key=str(row.key),
@@ -102,14 +113,33 @@ def _attempt(row: Delivery) -> Attempt:
 
 
 def _attempted(attempts: Sequence[Attempt]) -> dict[int, DeliveryFailed | None]:
-    """Side by side, so that one target that hangs holds up no other."""
-    executor = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="alerts")
-    futures = {attempt.delivery: executor.submit(partial(_send, attempt)) for attempt in attempts}
-    wait(futures.values(), timeout=DEADLINE_S)
+    """What became of the attempts that were begun. Targets go side by side, so that one that hangs holds up no other.
+
+    A target that fails gets no more in this batch: the rest waits, and does not count as attempted.
+    """
+    queues: defaultdict[int, deque[Attempt]] = defaultdict(deque)
+    for attempt in attempts:
+        queues[attempt.target].append(attempt)
+    outcomes: dict[int, DeliveryFailed | None] = {}
+    executor = ThreadPoolExecutor(max_workers=max(1, len(queues)), thread_name_prefix="alerts")
+    deadline = time.monotonic() + DEADLINE_S
+    begun: dict[Future[DeliveryFailed | None], Attempt] = {}
+
+    def begin(attempt: Attempt) -> None:
+        begun[executor.submit(_send, attempt)] = attempt
+
+    for queue in queues.values():
+        begin(queue.popleft())
+    while begun and (left_s := deadline - time.monotonic()) > 0:
+        for future in wait(begun, timeout=left_s, return_when=FIRST_COMPLETED).done:
+            attempt, failed = begun.pop(future), future.result()
+            outcomes[attempt.delivery] = failed
+            queue = queues[attempt.target]
+            if queue and (failed is None or failed.for_good):
+                begin(queue.popleft())
+    executor.shutdown(wait=False)
     late = DeliveryFailed(f"no answer within {DEADLINE_S:.0f} s")
-    outcomes = {number: future.result() if future.done() else late for number, future in futures.items()}
-    executor.shutdown(wait=False, cancel_futures=True)
-    return outcomes
+    return outcomes | {attempt.delivery: late for attempt in begun.values()}
 
 
 def _send(attempt: Attempt) -> DeliveryFailed | None:
@@ -137,8 +167,10 @@ def _note(row: Delivery, failed: DeliveryFailed | None, now: datetime, jitter: f
         logger.warning("an alert was not delivered", target=row.target.name, attempts=row.attempts, why=row.error)
     else:
         row.next_at = now + timedelta(seconds=max(failed.wait_s, wait_s(row.attempts, jitter)))
-    row.save(update_fields=["attempts", "error", "state", "ended_at", "next_at"])
-    if failed is None:
+    noted = ("attempts", "error", "state", "ended_at", "next_at")
+    queued = Delivery.objects.filter(pk=row.pk, state=Delivery.State.QUEUED)  # its target may have been removed
+    is_there = queued.update(**{name: getattr(row, name) for name in noted})
+    if is_there and failed is None:
         _revive(row.target, now)
 
 

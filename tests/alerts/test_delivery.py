@@ -1,6 +1,7 @@
 """Messages arrive: signed, with a key, tried again after failures, in order; over real HTTP, and by mail."""
 
 import socket
+import threading
 from datetime import datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
@@ -20,6 +21,7 @@ from controlplane.alerts.messages import Message, body, subject
 from controlplane.alerts.models import Alert, Delivery, Target
 from controlplane.alerts.services import address_of, delivery_resend
 from controlplane.alerts.signing import TOLERANCE_S, signed, verified
+from controlplane.alerts.webhook import DeliveryFailed
 from controlplane.jobs.models import AuditEntry
 from tests.alerts import rows
 from tests.alerts.receiver import Receiver
@@ -166,14 +168,90 @@ def test_the_end_is_not_told_before_the_beginning(receiver: Receiver, clock: Clo
 def test_a_target_that_hangs_holds_up_no_other(
     receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        hangs = rows.webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/x", name="hangs")
-        queue(hangs)
-        queue(rows.webhook(receiver.url))
-        monkeypatch.setattr(webhook, "TIMEOUT_S", 0.5)
-        monkeypatch.setattr(delivery, "DEADLINE_S", 5.0)
-        assert deliver_due(clock) == 1
+    queue(rows.webhook("http://127.0.0.1:9/x", name="hangs"))
+    queue(rows.webhook(receiver.url))
+    arrived, in_time, send = threading.Event(), [], webhook.send
+
+    def hanging(**said: Any) -> None:
+        if said["url"] == receiver.url:
+            send(**said)
+            arrived.set()
+            return
+        in_time.append(arrived.wait(10))
+        raise DeliveryFailed("no answer")
+
+    monkeypatch.setattr(webhook, "send", hanging)
+    assert deliver_due(clock) == 1
+    assert in_time == [True]
     assert deliveries() == [("firing", "queued", 1), ("firing", "delivered", 1)]
+
+
+def test_a_target_that_does_not_answer_has_failed_for_now(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        queue(rows.webhook(f"http://127.0.0.1:{silent.getsockname()[1]}/x"))
+        deliver_due(clock)
+    row = Delivery.objects.get()
+    assert (row.state, row.attempts, "timed out" in row.error) == ("queued", 1, True)
+
+
+def test_what_was_not_begun_is_no_attempt(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(webhook, "send", lambda **_: released.wait(30))
+    monkeypatch.setattr(delivery, "DEADLINE_S", 0.1)
+    away = rows.webhook("http://127.0.0.1:9/x")
+    for _ in range(12):
+        queue(away)
+    try:
+        deliver_due(clock)
+    finally:
+        released.set()
+    assert sorted(deliveries()) == [("firing", "queued", 0)] * 11 + [("firing", "queued", 1)]
+
+
+def test_dead_targets_with_long_queues_starve_no_other(
+    receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        dead = rows.webhook("http://127.0.0.1:9/x", name=f"dead{number}")
+        for _ in range(20):
+            queue(dead)
+    released, send = threading.Event(), webhook.send
+    monkeypatch.setattr(webhook, "send", lambda **said: released.wait(30) if ":9/" in said["url"] else send(**said))
+    monkeypatch.setattr(delivery, "DEADLINE_S", 3.0)
+    queue(rows.webhook(receiver.url))
+    try:
+        assert deliver_due(clock) == 1
+    finally:
+        released.set()
+    assert len(receiver.received) == 1
+
+
+def test_a_target_that_is_away_is_tried_once_in_a_batch(clock: Clock) -> None:
+    away = rows.webhook("http://127.0.0.1:9/x")
+    for _ in range(3):
+        queue(away)
+    deliver_due(clock)
+    assert deliveries() == [("firing", "queued", 1), ("firing", "queued", 0), ("firing", "queued", 0)]
+
+
+def test_a_target_that_is_removed_meanwhile_spoils_no_other_delivery(
+    receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = rows.webhook(receiver.url, name="gone")
+    queue(gone)
+    queue(rows.webhook(receiver.url))
+    attempted = delivery._attempted
+
+    def removing(attempts: Any) -> Any:
+        done = attempted(attempts)
+        gone.delete()
+        return done
+
+    monkeypatch.setattr(delivery, "_attempted", removing)
+    deliver_due(clock)
+    assert deliveries() == [("firing", "delivered", 1)]
+    assert deliver_due(clock) == 0
 
 
 @pytest.mark.parametrize(
