@@ -16,7 +16,7 @@ from controlplane.alerts.rules import MOST_RULES, rule_document
 from controlplane.alerts.rules import Rule as RuleDocument
 from controlplane.alerts.targets import Address, TargetDocument
 from controlplane.jobs.models import Job
-from controlplane.jobs.sealing import seal, unseal
+from controlplane.jobs.sealing import SealBroken, seal, unseal
 from controlplane.jobs.services import audit
 from controlplane.protocol.parts import SpecError
 
@@ -166,6 +166,14 @@ def address_of(row: Target) -> Address:
         SealBroken: if it was stored under a ``SECRET_KEY`` that is not configured.
     """
     return msgspec.json.decode(unseal(row.sealed), type=Address)
+
+
+def shown_of(row: Target) -> str:
+    """Where it is, as it may be shown, or that this cannot be decrypted."""
+    try:
+        return address_of(row).shown
+    except SealBroken:
+        return "cannot be decrypted: see SECRET_KEY_FALLBACKS, or set it again"
 
 
 @transaction.atomic

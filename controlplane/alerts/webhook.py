@@ -1,10 +1,12 @@
 """Sends one signed body to a webhook. No database: several run side by side in threads."""
 
 import ipaddress
+import re
 import socket
 import time
+from html import escape
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import httpx
 
@@ -16,7 +18,13 @@ TIMEOUT_S: Final = 10.0
 """To connect, to send, and for each part of the answer."""
 
 MOST_ANSWER: Final = 300
-"""Bytes of an error's body that are kept, to be shown."""
+"""Characters of an error's body that are kept, to be shown."""
+
+MOST_READ: Final = 16_384
+"""Bytes of it that are read: all that could be a secret is taken out before it is cut."""
+
+LEAST_HIDDEN: Final = 6
+"""Parts of a path or query that are shorter than this are no secrets by themselves."""
 
 MOST_WAIT_S: Final = 3_600.0
 PASSING: Final = frozenset({408, 425, 429})
@@ -47,16 +55,16 @@ def send(*, url: str, secret: str, key: str, body: bytes) -> None:
         IDEMPOTENCY_KEY: key,
         **signed(secret, body, int(time.time())),
     }
-    pinned = httpx.URL(url).copy_with(host=address)
     try:
+        pinned = httpx.URL(url).copy_with(host=address)
         with (
             httpx.Client(trust_env=False, follow_redirects=False, timeout=TIMEOUT_S) as client,
             client.stream("POST", pinned, content=body, headers=headers, extensions={"sni_hostname": host}) as reply,
         ):
-            _check(reply)
+            _check(reply, url)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        why = str(error).replace(address, host) or type(error).__name__
-        raise DeliveryFailed(f"{host}: {printable(why)[:300]}") from None
+        why = hidden(str(error).replace(address, host), url) or type(error).__name__
+        raise DeliveryFailed(f"{host}: {printable(why)[:MOST_ANSWER]}") from None
 
 
 def resolved(host: str, port: int) -> str:
@@ -76,13 +84,41 @@ def resolved(host: str, port: int) -> str:
     return str(addresses[0])
 
 
-def _check(reply: httpx.Response) -> None:
+def hidden(text: str, url: str) -> str:
+    """The text without the URL's path and query, and without their parts: they are often secrets, and are echoed."""
+    parts = urlsplit(url)
+    whole = {parts.path, parts.query, f"{parts.path}?{parts.query}"}
+    pieces = re.split(r"[/?&=;]", f"{parts.path}?{parts.query}#{parts.fragment}".replace("#", "?"))
+    secrets = {each for each in whole if len(each) > 1} | {each for each in pieces if len(each) >= LEAST_HIDDEN}
+    plain = secrets | {decoded(each) for each in secrets for decoded in (unquote, unquote_plus)}
+    quoted = {quoter(each) for each in plain for quoter in (quote, quote_plus, lambda word: quote(word, safe=""))}
+    forms = plain | quoted
+    forms |= {escape(each) for each in forms} | {each.replace("/", "\\/") for each in forms}
+    longest_first = sorted(forms, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), "…", text, flags=re.IGNORECASE) if forms else text
+
+
+def _said(reply: httpx.Response, url: str) -> str:
+    content, until, is_cut = b"", time.monotonic() + TIMEOUT_S, False
+    try:
+        for piece in reply.iter_bytes():
+            content += piece
+            if is_cut := len(content) > MOST_READ or time.monotonic() > until:
+                break
+    except httpx.HTTPError:  # the status is known, and counts
+        is_cut = True
+    text = hidden(content[:MOST_READ].decode(errors="replace"), url)
+    text = text[: -6 * len(url)] if is_cut else text  # the end may hold the beginning of a secret, in any form
+    return printable(" ".join(text.split()))[:MOST_ANSWER]
+
+
+def _check(reply: httpx.Response, url: str) -> None:
     if reply.is_success:
         return
     if reply.is_redirect:
         raise DeliveryFailed(f"status {reply.status_code}: redirects are not followed", for_good=True)
-    said = next(reply.iter_bytes(MOST_ANSWER), b"")[:MOST_ANSWER].decode(errors="replace")
-    why = f"status {reply.status_code}" + (f": {printable(' '.join(said.split()))}" if said.strip() else "")
+    said = _said(reply, url)
+    why = f"status {reply.status_code}" + (f": {said}" if said else "")
     is_passing = reply.status_code >= 500 or reply.status_code in PASSING
     raise DeliveryFailed(why, for_good=not is_passing, wait_s=_wait_s(reply.headers.get("Retry-After", "")))
 

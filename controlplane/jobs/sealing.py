@@ -1,7 +1,7 @@
-"""Job keys are encrypted in the database, under a key derived from ``SECRET_KEY``: a copy of the database reveals none.
+"""Job keys and addresses of alert targets are encrypted in the database: a copy of it reveals none.
 
-A model names its encrypted columns in ``SEALED``, for ``manage.py reseal``. The first of ``SECRET_KEY`` and
-``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
+The key is derived from ``SECRET_KEY``. A model names its encrypted columns in ``SEALED``, for ``manage.py reseal``.
+The first of ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
 """
 
 import base64
@@ -17,7 +17,7 @@ INFO: Final = b"paceline.job-key"
 
 
 class SealBroken(Exception):
-    """A stored key cannot be decrypted; the text gives the cure."""
+    """A stored key or address cannot be decrypted; the text gives the cure."""
 
 
 def seal(key: bytes) -> bytes:
@@ -35,8 +35,8 @@ def unseal(stored: bytes | memoryview) -> bytes:
         return _box().decrypt(bytes(stored))
     except InvalidToken:
         raise SealBroken(
-            "a job's key in the database cannot be decrypted: it was stored under another SECRET_KEY; set the previous "
-            "one in SECRET_KEY_FALLBACKS, then run manage.py reseal"
+            "a key or address in the database cannot be decrypted: it was stored under another SECRET_KEY; set the "
+            "previous one in SECRET_KEY_FALLBACKS, then run manage.py reseal"
         ) from None
 
 

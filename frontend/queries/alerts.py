@@ -10,9 +10,8 @@ from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.kinds import KINDS, Parameter
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
 from controlplane.alerts.rules import SEVERITIES, rule_document, rules_document
-from controlplane.alerts.services import address_of
+from controlplane.alerts.services import shown_of
 from controlplane.alerts.usual import USUAL
-from controlplane.jobs.sealing import SealBroken
 from frontend import formats
 
 FIRING: Final = 100
@@ -134,9 +133,5 @@ def _value(value: float, unit: str) -> str:
 
 
 def _target(row: Target) -> TargetLine:
-    try:
-        to = address_of(row).shown
-    except SealBroken:
-        to = "cannot be decrypted: see SECRET_KEY_FALLBACKS"
     last = row.deliveries.exclude(state=Delivery.State.QUEUED).order_by("-ended_at", "-pk").first()
-    return TargetLine(row=row, to=to, last=last)
+    return TargetLine(row=row, to=shown_of(row), last=last)

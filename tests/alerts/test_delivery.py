@@ -1,11 +1,13 @@
 """Messages arrive: signed, with a key, tried again after failures, in order; over real HTTP, and by mail."""
 
+import html
 import socket
 import threading
 from datetime import datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -119,6 +121,40 @@ def test_what_cannot_help_is_not_tried_again(receiver: Receiver, clock: Clock, s
     assert deliveries() == [("firing", "failed", 1)]
     assert why in failing_targets()["hook"]
     assert len(receiver.received) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Cannot POST /hooks/T0/secret-path",
+        "no hook secret-path here",
+        '{"path": "\\/hooks\\/T0\\/secret-path"}',
+        "GET %2Fhooks%2FT0%2Fsecret-path?token=a%26b%20c%2Bd9",
+        "token a&b c+d9 is unknown",
+        "token a&amp;b c+d9 is unknown",
+        "SECRET-PATH",
+        "x" * 295 + "secret-path",
+        "secret-path" * 2_000,
+        ("y" * 9 + "secret-path ") * 2_000,
+    ],
+)
+def test_what_a_receiver_echoes_of_its_url_is_not_kept(receiver: Receiver, clock: Clock, answer: str) -> None:
+    queue(rows.webhook(f"{receiver.url}?token=a%26b%20c%2Bd9"))
+    receiver.answer(404, answer.encode())
+    deliver_due(clock)
+    error = Delivery.objects.get().error
+    assert error.startswith("status 404: ")
+    assert len(error) <= 320
+    shown = error.lower()
+    assert not [each for each in ("secret", "sec…", "hooks", "c+d9", "c%2bd9") if each in shown]
+
+
+@given(word=st.text("ab%2F&+ /", min_size=6, max_size=20), before=st.text(max_size=5))
+def test_a_hidden_path_is_in_no_form_shown(word: str, before: str) -> None:
+    secret = f"K{word}Z"
+    url = f"https://hooks.example.org/{quote(secret, safe='')}"
+    for form in (secret, quote(secret), quote(secret, safe=""), html.escape(secret), secret.replace("/", "\\/")):
+        assert "".join(webhook.hidden(f"{before} {form}", url).split()).endswith("…")
 
 
 def test_a_receiver_that_is_away_is_given_up_after_all_attempts_and_is_seen(clock: Clock) -> None:

@@ -151,6 +151,22 @@ def test_a_secret_is_shown_once_and_an_address_never(admin: APIClient, viewer: A
     assert (stored["url"], stored["secret"]) == (HOOK["url"], made["secret"]), "what is not given stays"
 
 
+def test_a_target_that_cannot_be_decrypted_is_listed_and_can_be_set_again(
+    admin: APIClient, viewer: APIClient, settings: Any
+) -> None:
+    made = admin.post("/api/v1/alerts/targets", HOOK, format="json").json()
+    settings.SECRET_KEY = "n" * 60
+    (listed,) = viewer.get("/api/v1/alerts/targets").json()["results"]
+    assert listed["to"].startswith("cannot be decrypted: see SECRET_KEY_FALLBACKS")
+    path = f"/api/v1/alerts/targets/{made['id']}"
+    without = refused(admin.put(path, {"name": "oncall", "kind": "webhook"}, format="json"))
+    assert (without["status"], without["field"]) == (400, "url")
+    again = admin.put(path, HOOK, format="json").json()
+    assert (again["to"], len(again["secret"])) == ("https://hooks.example.org/…", 43), "the new secret is shown"
+    assert again["secret"] != made["secret"]
+    assert admin.put(path, HOOK, format="json").json()["secret"] == ""
+
+
 @pytest.mark.parametrize(
     "url",
     [

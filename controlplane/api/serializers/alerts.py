@@ -10,7 +10,7 @@ from rest_framework import serializers
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
 from controlplane.alerts.rules import SEVERITIES
-from controlplane.alerts.services import address_of
+from controlplane.alerts.services import shown_of
 from controlplane.api.serializers.fields import LabelsField, NameField
 
 MOST_MINUTES = 90 * 24 * 60
@@ -100,13 +100,13 @@ class TargetRow(serializers.ModelSerializer[Target]):
 
     def get_to(self, row: Target) -> str:
         """Scheme and host of a webhook, or the addresses of mail."""
-        return address_of(row).shown
+        return shown_of(row)
 
 
 class NewTarget(TargetRow):
     """A target with the secret of its signatures, in clear for this once."""
 
-    secret = serializers.CharField(read_only=True, help_text="Empty for mail.")
+    secret = serializers.CharField(read_only=True, help_text="Empty for mail, and where the one of before stays.")
 
     class Meta(TargetRow.Meta):
         fields = (*TargetRow.Meta.fields, "secret")

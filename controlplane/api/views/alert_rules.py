@@ -17,12 +17,13 @@ from controlplane.alerts import services
 from controlplane.alerts.models import Rule, Target
 from controlplane.alerts.rules import Rule as RuleDocument
 from controlplane.alerts.rules import RuleSet, parse_rule, parse_rules, rules_document
-from controlplane.alerts.targets import TargetDocument, parse_target
+from controlplane.alerts.targets import Address, TargetDocument, parse_target
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses, struct_bodies
 from controlplane.api.serializers.alerts import DeliveryRow, ImportReply, NewTarget, RuleRow, TargetRow
 from controlplane.api.views.base import user_of
 from controlplane.jobs.documents import check_plain
+from controlplane.jobs.sealing import SealBroken
 
 
 class RulesView(ListAPIView[Rule]):
@@ -92,13 +93,15 @@ class TargetsView(ListAPIView[Target]):
 class TargetView(APIView):
     """One target."""
 
-    @extend_schema(request=struct_bodies(TargetDocument), responses=TargetRow)
+    @extend_schema(request=struct_bodies(TargetDocument), responses=NewTarget)
     def put(self, request: Request, pk: int) -> Response:
-        """Change a target; an address or secret that is not given stays. Admins only."""
+        """Change a target; an address or secret that is not given stays, where it can be decrypted. Admins only."""
         row = get_object_or_404(Target, pk=pk)
-        said, address = parse_target(_plain(request), services.address_of(row))
-        row, _ = services.target_save(said=said, address=address, actor=_actor(request), row=row)
-        return Response(TargetRow(row).data)
+        before = _before(row)
+        said, address = parse_target(_plain(request), before)
+        row, address = services.target_save(said=said, address=address, actor=_actor(request), row=row)
+        is_new = before is None or address.secret != before.secret
+        return Response(TargetRow(row).data | {"secret": address.secret if is_new else ""})
 
     @extend_schema(request=None, responses={204: None, **problem_responses(409)})
     def delete(self, request: Request, pk: int) -> Response:
@@ -119,6 +122,14 @@ class TargetTestView(APIView):
         target = get_object_or_404(Target, pk=pk)
         row = services.target_test(row=target, actor=_actor(request), base_url=settings.PACELINE_URL)
         return Response(DeliveryRow(row).data, status=202)
+
+
+def _before(row: Target) -> Address | None:
+    """What is kept of a target that is changed; nothing, if it cannot be decrypted: it is then given anew."""
+    try:
+        return services.address_of(row)
+    except SealBroken:
+        return None
 
 
 def rules_yaml() -> str:

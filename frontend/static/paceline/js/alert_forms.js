@@ -166,7 +166,7 @@ targets?.addEventListener("submit", async (event) => {
   if (!response) return;
   toast("Target saved.", false, true);
   const { secret } = await response.json();
-  if (mail || edited || !secret) return dialog("target-dialog").close();
+  if (mail || !secret) return dialog("target-dialog").close();
   write("target-secret-text", secret);
   alarm(document.getElementById("target-alert"), "");
   document.getElementById("target-secret")?.removeAttribute("hidden");
