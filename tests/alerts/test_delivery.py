@@ -201,6 +201,63 @@ def test_the_end_is_not_told_before_the_beginning(receiver: Receiver, clock: Clo
     assert [got.document["notice"] for got in receiver.received] == ["firing", "firing", "resolved"]
 
 
+def test_the_end_is_not_told_where_the_beginning_never_arrived(receiver: Receiver, clock: Clock) -> None:
+    target, alert = rows.webhook(receiver.url), firing_alert()
+    beginning = queue(target, alert=alert)
+    end = queue(target, alert=alert, notice="resolved")
+    Alert.objects.update(stage="resolved")
+    receiver.answer(404)
+    for _ in range(3):
+        deliver_due(clock)
+    assert deliveries() == [("firing", "failed", 1), ("resolved", "failed", 0)]
+    end.refresh_from_db()
+    assert end.error == "not sent: no message that it fires has arrived there"
+    assert failing_targets() == {"hook": "status 404"}
+    queue(target, notice="test")
+    deliver_due(clock)
+    assert failing_targets() == {}
+    for row in (beginning, end):
+        clock.on(1)
+        delivery_resend(row=row, actor="ada")
+        deliver_due(clock)
+    assert deliveries()[:2] == [("firing", "delivered", 1), ("resolved", "delivered", 1)]
+
+
+def test_the_end_is_told_where_a_repetition_arrived(receiver: Receiver, clock: Clock) -> None:
+    target, alert = rows.webhook(receiver.url), firing_alert()
+    for notice in ("firing", "again", "resolved"):
+        queue(target, alert=alert, notice=notice)
+    receiver.answer(404)
+    for _ in range(3):
+        deliver_due(clock)
+    assert [state for _, state, _ in deliveries()] == ["failed", "delivered", "delivered"]
+
+
+def test_only_the_newest_message_of_an_alert_is_said_when_a_target_works_again(
+    receiver: Receiver, clock: Clock
+) -> None:
+    target, up_to_date, behind = rows.webhook(receiver.url), firing_alert(), firing_alert()
+    given_up: dict[str, Any] = {"state": "failed", "attempts": MOST_ATTEMPTS, "ended_at": clock.now}
+    queue(target, alert=up_to_date, **given_up)
+    queue(target, alert=up_to_date, notice="again")
+    queue(target, alert=behind, **given_up)
+    queue(target, alert=behind, notice="again", **given_up)
+    for _ in range(3):
+        deliver_due(clock)
+    assert [state for _, state, _ in deliveries()] == ["failed", "delivered", "failed", "delivered"]
+    assert [got.document["notice"] for got in receiver.received] == ["again", "again"]
+
+
+def test_what_a_target_refused_for_good_is_not_said_again_when_it_works(receiver: Receiver, clock: Clock) -> None:
+    target = rows.webhook(receiver.url)
+    queue(target, alert=firing_alert())
+    queue(target, notice="test")
+    receiver.answer(400)
+    for _ in range(3):
+        deliver_due(clock)
+    assert deliveries() == [("firing", "failed", 1), ("test", "delivered", 1)]
+
+
 def test_a_target_that_hangs_holds_up_no_other(
     receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
