@@ -17,6 +17,7 @@ from paceline.control import Control
 from paceline.current import AnyLoader, Current
 from paceline.cursor import Cursor
 from paceline.errors import CannotAttach, Stopped
+from paceline.forwards import Forwards
 from paceline.identity import Identity
 from paceline.logged import Names, number_of
 from paceline.marks import CudaClock, Part
@@ -67,6 +68,7 @@ class Pacer(Current):
         self._control, self._ceiling, self._notice = control, ceiling, notice
         self._said: set[str] = set()
         self._names = Names(self._say)
+        self._forwards = Forwards(self._next_batch)
         self._watched, self._gives_up = self.world == 1, False
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
@@ -110,9 +112,7 @@ class Pacer(Current):
         if device is not None and device.type == "cuda" and self._control is not None:
             self._clock = CudaClock(device)
             self._reporter.computes_on(device)
-        from paceline.sampling import before_forward
-
-        before_forward(module, self._next_batch)
+        self._forwards.add(module)
         if self.world > 1:
             from paceline.watching import Unweighted, watch
 
@@ -193,6 +193,7 @@ class Pacer(Current):
 
         plan = {"batch_size": batch_size, "seed": seed, "accumulate": accumulate, "multiple": multiple}
         plan |= {"shuffle": shuffle, "drop_last": drop_last}
+        self._forwards.follow()
         return BatchSampler(self, length, checked("batch_sampler", plan))
 
     def step(self, loss: Any = None) -> None:

@@ -4,11 +4,9 @@ Such a loader says nothing of the batches that it hands out. They are used in th
 for each ``pacer.step``; a watched module's forward, or a later draw, tells when the next one is used.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
 from torch.utils.data import Sampler
 
 from paceline.errors import CannotAttach
@@ -145,14 +143,3 @@ class _Drawing(Iterator[list[int]]):
         if self._batches is None:
             self._batches = self._sampler.begin_pass()
         return self._sampler.next_batch(self._batches)
-
-
-def before_forward(module: nn.Module, callback: Callable[[], None]) -> None:
-    """Have ``callback`` called before each forward of a training."""
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def hook(module: nn.Module, inputs: Any) -> None:
-        if module.training and torch.is_grad_enabled():
-            callback()
-
-    module.register_forward_pre_hook(hook)

@@ -228,7 +228,7 @@ def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
     if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
         watcher.give_up(
             "FSDP2 on a GPU overlaps its collectives with compute in streams of its own: events of the script's stream"
-            "cannot separate a rank's compute time from its waiting time"
+            " cannot separate a rank's compute time from its waiting time"
         )
         return
     for group in groups:

@@ -6,7 +6,8 @@ An iteration that was repeated counts as it was done last: in the highest genera
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,8 @@ BLOCKS_READ: Final = 4_096
 ENTRY: Final = np.dtype([("generation", "<i4"), ("count", "<i4"), ("sum", "<f8")])
 
 
-class Series(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Series:
     """One series of a job."""
 
     name: str

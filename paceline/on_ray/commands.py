@@ -73,7 +73,7 @@ def plan_of(options: Namespace) -> Plan:
         found = access.find(options, os.environ)
     if most > options.agents and found.is_own:
         raise Refusal(
-            "--max-agents: found no API token, expected one without a near expiry, to read which jobs wait for slots;  "
+            "--max-agents: found no API token, expected one without a near expiry, to read which jobs wait for slots; "
             "make one with `paceline access NAME --role viewer` or `--role admin`, and set PACELINE_API_TOKEN"
         )
     enrolment, number = _token(options, found, most)

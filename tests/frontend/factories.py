@@ -16,8 +16,10 @@ from controlplane.protocol.messages import Exchanged, IterationReport
 from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log
 from controlplane.runtime.models import Forecast
+from controlplane.telemetry.logged import record_logged
 from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Report, Simulation
 from controlplane.telemetry.stored import OTHERS
+from tests.telemetry.test_logged import report
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -361,6 +363,7 @@ def played_job(*, user: User | None = None) -> Job:
     for sequence, (iteration, ema, narx) in enumerate([(20, 0.09, 0.2), (40, 0.07, 0.03)], start=100):
         scores = {"ema": {"relative": ema}, "narx": {"relative": narx}}
         make_decision(job, sequence, "score-predictors", {"iteration": iteration, "acting": "ema", "scores": scores})
+    record_logged(job.pk, [report(iteration, lr=0.1 / (iteration + 1)) for iteration in range(60)])
     return job
 
 

@@ -7,7 +7,7 @@ from django.test import Client
 
 from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
-from frontend.queries.fleet import TOLD_FOR, Loss, machines
+from frontend.queries.fleet import SHOWN_FOR, Loss, machines
 from frontend.queries.job import decisions, processes
 from frontend.queries.overview import events
 from tests.frontend import factories
@@ -51,8 +51,8 @@ def test_the_card_says_who_was_lost_and_why_until_the_job_ends(job: Job) -> None
 def test_the_card_says_it_for_a_while_when_it_is_back(job: Job) -> None:
     begin_again(job)
     back = Loss(title="w1", job=job.pk, at=ENDED, reason=WHY, back=True)
-    assert losses(ENDED + TOLD_FOR / 2) == [[], [back], [], []]
-    assert losses(ENDED + TOLD_FOR) == [[], [], [], []]
+    assert losses(ENDED + SHOWN_FOR / 2) == [[], [back], [], []]
+    assert losses(ENDED + SHOWN_FOR) == [[], [], [], []]
 
 
 def test_its_line_keeps_the_reason_of_the_life_before(job: Job, viewer: Client) -> None:

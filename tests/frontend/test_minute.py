@@ -19,7 +19,7 @@ from controlplane.jobs.models import Job, Process
 from controlplane.telemetry.models import Report
 from frontend.formats import NONE
 from frontend.queries import fleet
-from frontend.queries.minute import SECONDS, Minute, Told, Worker, added, busy_lines, line
+from frontend.queries.minute import SECONDS, Minute, Reports, Worker, added, busy_lines, line
 from tests.frontend import factories
 from tests.frontend.factories import START
 
@@ -28,13 +28,13 @@ FIRST = int(START.timestamp())
 W0: Worker = (1, "w0-a")
 
 
-def told(*reports: tuple[float, float, float]) -> Told:
+def told(*reports: tuple[float, float, float]) -> Reports:
     """One worker's: when each ended, in seconds of the minute, how long it took, and the busy part of that."""
     ended, whole_s, busy_s = (np.array(column, np.float64) for column in zip(*reports, strict=True))
-    return Told(workers=[W0] * len(reports), ended=FIRST + ended, whole_s=whole_s, busy_s=busy_s)
+    return Reports(workers=[W0] * len(reports), ended=FIRST + ended, whole_s=whole_s, busy_s=busy_s)
 
 
-def after(*looks: Told, first: int = FIRST) -> Minute:
+def after(*looks: Reports, first: int = FIRST) -> Minute:
     minute = Minute(first=FIRST, last_row=0, workers={})
     for number, look in enumerate(looks, start=1):
         minute = added(minute, look, first, number)
@@ -79,7 +79,7 @@ def test_it_does_not_matter_in_how_many_looks_reports_were_read(
 
 def test_the_minute_moves_on_and_forgets_who_has_gone() -> None:
     minute = after(told((10.0, 1.0, 1.0), (30.0, 1.0, 1.0)))
-    nothing = Told(workers=[], ended=np.empty(0), whole_s=np.empty(0), busy_s=np.empty(0))
+    nothing = Reports(workers=[], ended=np.empty(0), whole_s=np.empty(0), busy_s=np.empty(0))
     later = added(minute, nothing, FIRST + 20, 1)
     assert [second for second, part in enumerate(line(later.workers[W0])) if part is not None] == [9]
     assert added(later, nothing, FIRST + 31, 1).workers == {}

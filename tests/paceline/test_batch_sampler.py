@@ -1,5 +1,7 @@
 """Batches for a DataLoader of the script's own: the same samples as ``pacer.loader`` gives, however they are drawn."""
 
+import copy
+import io
 from collections import Counter
 from itertools import chain
 from typing import Any
@@ -210,3 +212,24 @@ def test_loading_computing_and_evaluating_are_told_apart() -> None:
     reports = script.all_said(IterationReport)
     assert [(report.data_s, report.compute_s, report.samples) for report in reports] == [(1.0, 2.0, 10)] * 4
     assert [report.outside_s for report in reports] == [0.0, 4.0, 4.0, 4.0]
+
+
+def test_a_watched_module_is_as_it_was_until_there_is_a_batch_sampler() -> None:
+    pacer, model = alone(0, 1), nn.Linear(1, 1)
+    assert pacer.watch(model) is model
+    assert not model._forward_pre_hooks
+    torch.compile(model, fullgraph=True, backend="eager")(torch.ones(1, 1))
+    pacer.batch_sampler(SAMPLES)
+    later = pacer.watch(nn.Linear(1, 1))
+    assert [len(each._forward_pre_hooks) for each in (model, later)] == [1, 1]
+
+
+def test_a_module_whose_forwards_are_followed_is_saved_and_copied_whole() -> None:
+    pacer, model = alone(0, 1), nn.Linear(1, 1)
+    pacer.watch(model)
+    pacer.batch_sampler(SAMPLES)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for found in (torch.load(file, weights_only=False), copy.deepcopy(model)):
+        assert torch.equal(found(torch.ones(1, 1)), model(torch.ones(1, 1)))

@@ -102,7 +102,7 @@ def test_on_constant_speeds_nobody_is_worse_than_the_average_once_trained(name, 
         loaded = enumerate(zip(speeds, of, strict=True))
         state = predictor.observe({rank: Measured(speed=v, cpu=c, memory=m) for rank, (v, (c, m)) in loaded}, state)
         if isinstance(predictor, Trainable):
-            state, lesson = predictor.ask(state)
+            state, lesson = predictor.request_lesson(state)
             if lesson is not None:
                 weights, error = predictor.fit(lesson.data, seed)
                 assert error == pytest.approx(0.0, abs=1e-3)
@@ -119,9 +119,9 @@ def test_what_was_learnt_from_another_job_is_used_at_once_and_only_where_it_fits
     teacher = resolve("prediction", name, samples=40)
     history = [{r: Measured(speed=100.0 + 10 * r + k % 3, cpu=0.2, memory=0.4) for r in range(3)} for k in range(60)]
     state = after(teacher, history)
-    state, lesson = teacher.ask(state)
+    state, lesson = teacher.request_lesson(state)
     assert lesson is not None
-    assert teacher.ask(state)[1] is None
+    assert teacher.request_lesson(state)[1] is None
     weights, error = teacher.fit(lesson.data, 7)
     assert 0 <= error < 10
     assert teacher.fit(lesson.data, 7) == (weights, error)

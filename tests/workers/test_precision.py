@@ -132,3 +132,29 @@ def test_what_has_no_gradients_or_computes_by_itself_is_refused() -> None:
 def test_a_gpu_computes_the_same_gradients(precision: Precision) -> None:
     exact, found = gradients(replica("fp32")), gradients(replica(precision, device="cuda"))
     assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("precision", ["fp32", *LESS])
+def test_a_loss_of_ones_own_gets_what_the_module_returns_in_full_precision(precision: Precision) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, inputs: torch.Tensor) -> dict[str, Any]:
+            scores = self.layer(inputs)
+            return {"scores": scores, "others": (scores.argmax(1), scores.double())}
+
+    seen = []
+
+    def loss_sum(outputs: dict[str, Any], targets: torch.Tensor) -> torch.Tensor:
+        labels, exact = outputs["others"]
+        seen.append((outputs["scores"].dtype, labels.dtype, exact.dtype))
+        return nn.functional.cross_entropy(outputs["scores"], targets, reduction="sum")
+
+    workload: Network = network(Two)
+    workload.precision = precision
+    workload.objective = replace(workload.objective, loss_sum=loss_sum)
+    made = workload.replica()
+    made.update(SAMPLES)
+    assert set(seen) == {(torch.float32, torch.int64, torch.float64)}

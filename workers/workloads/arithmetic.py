@@ -5,9 +5,10 @@ Parameters, sums of gradients and optimizers stay float32.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from controlplane.protocol.training import Precision
 
@@ -24,6 +25,10 @@ class Arithmetic:
     def forward(self) -> AbstractContextManager[object]:
         """The context of a forward pass."""
         return nullcontext()
+
+    def outputs(self, outputs: Any) -> Any:
+        """What a module returned, as the loss is computed from it."""
+        return outputs
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """What the backward pass begins with."""
@@ -43,6 +48,13 @@ class Autocast(Arithmetic):
     def forward(self) -> AbstractContextManager[object]:
         """Autocast."""
         return torch.autocast(self._device.type, dtype=self._dtype)
+
+    def outputs(self, outputs: Any) -> Any:
+        """In float32 again, wherever they are in tuples, lists and dicts."""
+        return tree_map_only(torch.Tensor, self._full, outputs)
+
+    def _full(self, output: torch.Tensor) -> torch.Tensor:
+        return output.float() if output.dtype == self._dtype else output
 
 
 class Scaled(Autocast):

@@ -148,7 +148,7 @@ class NetworkReplica(NetworkScorer):
         self._tail.load(self._values)
         with self._arithmetic.forward():
             outputs = self._module(inputs)
-        loss = self._objective.loss_sum(outputs.float(), targets)
+        loss = self._objective.loss_sum(self._arithmetic.outputs(outputs), targets)
         if self._l2:
             norm = torch.stack([parameter.square().sum() for _, parameter in self._trained]).sum()
             loss = loss + 0.5 * self._l2 * len(samples) * norm

@@ -1,0 +1,51 @@
+"""When a watched module's next training forward begins: what a batch sampler needs to know, and nothing else does.
+
+A module that nothing follows keeps no hook of ours: it can be scripted, and compiled without a break.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Forwards:
+    """Watched modules; ``callback`` is called before each of their training forwards, once they are followed."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+        self._modules: list[Any] = []
+        self._follows = False
+
+    def add(self, module: Any) -> None:
+        """One more module."""
+        self._modules.append(module)
+        if self._follows:
+            self.follow()
+
+    def follow(self) -> None:
+        """Follow all modules, those to come as well."""
+        import torch
+
+        self._follows = True
+        while self._modules:
+            callback = torch.compiler.disable(self._callback)  # type: ignore[no-untyped-call]
+            self._modules.pop().register_forward_pre_hook(_Hook(callback))
+
+
+class _Hook:
+    """Left out where its module is pickled or copied."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def __call__(self, module: Any, inputs: Any) -> None:
+        import torch
+
+        if module.training and torch.is_grad_enabled():
+            self._callback()  # compiled code breaks here
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Hook, (_nothing,)
+
+
+def _nothing() -> None:
+    """What a copy of a followed module calls."""
