@@ -51,6 +51,8 @@ class Attempt:
     key: str
     message: Message
     address: Address
+    arrived: set[str]
+    """Of mail: the addresses that have it. An attempt adds to it as it goes: one that is late is not repeated."""
 
 
 def deliver_due(now: Callable[[], datetime], *, jitter: Callable[[], float] = random.random) -> int:
@@ -66,7 +68,9 @@ def deliver_due(now: Callable[[], datetime], *, jitter: Callable[[], float] = ra
         except (SealBroken, msgspec.DecodeError) as error:
             outcomes[row.pk] = DeliveryFailed(str(error), for_good=True)
     outcomes |= _attempted(attempts)
+    arrived = {attempt.delivery: sorted(frozenset(attempt.arrived)) for attempt in attempts}
     for row in rows:
+        row.arrived = arrived.get(row.pk, row.arrived)
         if row.pk in outcomes:
             _note(row, outcomes[row.pk], now(), jitter())
     return sum(outcome is None for outcome in outcomes.values())
@@ -124,6 +128,7 @@ def _attempt(row: Delivery) -> Attempt:
         key=str(row.key),
         message=msgspec.convert(row.message, Message),
         address=address_of(row.target),
+        arrived=set(row.arrived),
     )
 
 
@@ -160,7 +165,7 @@ def _attempted(attempts: Sequence[Attempt]) -> dict[int, DeliveryFailed | None]:
 def _send(attempt: Attempt) -> DeliveryFailed | None:
     try:
         if attempt.kind == Target.Kind.EMAIL:
-            mail.send(addresses=attempt.address.addresses, key=attempt.key, message=attempt.message)
+            mail.send(attempt.address.addresses, arrived=attempt.arrived, key=attempt.key, message=attempt.message)
         else:
             content = body(attempt.message, attempt.form)
             webhook.send(url=attempt.address.url, secret=attempt.address.secret, key=attempt.key, body=content)
@@ -182,7 +187,7 @@ def _note(row: Delivery, failed: DeliveryFailed | None, now: datetime, jitter: f
         logger.warning("an alert was not delivered", target=row.target.name, attempts=row.attempts, why=row.error)
     else:
         row.next_at = now + timedelta(seconds=max(failed.wait_s, wait_s(row.attempts, jitter)))
-    noted = ("attempts", "error", "state", "ended_at", "next_at")
+    noted = ("arrived", "attempts", "error", "state", "ended_at", "next_at")
     queued = Delivery.objects.filter(pk=row.pk, state=Delivery.State.QUEUED)  # its target may have been removed
     is_there = queued.update(**{name: getattr(row, name) for name in noted})
     if is_there and failed is None:

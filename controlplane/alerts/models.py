@@ -145,6 +145,8 @@ class Delivery(models.Model):
     attempts = models.PositiveIntegerField(default=0)
     error = models.TextField(default="", blank=True)
     """Of the last attempt."""
+    arrived = models.JSONField(default=list)
+    """Of mail: the addresses that have it."""
     created_at = models.DateTimeField(default=timezone.now)
     next_at = models.DateTimeField(default=timezone.now, db_index=True)
     ended_at = models.DateTimeField(null=True)

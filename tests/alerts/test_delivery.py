@@ -26,6 +26,7 @@ from controlplane.alerts.signing import TOLERANCE_S, signed, verified
 from controlplane.alerts.webhook import DeliveryFailed
 from controlplane.jobs.models import AuditEntry
 from tests.alerts import rows
+from tests.alerts.mail_server import mail_server
 from tests.alerts.receiver import Receiver
 from tests.alerts.rows import SECRET, deliveries
 
@@ -384,14 +385,33 @@ def test_slack_s_body_has_text_and_nothing_that_it_reads_as_markup() -> None:
 def test_a_mail_says_it_on_one_line_and_whole(clock: Clock) -> None:
     row = queue(rows.mailbox("ada@example.org", "eve@example.org"))
     assert deliver_due(clock) == 1
-    (sent,) = outbox.outbox
-    assert (sent.to, sent.subject) == (
-        ["ada@example.org", "eve@example.org"],
-        "[Paceline] Firing (critical): lost <!channel> & co",
-    )
+    sent, other = outbox.outbox
+    assert (sent.to, other.to) == (["ada@example.org"], ["eve@example.org"])
+    assert sent.subject == "[Paceline] Firing (critical): lost <!channel> & co"
     assert sent.body.splitlines()[0] == MESSAGE.summary
     assert f"The moment: {MESSAGE.url}" in sent.body
     assert str(row.key) in sent.extra_headers["Message-ID"]
+
+
+def test_an_address_that_is_refused_is_a_failure_and_the_others_get_no_second_mail(clock: Clock, settings: Any) -> None:
+    with mail_server() as server:
+        settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+        server.refusals = {"eve@example.org": ["450 greylisted"], "no@example.org": ["550 no such user"] * 2}
+        row = queue(rows.mailbox("ada@example.org", "eve@example.org", "no@example.org"))
+        assert deliver_due(clock) == 0
+        row.refresh_from_db()
+        assert (row.state, row.arrived, server.came) == ("queued", ["ada@example.org"], ["ada@example.org"])
+        assert "eve@example.org: 450 greylisted; no@example.org: 550 no such user" in row.error
+        clock.on(5)
+        deliver_due(clock)
+        row.refresh_from_db()
+        assert (row.state, server.came) == ("failed", ["ada@example.org", "eve@example.org"])
+        assert row.error == "the mail server refuses no@example.org: 550 no such user"
+        clock.on(1)
+        delivery_resend(row=row, actor="ada")
+        assert deliver_due(clock) == 1
+        assert server.came == ["ada@example.org", "eve@example.org", "no@example.org"]
 
 
 def test_a_mail_is_a_file_where_that_is_configured(clock: Clock, settings: Any, tmp_path: Path) -> None:
