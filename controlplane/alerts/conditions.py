@@ -57,12 +57,13 @@ def _stalled(rule: Rule, view: View) -> Iterator[Finding]:
     after_s = rule.parameter("after_s")
     hanging = {flag.job: flag.sentence for flag in view.flags if flag.kind == "hang"}
     for number, job in view.jobs.items():
-        if job.state not in AT_WORK or job.heard_at is None:
+        if job.heard_at is None:
             continue
         silent_s = (view.now - job.heard_at).total_seconds()
         if silent_s < after_s and number not in hanging:
             continue
-        why = hanging.get(number) or f"no report for {silent_s:,.0f} s"
+        paused = f"{job.reason}, " if job.state == JobState.PAUSED and job.reason else ""
+        why = hanging.get(number) or f"{paused}no report for {silent_s:,.0f} s"
         summary = f"{_title(number, job)} is stalled at iteration {job.iteration}: {why}"
         yield Finding(
             key=f"job-{number}", summary=summary, value=silent_s, job=number, labels=_labels(job), place="timeline"

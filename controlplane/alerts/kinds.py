@@ -42,12 +42,13 @@ def _seconds(title: str, usual: float) -> Parameter:
 KINDS: Final[Mapping[str, Kind]] = {
     "job-stalled": Kind(
         title="Job stalled",
-        what="A running job has reported nothing for a while, or an iteration of an attached job does not end.",
+        what="A running job has reported nothing for a while, an iteration of an attached job does not end, or all its"
+        " ranks are gone.",
         parameters={"after_s": _seconds("No report for", 120.0)},
     ),
     "worker-lost": Kind(
         title="Worker or server lost",
-        what="A process of a live job has ended by itself or sends no heartbeats; until another one has its place.",
+        what="A process of a live job has ended by itself or sends no heartbeats, until another one has its place.",
     ),
     "waiting": Kind(
         title="Waiting for others",

@@ -17,7 +17,7 @@ class JobNow:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Those that it asks of machines."""
     heard_at: datetime | None = None
-    """Its last report, or when it started to run; None: it does not run."""
+    """Its last report, or when it started to run or to wait for ranks; None: it does neither."""
     waiting_share: float | None = None
     """Waiting, as a part of all workers' time over about the last half minute; None: it is not known yet."""
     ended_at: datetime | None = None
@@ -27,7 +27,7 @@ class JobNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A process of a live job that was lost, and has no successor yet, or was lost a moment ago."""
+    """A process of a live job that was lost, and has no successor yet, or was lost a moment ago; or a silent rank."""
 
     job: int
     title: str

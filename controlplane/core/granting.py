@@ -39,7 +39,7 @@ Cause = Literal["operator", "ranks", "workers", "limits", "servers", "checkpoint
 AWAITED: Final[dict[str, str]] = {
     "operator": "somebody to resume it",
     "checkpoint": "somebody to resume it",
-    "ranks": "its ranks",
+    "ranks": "ranks",
     "workers": "more workers",
     "limits": "more workers",
     "servers": "its servers",

@@ -28,7 +28,9 @@ GONE_MS: Final = 15_000
 END_MS: Final = 30_000
 """How long ranks have to stop when ordered to."""
 
-RETURN: Final = "ranks, none of which is here: it goes on when they come back, and fails after {:g} s without them"
+RETURN: Final = (
+    ranks.AWAITED + ", none of which is here: it goes on when they come back, and fails after {:g} s without them"
+)
 NO_LEASE: Final = (
     ". If their launcher was killed it will not say so: start the script again with this job's token, or stop the job"
 )

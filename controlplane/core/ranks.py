@@ -27,6 +27,9 @@ NAMED: Final = 8
 MOST_OPEN: Final = 1_000
 """Rounds that are remembered while not all ranks have reported them."""
 
+AWAITED: Final = granting.AWAITED["ranks"]
+"""What a job awaits begins with this word while it waits for ranks, and only then."""
+
 DIFFER: Final = "ranks"
 RELEASES: Final = "release"
 """Kinds of findings: ranks that do not fit together, and one whose Paceline is another."""
@@ -231,7 +234,7 @@ def _report_missing(context: Context, world: int) -> None:
         said = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
         _differ(context, f"the ranks do not agree how many they are: {said}; start all with one world size")
     missing = [f"w{rank}" for rank in range(world) if f"w{rank}" not in here]
-    awaited = f"ranks {_named(missing)}; {len(here)} of {world} are here"
+    awaited = f"{AWAITED} {_named(missing)}; {len(here)} of {world} are here"
     wait(context, f"{len(here)} of {number_of(world, 'rank')} are here", awaited)
 
 
@@ -250,7 +253,7 @@ def _agree(context: Context, members: list[Worker]) -> bool:
             found = ", ".join(f"{title} {value}" for title, value in list(values.items())[:NAMED])
             sentence = f"the ranks differ in {name}: {found}; the shares stay even until all have the same"
             _differ(context, sentence)
-            wait(context, sentence, f"ranks with one {name}")
+            wait(context, sentence, f"{AWAITED} with one {name}")
             return False
     return True
 

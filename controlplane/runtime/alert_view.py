@@ -12,6 +12,8 @@ from django.db.models import F, Max, Sum
 from controlplane.alerts.delivery import failing_targets
 from controlplane.alerts.shares import Mark
 from controlplane.alerts.view import FlagNow, JobNow, Loss, PlaneNow, Skipped, View
+from controlplane.core.rank_ends import GONE_MS
+from controlplane.core.ranks import AWAITED
 from controlplane.core.recovery import DIVERGED
 from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.jobs.flag_notes import notes_on
@@ -28,6 +30,9 @@ LOOK_BACK: Final = timedelta(minutes=30)
 LOSS_STAYS: Final = timedelta(seconds=30)
 """A lost process with a successor counts as lost for this long: evaluations and ingest see it, if late."""
 
+GONE: Final = timedelta(milliseconds=GONE_MS)
+"""A rank that its launcher owns counts as lost once it has been out of reach for this long."""
+
 BACK: Final = frozenset({ProcessState.READY, ProcessState.FINISHED, ProcessState.STOPPED})
 PARTS: Final = ("data_s", "compute_s", "push_s", "pull_s", "waiting_s", "coordination_s")
 
@@ -42,13 +47,14 @@ def read_view(client: Client, now: datetime, before: datetime | None) -> View:
     heard = dict(
         WorkerSums.objects.filter(job__in=numbers).order_by().values_list("job_id").annotate(at_ms=Max("at_ms"))
     )
+    plane = _plane(client)  # before the jobs: what ingest writes meanwhile only makes them look better
     return View(
         now=now,
         jobs={job.pk: _job(job, heard.get(job.pk)) for job in jobs},
-        losses=tuple(_losses(numbers, now, since + LOOK_BACK)),
+        losses=tuple(_losses(numbers, {job.pk for job in jobs if job.launch == "attached"}, now, since + LOOK_BACK)),
         flags=tuple(_flags(numbers, now)),
         skipped=tuple(_skipped([job.pk for job in jobs], since)),
-        plane=_plane(client),
+        plane=plane,
     )
 
 
@@ -70,6 +76,7 @@ def waiting_sums(jobs: Collection[int]) -> dict[int, tuple[float, float]]:
 def _job(job: Job, heard_ms: int | None) -> JobNow:
     at = datetime.fromtimestamp(heard_ms / 1000, UTC) if heard_ms else None
     known = [each for each in (at, job.started_at, job.state_since) if each is not None]
+    awaits_ranks = job.state == JobState.PAUSED and job.launch == "attached" and job.awaited.startswith(AWAITED)
     labels = job.spec.get("labels")
     return JobNow(
         name=job.name,
@@ -78,13 +85,13 @@ def _job(job: Job, heard_ms: int | None) -> JobNow:
         iteration=job.iteration,
         reason=job.reason,
         labels={str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
-        heard_at=max(known) if job.state == JobState.RUNNING else None,
+        heard_at=max(known) if job.state == JobState.RUNNING or awaits_ranks else None,
         ended_at=job.finished_at if job.is_over else None,
         has_diverged=job.state == JobState.FAILED and DIVERGED in job.reason,
     )
 
 
-def _losses(jobs: Collection[int], now: datetime, before: datetime) -> list[Loss]:
+def _losses(jobs: Collection[int], attached: Collection[int], now: datetime, before: datetime) -> list[Loss]:
     """Lost processes of live jobs, unless another has had their place for a while."""
     recent = min(now, before) - LOSS_STAYS
     newest: dict[tuple[int, str, int], Process] = {}
@@ -93,17 +100,26 @@ def _losses(jobs: Collection[int], now: datetime, before: datetime) -> list[Loss
     for row in rows.defer("emulate", "block_times", "agent__environment"):
         place = row.job_id, row.role, row.index
         newest[place] = row
-        if row.state == ProcessState.LOST:
+        if row.state == ProcessState.LOST and row.job_id not in attached:
             lost[place] = row
-    found = []
-    for place, row in lost.items():
-        at = row.ended_at or row.state_since
-        if newest[place].state in BACK and at < recent:
-            continue
-        machine = row.agent.name if row.agent else str(row.environment.get("machine", ""))
-        title = f"{row.role[0]}{row.index}"
-        found.append(Loss(job=row.job_id, title=title, machine=machine, at=at, reason=row.reason))
-    return found
+    of_agents = [row for place, row in lost.items() if newest[place].state not in BACK or _lost_at(row) >= recent]
+    # The engine calls a launcher's rank lost only when another process takes its place, which is its return.
+    silent = [row for row in newest.values() if row.job_id in attached and row.state == ProcessState.UNREACHABLE]
+    return [_loss(row) for row in [*of_agents, *(row for row in silent if now - row.state_since >= GONE)]]
+
+
+def _lost_at(row: Process) -> datetime:
+    return row.ended_at or row.state_since
+
+
+def _loss(row: Process) -> Loss:
+    return Loss(
+        job=row.job_id,
+        title=f"{row.role[0]}{row.index}",
+        machine=row.agent.name if row.agent else str(row.environment.get("machine", "")),
+        at=_lost_at(row),
+        reason=row.reason,
+    )
 
 
 def _flags(jobs: Collection[int], now: datetime) -> list[FlagNow]:

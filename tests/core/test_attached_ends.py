@@ -21,6 +21,7 @@ from controlplane.core.events import (
     ServerRequested,
     StopRequested,
 )
+from controlplane.core.ranks import AWAITED
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.spec import Choice
 from tests.core.attached import Attached
@@ -36,6 +37,7 @@ def test_when_all_are_gone_it_waits_and_goes_on_when_they_return(tell: Tell) -> 
     story.passes(16)
     waits = story.given(MoveJob)[-1]
     assert (waits.state, waits.reason) == (JobState.PAUSED, "all 2 ranks are gone")
+    assert waits.awaited.startswith(AWAITED)
     assert waits.awaited == (
         "ranks, none of which is here: it goes on when they come back, and fails after 3600 s without them. If their"
         " launcher was killed it will not say so: start the script again with this job's token, or stop the job"

@@ -1,6 +1,6 @@
 """What alerts see of jobs, processes and the control plane, and the pages to which they link."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,10 +9,11 @@ from django.utils import timezone
 
 from controlplane.alerts.models import Alert, Delivery, Evaluated, Rule
 from controlplane.alerts.shares import WINDOW_S, Mark, advanced
+from controlplane.core.ranks import AWAITED
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, FlagNote, Job, Process
 from controlplane.runtime import alerting
-from controlplane.runtime.alert_view import LOSS_STAYS, read_view, waiting_sums
+from controlplane.runtime.alert_view import GONE, LOSS_STAYS, read_view, waiting_sums
 from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import WorkerSums
 from tests.alerts.rows import alerts, saved_rule, webhook
@@ -71,6 +72,45 @@ def test_a_loss_during_a_time_without_evaluations_is_seen_after_it(client: Clien
 def test_a_process_that_was_stopped_is_not_lost(client: Client, job: Job) -> None:
     process(job, "a", "stopped")
     assert losses(client) == []
+
+
+def silent_s(client: Client, job: Job, now: datetime) -> float | None:
+    heard = read_view(client, now, now).jobs[job.pk].heard_at
+    return None if heard is None else (now - heard).total_seconds()
+
+
+def test_a_rank_of_a_launcher_is_lost_while_it_is_silent_and_not_when_it_is_back(client: Client, job: Job) -> None:
+    Job.objects.update(launch="attached")
+    first = process(job, "a", "unreachable", ago=GONE.total_seconds() - 5)
+    assert losses(client) == []
+    Process.objects.filter(pk=first.pk).update(state_since=timezone.now() - GONE)
+    assert losses(client) == ["w1"]
+    reason = "another process has taken its rank"
+    Process.objects.filter(pk=first.pk).update(state="lost", ended_at=timezone.now(), reason=reason)
+    process(job, "b", "ready")
+    assert losses(client) == []
+
+
+def test_a_silent_worker_of_an_agent_is_not_lost_yet(client: Client, job: Job) -> None:
+    process(job, "a", "unreachable", ago=600)
+    assert losses(client) == []
+
+
+def test_an_attached_job_whose_ranks_are_gone_is_stalled(client: Client, job: Job) -> None:
+    saved_rule("job-stalled", parameters={"after_s": 60})
+    now = timezone.now()
+    waits = {"awaited": f"{AWAITED}, none of which is here", "reason": "all 2 ranks are gone"}
+    Job.objects.update(launch="attached", state=JobState.PAUSED, state_since=now, **waits)
+    alerting.evaluate(client, now + timedelta(seconds=59))
+    assert alerts() == []
+    alerting.evaluate(client, now + timedelta(seconds=61))
+    assert alerts() == [("one", "firing")]
+    assert Alert.objects.get().summary.endswith("iteration 40: all 2 ranks are gone, no report for 61 s")
+
+
+def test_a_job_that_an_operator_paused_is_not_stalled(client: Client, job: Job) -> None:
+    Job.objects.update(launch="attached", state=JobState.PAUSED, awaited="resume", reason="paused by ada")
+    assert silent_s(client, job, timezone.now() + timedelta(hours=1)) is None
 
 
 def test_the_share_of_waiting_is_that_of_the_last_half_minute(client: Client, job: Job) -> None:
