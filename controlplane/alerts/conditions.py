@@ -55,11 +55,12 @@ def _title(number: int, job: JobNow) -> str:
 
 def _stalled(rule: Rule, view: View) -> Iterator[Finding]:
     after_s = rule.parameter("after_s")
+    behind_s = view.plane.ingest_lag_s or 0.0  # what was reported since is not in the database yet
     hanging = {flag.job: flag.sentence for flag in view.flags if flag.kind == "hang"}
     for number, job in view.jobs.items():
         if job.heard_at is None:
             continue
-        silent_s = (view.now - job.heard_at).total_seconds()
+        silent_s = max(0.0, (view.now - job.heard_at).total_seconds() - behind_s)
         if silent_s < after_s and number not in hanging:
             continue
         paused = f"{job.reason}, " if job.state == JobState.PAUSED and job.reason else ""
