@@ -1,6 +1,7 @@
 """Pages move by themselves: ticks, gaps, lost connections, pausing. Where its faults matter, the test is the socket."""
 
 import json
+import time
 from contextlib import suppress
 
 import pytest
@@ -9,7 +10,7 @@ from playwright.sync_api import Error, Page, Route, WebSocketRoute, expect
 
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import Cursor
-from tests.browser.conftest import Look
+from tests.browser.conftest import DEADLINE_MS, Look
 from tests.frontend import factories
 
 pytestmark = pytest.mark.browser
@@ -169,7 +170,9 @@ def test_a_page_that_is_left_by_signing_out_asks_for_nothing_more(site: str, loo
     leaving: list[Route] = []
     page.route("**/logout/", lambda route: leaving.append(route))
     page.evaluate("document.querySelector('form[action$=\"/logout/\"]').requestSubmit()")
+    deadline = time.monotonic() + DEADLINE_MS / 1000
     while not leaving:
+        assert time.monotonic() < deadline, "the form for signing out was never sent"
         page.wait_for_timeout(10)  # nothing else can be awaited of a page that is being left
     signed_out = leaving[0].fetch(max_redirects=0)
     asked, figures = count_of(page, f"/jobs/{job.pk}/live/"), count_of(page, "/figures/batch-size")
@@ -177,7 +180,7 @@ def test_a_page_that_is_left_by_signing_out_asks_for_nothing_more(site: str, loo
         with suppress(Error):  # the page has ended it
             route.continue_()
     sockets.tick(2, job.pk)
-    page.wait_for_timeout(1_000)  # twice as long as a page gathers ticks
+    page.wait_for_timeout(1_000)  # twice as long as a page gathers ticks; a page that is being left has no other clock
     leaving[0].fulfill(response=signed_out)
     page.wait_for_url("**/login/")
     assert (asked, figures) == ([], [])
