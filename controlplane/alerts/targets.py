@@ -78,6 +78,7 @@ def check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")  # a label that is empty or too long is no name
     except ValueError:
         raise SpecError("url", "a malformed URL", "an address such as https://hooks.example.org/alerts") from None
     if parts.scheme not in {"http", "https"} or not host or not url.isascii() or not url.isprintable() or " " in url:
@@ -99,16 +100,34 @@ def refused(address: IpAddress) -> str:
     Receivers are often on the same machine or network, so loopback and private addresses are allowed. Link-local
     ones are not: there, clouds hand out their machines' credentials.
     """
-    plain = (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address
-    if plain.is_link_local:
-        return "an address that is not link-local: such addresses serve credentials of cloud machines"
-    if plain.is_multicast or plain.is_unspecified or plain in CLOUD:
-        return "the address of one machine"
+    for each in (address, *_embedded(address)):
+        if each.is_link_local:
+            return "an address that is not link-local: such addresses serve credentials of cloud machines"
+        if each.is_multicast or each.is_unspecified or each in CLOUD:
+            return "the address of one machine"
     return ""
 
 
-CLOUD: Final = frozenset({ipaddress.ip_address("fd00:ec2::254"), ipaddress.ip_address("100.100.100.200")})
-"""Where two clouds serve credentials outside the link-local range."""
+CLOUD: Final = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192")))
+"""Where clouds (AWS, Google, Alibaba, Oracle) serve credentials outside the link-local range."""
+
+ENDS_IN_IPV4: Final = tuple(
+    map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
+)
+"""IPv4-compatible, mapped and translated addresses, and NAT64."""
+
+ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
+"""The first half of an interface's part that ends in an IPv4 address, with any network."""
+
+
+def _embedded(address: IpAddress) -> list[ipaddress.IPv4Address]:
+    """The IPv4 addresses at which a gateway or tunnel may deliver what is sent to this one."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return []
+    number = int(address)
+    ends = any(address in network for network in ENDS_IN_IPV4) or number >> 32 & 0xFFFF_FFFF in ISATAP
+    found = [ipaddress.IPv4Address(number & 0xFFFF_FFFF)] if ends else []
+    return [*found, *(address.teredo or ()), *([address.sixtofour] if address.sixtofour else [])]
 
 
 def target_document(name: str, kind: str, form: str, address: Address) -> Mapping[str, Any]:

@@ -75,8 +75,9 @@ def resolved(host: str, port: int) -> str:
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise DeliveryFailed(f"the host {host} has no address ({error.strerror or error})") from None
+    except (OSError, UnicodeError) as error:  # the latter: a label that is empty or too long
+        why = getattr(error, "strerror", None) or error
+        raise DeliveryFailed(f"the host {host} has no address ({why})") from None
     addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
     for address in addresses:
         if why := refused(address):

@@ -1,6 +1,7 @@
 """Messages arrive: signed, with a key, tried again after failures, in order; over real HTTP, and by mail."""
 
 import html
+import ipaddress
 import socket
 import threading
 from datetime import datetime, timedelta
@@ -23,6 +24,7 @@ from controlplane.alerts.messages import Message, body, subject
 from controlplane.alerts.models import Alert, Delivery, Target
 from controlplane.alerts.services import address_of, delivery_resend
 from controlplane.alerts.signing import TOLERANCE_S, signed, verified
+from controlplane.alerts.targets import refused
 from controlplane.alerts.webhook import DeliveryFailed
 from controlplane.jobs.models import AuditEntry
 from tests.alerts import rows
@@ -346,6 +348,31 @@ def test_a_target_that_is_removed_meanwhile_spoils_no_other_delivery(
     deliver_due(clock)
     assert deliveries() == [("firing", "delivered", 1)]
     assert deliver_due(clock) == 0
+
+
+@given(
+    plain=st.sampled_from(["169.254.169.254", "100.100.100.200", "192.0.0.192", "224.0.0.1"]),
+    wrapped=st.sampled_from(
+        [
+            "::{0}", "::ffff:{0}", "::ffff:0:{0}", "64:ff9b::{0}", "64:ff9b:1::{0}", "fd00::5efe:{0}",
+            "fd00::200:5efe:{0}", "2002:{1}::", "2002:{1}:7::1", "2001:0:{1}::1", "2001:0:a00:1:0:0:{2}",
+        ]
+    ),
+)  # fmt: skip
+def test_an_address_is_refused_in_whatever_it_is_embedded(plain: str, wrapped: str) -> None:
+    number = int(ipaddress.IPv4Address(plain))
+    groups, inverted = (f"{each >> 16:x}:{each & 0xFFFF:x}" for each in (number, number ^ 0xFFFFFFFF))
+    assert refused(ipaddress.ip_address(wrapped.format(plain, groups, inverted)))
+
+
+@pytest.mark.parametrize("address", ["::1", "10.0.0.7", "64:ff9b::a00:7", "2002:a00:7::1", "fd00::7", "2001:db8::1"])
+def test_other_addresses_are_not_refused(address: str) -> None:
+    assert refused(ipaddress.ip_address(address)) == ""
+
+
+def test_a_host_that_is_no_name_is_a_failure_like_any_other() -> None:
+    with pytest.raises(DeliveryFailed, match=r"the host a\.\.b has no address"):
+        webhook.resolved("a..b", 80)
 
 
 @pytest.mark.parametrize(
