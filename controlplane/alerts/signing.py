@@ -1,7 +1,8 @@
-"""The signature of a webhook's body: HMAC-SHA256 over its time and itself. Pure."""
+"""The signature of a webhook's body: HMAC-SHA256 over its time, its key and itself. Pure."""
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,19 +12,34 @@ IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 TOLERANCE_S: Final = 300
 """How old a message may be for a receiver: an older one was recorded and sent again by somebody else."""
 
+_SECONDS: Final = re.compile(r"[0-9]{1,15}")
+_KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
+"""Without a dot, which ends it in what is signed."""
 
-def signed(secret: str, body: bytes, now_s: int) -> dict[str, str]:
-    """The headers of a body that is sent now."""
-    return {TIMESTAMP: str(now_s), SIGNATURE: f"v1={_digest(secret, body, str(now_s))}"}
+
+def signed(secret: str, key: str, body: bytes, now_s: int) -> dict[str, str]:
+    """The headers of a body that is sent now, under this Idempotency-Key."""
+    return {
+        IDEMPOTENCY_KEY: key,
+        TIMESTAMP: str(now_s),
+        SIGNATURE: f"v1={_digest(secret, str(now_s), key, body)}",
+    }
 
 
 def verified(secret: str, body: bytes, headers: Mapping[str, str], now_s: float) -> bool:
-    """Whether the body is from somebody who has the secret, and was sent within the tolerance."""
-    timestamp = headers.get(TIMESTAMP, "")
-    if not (timestamp.isascii() and timestamp.isdecimal() and abs(now_s - int(timestamp)) <= TOLERANCE_S):
+    """Whether body and key are from somebody who has the secret, and were sent within the tolerance.
+
+    Any headers are answered: names in any case, and values that no sender of this project would send.
+    """
+    given = {name.lower(): value for name, value in headers.items()}
+    timestamp, key, signature = (given.get(name.lower(), "") for name in (TIMESTAMP, IDEMPOTENCY_KEY, SIGNATURE))
+    if _SECONDS.fullmatch(timestamp) is None or _KEY.fullmatch(key) is None:
         return False
-    return hmac.compare_digest(headers.get(SIGNATURE, ""), f"v1={_digest(secret, body, timestamp)}")
+    if abs(now_s - int(timestamp)) > TOLERANCE_S:
+        return False
+    expected = f"v1={_digest(secret, timestamp, key, body)}"
+    return hmac.compare_digest(signature.encode(errors="backslashreplace"), expected.encode())
 
 
-def _digest(secret: str, body: bytes, timestamp: str) -> str:
-    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+def _digest(secret: str, timestamp: str, key: str, body: bytes) -> str:
+    return hmac.new(secret.encode(), f"{timestamp}.{key}.".encode() + body, hashlib.sha256).hexdigest()

@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit
 
 import httpx
 
-from controlplane.alerts.signing import IDEMPOTENCY_KEY, signed
+from controlplane.alerts.signing import signed
 from controlplane.alerts.targets import refused
 from controlplane.protocol.text import printable
 
@@ -52,8 +52,7 @@ def send(*, url: str, secret: str, key: str, body: bytes) -> None:
         "Host": parts.netloc,
         "Content-Type": "application/json",
         "User-Agent": "paceline-alerts/1",
-        IDEMPOTENCY_KEY: key,
-        **signed(secret, body, int(time.time())),
+        **signed(secret, key, body, int(time.time())),
     }
     try:
         pinned = httpx.URL(url).copy_with(host=address)

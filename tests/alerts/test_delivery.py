@@ -4,6 +4,7 @@ import html
 import ipaddress
 import socket
 import threading
+import uuid
 from datetime import datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
@@ -86,6 +87,8 @@ def test_a_webhook_is_signed_and_has_the_key_of_its_delivery(receiver: Receiver,
     assert got.headers["Host"] == receiver.url.split("/")[2]
     assert verified(SECRET, got.body, got.headers, timezone.now().timestamp())
     assert not verified("another secret, as long as it", got.body, got.headers, timezone.now().timestamp())
+    other = got.headers | {"Idempotency-Key": str(uuid.uuid4())}
+    assert not verified(SECRET, got.body, other, timezone.now().timestamp())
     assert not verified(SECRET, got.body + b" ", got.headers, timezone.now().timestamp())
     assert not verified(SECRET, got.body, got.headers, timezone.now().timestamp() + TOLERANCE_S + 5)
     assert got.document == {
@@ -485,16 +488,41 @@ def test_targets_are_carried_over_to_another_secret_key(settings: Any) -> None:
     assert address_of(row).secret == SECRET
 
 
-@given(secret=st.text(min_size=1, max_size=40), content=st.binary(max_size=200), now=st.integers(0, 2**40))
-def test_a_signature_holds_for_its_body_and_time_alone(secret: str, content: bytes, now: int) -> None:
+KEYS = st.uuids().map(str)
+
+
+@given(secret=st.text(min_size=1, max_size=40), key=KEYS, content=st.binary(max_size=200), now=st.integers(0, 2**40))
+def test_a_signature_holds_for_its_body_key_and_time_alone(secret: str, key: str, content: bytes, now: int) -> None:
     try:
-        headers = signed(secret, content, now)
+        headers = signed(secret, key, content, now)
     except UnicodeEncodeError:
         return
     assert verified(secret, content, headers, now + TOLERANCE_S)
+    assert verified(secret, content, {name.lower(): value for name, value in headers.items()}, now)
     assert not verified(secret, content + b"x", headers, now)
     assert not verified(secret, content, headers | {"Paceline-Timestamp": str(now + 1)}, now)
+    assert not verified(secret, content, headers | {"Idempotency-Key": f"{key}0"}, now)
+    assert not verified(secret, content, {name: headers[name] for name in headers if name != "Idempotency-Key"}, now)
     assert not verified(secret, content, {}, now)
+
+
+def test_no_part_of_a_signed_body_passes_as_its_key() -> None:
+    headers = signed(SECRET, "one", b"two.three", 7)
+    assert not verified(SECRET, b"three", headers | {"Idempotency-Key": "one.two"}, 7)
+
+
+NAMES = st.sampled_from(["Paceline-Timestamp", "Paceline-Signature", "Idempotency-Key", "paceline-timestamp"])
+HOSTILE = st.text() | st.sampled_from(["9" * 5_000, "\u00e9", "\ud800", "\u0667", "-1", "1e3", "v1=\u00e9", "7\n"])
+
+
+@given(hostile=st.dictionaries(NAMES, HOSTILE))
+def test_hostile_headers_are_answered_and_never_pass(hostile: dict[str, str]) -> None:
+    assert not verified(SECRET, b"x", hostile, 7)
+    changed = {**signed(SECRET, "one", b"x", 7), **hostile}
+    if len(changed) == 3:
+        assert verified(SECRET, b"x", changed, 7) == (changed == signed(SECRET, "one", b"x", 7))
+    else:
+        verified(SECRET, b"x", changed, 7)
 
 
 @given(attempts=st.integers(1, 60), jitter=st.floats(0, 1))
