@@ -70,7 +70,7 @@ def alerts_context(now: datetime) -> dict[str, Any]:
         "rules": [_rule(row) for row in Rule.objects.prefetch_related("targets").order_by("name")],
         "targets": [_target(row) for row in Target.objects.order_by("name")],
         "deliveries": Delivery.objects.select_related("target", "alert").order_by("-pk")[:DELIVERIES],
-        "failed": failed.count(),
+        "failed": sum(missed.values()),
         "usual": json.dumps(rules_document(USUAL)),
     }
 

@@ -36,6 +36,14 @@ def test_what_fires_is_shown_with_its_moment(viewer: Client, job: Job) -> None:
     assert "status 404: no_team" in page
 
 
+def test_only_undelivered_messages_of_what_fires_are_warned_of(viewer: Client, job: Job) -> None:
+    failed = Delivery.objects.get(state="failed")
+    Delivery.objects.create(target=failed.target, notice="test", message=failed.message, state="failed")
+    assert "1 message could not be delivered" in text_of(viewer)
+    Alert.objects.filter(pk=failed.alert_id).update(stage="resolved")
+    assert "could not be delivered" not in text_of(viewer)
+
+
 def test_buttons_are_those_of_the_role(viewer: Client, operator: Client, admin: Client, job: Job) -> None:
     buttons = ("silence-", "resend-", "edit-rule-", "test-target-")
     found = {
