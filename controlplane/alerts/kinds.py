@@ -27,8 +27,6 @@ class Kind:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     is_event: bool = False
     """It happens at a moment, and does not last: it fires once, and nobody is told of its end."""
-    about: str = "job"
-    """``job`` or ``plane``."""
 
 
 def _share(title: str, usual: float) -> Parameter:
@@ -70,23 +68,19 @@ KINDS: Final[Mapping[str, Kind]] = {
         title="Ingest behind",
         what="The database is behind what jobs report, so that pages show old data.",
         parameters={"after_s": _seconds("By", 30.0)},
-        about="plane",
     ),
     "disk-filling": Kind(
         title="Disk filling",
         what="Little is free on the disk with the data folder.",
         parameters={"free": _share("Free below", 0.1)},
-        about="plane",
     ),
     "redis-filling": Kind(
         title="Redis filling",
         what="Redis uses much of the memory that it may use.",
         parameters={"used": _share("Used above", 0.75)},
-        about="plane",
     ),
     "delivery-failed": Kind(
         title="Delivery failed",
         what="Messages to a target could not be delivered. Send this rule to another target.",
-        about="plane",
     ),
 }

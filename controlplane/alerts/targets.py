@@ -2,8 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -128,8 +127,3 @@ def _embedded(address: IpAddress) -> list[ipaddress.IPv4Address]:
     ends = any(address in network for network in ENDS_IN_IPV4) or number >> 32 & 0xFFFF_FFFF in ISATAP
     found = [ipaddress.IPv4Address(number & 0xFFFF_FFFF)] if ends else []
     return [*found, *(address.teredo or ()), *([address.sixtofour] if address.sixtofour else [])]
-
-
-def target_document(name: str, kind: str, form: str, address: Address) -> Mapping[str, Any]:
-    """A target without its secrets."""
-    return {"name": name, "kind": kind, "format": form, "shown": address.shown, "addresses": address.addresses}

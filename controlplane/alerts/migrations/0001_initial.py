@@ -4,7 +4,6 @@ import controlplane.alerts.evaluation
 import django.db.models.deletion
 import django.utils.timezone
 import uuid
-from django.conf import settings
 from django.db import migrations, models
 
 
@@ -14,7 +13,6 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('jobs', '0002_keys_are_sealed'),
-        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
@@ -89,7 +87,6 @@ class Migration(migrations.Migration):
                 ('created_by', models.CharField(max_length=150)),
                 ('job', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='silences', to='jobs.job')),
                 ('rule', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='silences', to='alerts.rule')),
-                ('user', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
             ],
         ),
         migrations.AddField(
