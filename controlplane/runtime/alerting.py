@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 from django.conf import settings
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.conditions import AT_WORK, Finding
@@ -37,8 +38,11 @@ def evaluate(client: Client, now: datetime | None = None) -> Stepped:
     view = read_view(client, now, before.at if before else None)
     running = [number for number, job in view.jobs.items() if job.state in AT_WORK]
     marks = advanced(_marks(before), waiting_sums(running), now.timestamp())
-    done = alerts_evaluate(with_shares(view, marks), place_of=place_of, base_url=settings.PACELINE_URL)
-    _noted(before, now, marks, done)
+    with transaction.atomic():
+        if before and not Evaluated.objects.filter(pk=before.pk, at=before.at).update(at=now):
+            return Stepped(changed=0, queued=0)  # it took longer than its lease, and another has evaluated since
+        done = alerts_evaluate(with_shares(view, marks), place_of=place_of, base_url=settings.PACELINE_URL)
+        _noted(before, now, marks, done)
     if done.changed or done.queued:
         ticks.publish(client, alerts=True)
     return done

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.alerts.models import Alert, Delivery, Evaluated, Rule
 from controlplane.alerts.shares import WINDOW_S, Mark, advanced
+from controlplane.alerts.view import View
 from controlplane.core.ranks import AWAITED
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, FlagNote, Job, Process
@@ -183,6 +184,27 @@ def test_a_job_that_ended_while_nobody_evaluated_is_told_of_once(client: Client,
         alerting.evaluate(client, now + timedelta(seconds=seconds))
     assert sorted(alerts()) == [("job-failed", "resolved"), ("loss-not-finite", "resolved")]
     assert Delivery.objects.count() == 2
+
+
+def test_an_evaluation_that_was_overtaken_by_another_changes_nothing(
+    client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked before the other did, and took longer than its lease."""
+    saved_rule("worker-lost", clear_s=0)
+    now, late = timezone.now(), timezone.now() + timedelta(seconds=90)
+    alerting.evaluate(client, now)
+    process(job, "a", "lost")
+
+    def slow(*given: Any) -> View:
+        view = read_view(*given)
+        monkeypatch.setattr(alerting, "read_view", read_view)
+        Process.objects.update(state="stopped")
+        alerting.evaluate(client, late)
+        return view
+
+    monkeypatch.setattr(alerting, "read_view", slow)
+    assert alerting.evaluate(client, now + timedelta(seconds=5)).changed == 0
+    assert (alerts(), Evaluated.objects.get().at) == ([], late)
 
 
 def test_the_plane_is_measured(client: Client) -> None:
