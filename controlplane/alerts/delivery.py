@@ -173,7 +173,7 @@ def _send(attempt: Attempt) -> DeliveryFailed | None:
         return error
     except Exception as error:  # one that nobody thought of must not keep the others from being delivered
         logger.exception("an alert's delivery failed unexpectedly", delivery=attempt.delivery)
-        return DeliveryFailed(f"{type(error).__name__}: {error}"[:500])
+        return DeliveryFailed(webhook.hidden(f"{type(error).__name__}: {error}", attempt.address.url)[:500])
     return None
 
 

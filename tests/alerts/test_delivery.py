@@ -19,7 +19,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.alerts import delivery, webhook
+from controlplane.alerts import delivery, mail, webhook
 from controlplane.alerts.delivery import MOST_ATTEMPTS, deliver_due, failing_targets, wait_s
 from controlplane.alerts.messages import Message, body, subject
 from controlplane.alerts.models import Alert, Delivery, Target
@@ -153,6 +153,18 @@ def test_what_a_receiver_echoes_of_its_url_is_not_kept(receiver: Receiver, clock
     assert len(error) <= 320
     shown = error.lower()
     assert not [each for each in ("secret", "sec…", "hooks", "c+d9", "c%2bd9") if each in shown]
+
+
+def test_an_unexpected_failure_does_not_show_the_url(
+    receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*, url: str, **_: Any) -> None:
+        raise RuntimeError(f"cannot use {url}")
+
+    monkeypatch.setattr(webhook, "send", broken)
+    queue(rows.webhook(receiver.url))
+    deliver_due(clock)
+    assert Delivery.objects.get().error == f"RuntimeError: cannot use {receiver.url.partition('/hooks')[0]}…"
 
 
 @given(word=st.text("ab%2F&+ /", min_size=6, max_size=20), before=st.text(max_size=5))
@@ -442,6 +454,28 @@ def test_an_address_that_is_refused_is_a_failure_and_the_others_get_no_second_ma
         delivery_resend(row=row, actor="ada")
         assert deliver_due(clock) == 1
         assert server.came == ["ada@example.org", "eve@example.org", "no@example.org"]
+
+
+def test_a_mail_that_takes_too_long_is_not_repeated_to_those_that_have_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released, asked = threading.Event(), []
+
+    def slow(addresses: list[str], *, arrived: set[str], **_: Any) -> None:
+        asked.append([each for each in addresses if each not in arrived])
+        arrived.add("ada@example.org")
+        released.wait(30)
+
+    monkeypatch.setattr(mail, "send", slow)
+    monkeypatch.setattr(delivery, "DEADLINE_S", 0.1)
+    queue(rows.mailbox("ada@example.org", "eve@example.org"))
+    try:
+        for _ in range(2):
+            deliver_due(clock)
+            clock.on(60)
+    finally:
+        released.set()
+    assert asked == [["ada@example.org", "eve@example.org"], ["eve@example.org"]]
 
 
 def test_a_mail_is_a_file_where_that_is_configured(clock: Clock, settings: Any, tmp_path: Path) -> None:
