@@ -1,8 +1,8 @@
-"""Which alerts fire and resolve, and of which people are told: a function of findings, memory and time. Pure.
+"""Which alerts fire and resolve, and of which people are notified: a function of findings, memory and time. Pure.
 
 An alert *pends* while its condition has not held for the rule's ``for_s`` yet, *fires* after that, and has *resolved*
-once the condition was absent for ``clear_s``. So a condition that flaps is one alert, of which people are told once.
-An event fires when it is first seen, and is *over* after ``clear_s``, of which nobody is told.
+once the condition was absent for ``clear_s``. So a condition that flaps is one alert, of which people are notified
+once. An event fires when it is first seen, and is *over* after ``clear_s``, of which nobody is notified.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ class Stage(StrEnum):
 
 
 class Notice(StrEnum):
-    """What people are told of an alert."""
+    """What a message says of an alert."""
 
     FIRING = "firing"
     AGAIN = "again"
@@ -39,7 +39,7 @@ class Notice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class AlertState:
     """What is remembered of an alert."""
 
     stage: Stage
@@ -48,8 +48,8 @@ class Standing:
     seen: datetime
     """When it held last."""
     fired: datetime | None = None
-    told: datetime | None = None
-    """When people were told last; None: not yet, or it was silenced."""
+    notified: datetime | None = None
+    """When people were notified last; None: not yet, or it was silenced."""
     is_event: bool = False
 
 
@@ -62,8 +62,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """Something that people are told now."""
+class Notification:
+    """A message to people now."""
 
     key: Key
     notice: Notice
@@ -82,13 +82,13 @@ class Watched:
 class Outcome:
     """The new memory, and what follows."""
 
-    memory: Mapping[Key, Standing]
+    memory: Mapping[Key, AlertState]
     changes: tuple[Change, ...]
-    told: tuple[Told, ...]
+    notifications: tuple[Notification, ...]
 
 
 def evaluate(
-    watched: Mapping[int, Watched], memory: Mapping[Key, Standing], silenced: Collection[Key], now: datetime
+    watched: Mapping[int, Watched], memory: Mapping[Key, AlertState], silenced: Collection[Key], now: datetime
 ) -> Outcome:
     """One step. A rule that is not in ``watched``, or not enabled, has no findings."""
     present = {
@@ -97,24 +97,28 @@ def evaluate(
         if entry.rule.enabled
         for each in entry.found
     }
-    after: dict[Key, Standing] = {}
-    told: list[Told] = []
+    after: dict[Key, AlertState] = {}
+    notifications: list[Notification] = []
     for key in sorted({*memory, *present}):
         entry, finding = present.get(key, (watched.get(key[0]), None))
-        standing = _step(entry, finding, memory.get(key), now)
-        if standing is None:
+        state = _step(entry, finding, memory.get(key), now)
+        if state is None:
             continue
         is_heard = entry is not None and entry.rule.enabled and key not in silenced
-        notice = _notice(entry.rule, standing, now) if entry is not None and is_heard else None
+        notice = _notice(entry.rule, state, now) if entry is not None and is_heard else None
         if notice is not None:
-            told.append(Told(key=key, notice=notice))
-            standing = replace(standing, told=now)
-        after[key] = standing
-    return Outcome(memory=_kept(after, present), changes=tuple(_changes(memory, after)), told=tuple(told))
+            notifications.append(Notification(key=key, notice=notice))
+            state = replace(state, notified=now)
+        after[key] = state
+    return Outcome(
+        memory=_kept(after, present), changes=tuple(_changes(memory, after)), notifications=tuple(notifications)
+    )
 
 
-def _step(entry: Watched | None, finding: Finding | None, before: Standing | None, now: datetime) -> Standing | None:
-    """The standing of one alert now; None: there is nothing to remember."""
+def _step(
+    entry: Watched | None, finding: Finding | None, before: AlertState | None, now: datetime
+) -> AlertState | None:
+    """The state of one alert now; None: there is nothing to remember."""
     if entry is None or not entry.rule.enabled:  # nobody watches any more
         return replace(before, stage=Stage.RESOLVED) if before and before.stage == Stage.FIRING else None
     rule = entry.rule
@@ -126,44 +130,44 @@ def _step(entry: Watched | None, finding: Finding | None, before: Standing | Non
         is_over = (now - before.seen).total_seconds() >= rule.clear_s
         return replace(before, stage=Stage.RESOLVED) if is_over else before
     if before is None or before.stage == Stage.RESOLVED or (before.stage == Stage.PENDING and now - before.seen > GAP):
-        before = Standing(stage=Stage.PENDING, since=now, seen=now)
+        before = AlertState(stage=Stage.PENDING, since=now, seen=now)
     if before.stage == Stage.PENDING and (now - before.since).total_seconds() >= rule.for_s:
         return replace(before, stage=Stage.FIRING, seen=now, fired=now)
     return replace(before, seen=now)
 
 
-def _event(entry: Watched, finding: Finding | None, before: Standing | None, now: datetime) -> Standing | None:
+def _event(entry: Watched, finding: Finding | None, before: AlertState | None, now: datetime) -> AlertState | None:
     """It is remembered for as long as it is found, so that it fires once."""
     if before is None:
         if finding is None or finding.at is None or finding.at < entry.since:
             return None
-        return Standing(stage=Stage.FIRING, since=finding.at, seen=now, fired=now, is_event=True)
+        return AlertState(stage=Stage.FIRING, since=finding.at, seen=now, fired=now, is_event=True)
     if before.stage == Stage.FIRING:
         is_over = (now - (before.fired or now)).total_seconds() >= entry.rule.clear_s
         return replace(before, stage=Stage.RESOLVED) if is_over else before
     return None if finding is None else before
 
 
-def _notice(rule: Rule, standing: Standing, now: datetime) -> Notice | None:
-    match standing.stage:
-        case Stage.FIRING if standing.told is None:
+def _notice(rule: Rule, state: AlertState, now: datetime) -> Notice | None:
+    match state.stage:
+        case Stage.FIRING if state.notified is None:
             return Notice.FIRING
-        case Stage.FIRING if rule.repeat_s and standing.told and not standing.is_event:
-            return Notice.AGAIN if (now - standing.told).total_seconds() >= rule.repeat_s else None
-        case Stage.RESOLVED if standing.told is not None and not standing.is_event:
+        case Stage.FIRING if rule.repeat_s and state.notified and not state.is_event:
+            return Notice.AGAIN if (now - state.notified).total_seconds() >= rule.repeat_s else None
+        case Stage.RESOLVED if state.notified is not None and not state.is_event:
             return Notice.RESOLVED
         case _:
             return None
 
 
-def _kept(after: Mapping[Key, Standing], present: Mapping[Key, tuple[Watched, Finding]]) -> dict[Key, Standing]:
+def _kept(after: Mapping[Key, AlertState], present: Mapping[Key, tuple[Watched, Finding]]) -> dict[Key, AlertState]:
     """What has resolved is remembered only for an event that is still found."""
     return {
         key: each for key, each in after.items() if each.stage != Stage.RESOLVED or (key in present and each.is_event)
     }
 
 
-def _changes(before: Mapping[Key, Standing], after: Mapping[Key, Standing]) -> Iterable[Change]:
+def _changes(before: Mapping[Key, AlertState], after: Mapping[Key, AlertState]) -> Iterable[Change]:
     for key, each in after.items():
         was = before[key].stage if key in before else None
         if each.stage != was and each.stage != Stage.PENDING:

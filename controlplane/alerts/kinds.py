@@ -10,7 +10,7 @@ class Parameter:
     """A number that a rule can set."""
 
     title: str
-    usual: float
+    default: float
     least: float
     most: float
     unit: str = ""
@@ -26,15 +26,15 @@ class Kind:
     """When it holds, for a person who chooses one."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     is_event: bool = False
-    """It happens at a moment, and does not last: it fires once, and nobody is told of its end."""
+    """It happens at a moment, and does not last: it fires once, and nobody is notified of its end."""
 
 
-def _share(title: str, usual: float) -> Parameter:
-    return Parameter(title=title, usual=usual, least=0.01, most=1.0, unit="%")
+def _share(title: str, default: float) -> Parameter:
+    return Parameter(title=title, default=default, least=0.01, most=1.0, unit="%")
 
 
-def _seconds(title: str, usual: float) -> Parameter:
-    return Parameter(title=title, usual=usual, least=5.0, most=86_400.0, unit="s")
+def _seconds(title: str, default: float) -> Parameter:
+    return Parameter(title=title, default=default, least=5.0, most=86_400.0, unit="s")
 
 
 KINDS: Final[Mapping[str, Kind]] = {

@@ -1,4 +1,4 @@
-"""What people are told of an alert: a document, Slack's format, and a mail. Pure."""
+"""The message about an alert: a document, Slack's format, and a mail. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final

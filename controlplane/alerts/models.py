@@ -92,7 +92,7 @@ class Alert(models.Model):
     since = models.DateTimeField()
     seen_at = models.DateTimeField()
     fired_at = models.DateTimeField(null=True, db_index=True)
-    told_at = models.DateTimeField(null=True)
+    notified_at = models.DateTimeField(null=True)
     resolved_at = models.DateTimeField(null=True)
     is_remembered = models.BooleanField(default=True, db_index=True)
     """Whether the next evaluation has to know of it."""
@@ -102,7 +102,7 @@ class Alert(models.Model):
 
 
 class Silence(models.Model):
-    """Nobody is told of alerts that are all that it says."""
+    """Nobody is notified of alerts that are all that it says."""
 
     rule = models.ForeignKey(Rule, null=True, on_delete=models.CASCADE, related_name="silences")
     job = models.ForeignKey("jobs.Job", null=True, on_delete=models.CASCADE, related_name="silences")

@@ -25,7 +25,7 @@ Delay = Annotated[float, msgspec.Meta(ge=0.0, le=7 * DAY_S)]
 
 
 class Rule(Part, frozen=True, kw_only=True):
-    """What is watched, when it is an alert, and who is told."""
+    """What is watched, when it is an alert, and who is notified."""
 
     name: Name
     kind: Annotated[str, msgspec.Meta(max_length=40)]
@@ -39,12 +39,12 @@ class Rule(Part, frozen=True, kw_only=True):
     clear_s: Delay = 60.0
     """For how long it must not hold before the alert has resolved: what flaps in between is one alert."""
     repeat_s: Delay = 4 * 3_600.0
-    """After this long people are told again; 0: never."""
+    """After this long people are notified again; 0: never."""
     targets: Annotated[list[Name], msgspec.Meta(max_length=MOST_TARGETS)] = []
 
     def parameter(self, name: str) -> float:
         """The value of a parameter of its kind."""
-        return self.parameters.get(name, KINDS[self.kind].parameters[name].usual)
+        return self.parameters.get(name, KINDS[self.kind].parameters[name].default)
 
 
 class RuleSet(Part, frozen=True, kw_only=True):

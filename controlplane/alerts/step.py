@@ -8,7 +8,7 @@ import msgspec
 from django.db import transaction
 
 from controlplane.alerts.conditions import Finding, findings
-from controlplane.alerts.evaluation import Change, Key, Outcome, Stage, Standing, Told, Watched, evaluate
+from controlplane.alerts.evaluation import AlertState, Change, Key, Notification, Outcome, Stage, Watched, evaluate
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.messages import Message
 from controlplane.alerts.models import Alert, Delivery, Evaluated, Rule, Silence
@@ -32,7 +32,7 @@ class Stepped:
 
 @transaction.atomic
 def alerts_evaluate(view: View, *, place_of: Places, base_url: str) -> Stepped:
-    """Evaluate every rule, and queue what is to be told. One process at a time."""
+    """Evaluate every rule, and queue the messages. One process at a time."""
     now = view.now
     rows = {row.pk: row for row in Rule.objects.prefetch_related("targets")}
     watched = {number: _watched(row, view) for number, row in rows.items()}
@@ -40,7 +40,7 @@ def alerts_evaluate(view: View, *, place_of: Places, base_url: str) -> Stepped:
     alerts = {(row.rule_id or 0, row.key): row for row in remembered.order_by("pk")}
     found = {(number, each.key): each for number, entry in watched.items() for each in entry.found}
     silenced = _silenced(found, alerts, now)
-    outcome = evaluate(watched, {key: _standing(row) for key, row in alerts.items()}, silenced, now)
+    outcome = evaluate(watched, {key: _state_of(row) for key, row in alerts.items()}, silenced, now)
     changes = {change.key: change for change in outcome.changes}
     for key in sorted({*alerts, *outcome.memory}):
         before = vars(alerts[key]).copy() if key in alerts else {}
@@ -51,7 +51,11 @@ def alerts_evaluate(view: View, *, place_of: Places, base_url: str) -> Stepped:
         if vars(alerts[key]) != before:
             alerts[key].save()
     _forget([row for key, row in alerts.items() if key not in outcome.memory])
-    queued = [each for told in outcome.told for each in _deliveries(told, alerts[told.key], rows, now, base_url)]
+    queued = [
+        each
+        for notification in outcome.notifications
+        for each in _deliveries(notification, alerts[notification.key], rows, now, base_url)
+    ]
     Delivery.objects.bulk_create(queued)
     return Stepped(changed=len(changes), queued=len(queued))
 
@@ -72,19 +76,19 @@ def _watched(row: Rule, view: View) -> Watched:
     return Watched(rule=rule, since=row.since, found=tuple(findings(rule, view)) if rule.enabled and is_known else ())
 
 
-def _standing(row: Alert) -> Standing:
-    return Standing(
+def _state_of(row: Alert) -> AlertState:
+    return AlertState(
         stage=Stage(row.stage),
         since=row.since,
         seen=row.seen_at,
         fired=row.fired_at,
-        told=row.told_at,
+        notified=row.notified_at,
         is_event=row.is_event,
     )
 
 
 def _silenced(found: dict[Key, Finding], alerts: dict[Key, Alert], now: datetime) -> set[Key]:
-    """Also of what is not found any more: nobody is told of its end."""
+    """Also of what is not found any more: nobody is notified of its end."""
     silences = [
         SilenceNow(until=row.until, rule=row.rule_id, job=row.job_id, labels=row.labels)
         for row in Silence.objects.filter(until__gt=now)
@@ -111,13 +115,13 @@ def _written(
     if finding is not None and not (row.is_event and row.pk):
         row.job_id, row.labels, row.is_event = finding.job, dict(finding.labels), finding.is_event
         row.summary, row.value = finding.summary, finding.value
-    standing = outcome.memory.get(key)
-    if standing is not None:
-        row.stage, row.since, row.seen_at = standing.stage, standing.since, standing.seen
-        row.fired_at, row.told_at = standing.fired, standing.told
+    state = outcome.memory.get(key)
+    if state is not None:
+        row.stage, row.since, row.seen_at = state.stage, state.since, state.seen
+        row.fired_at, row.notified_at = state.fired, state.notified
     if change is not None and change.stage == Stage.RESOLVED:
         row.stage, row.resolved_at = Stage.RESOLVED, now
-    row.is_remembered = standing is not None
+    row.is_remembered = state is not None
     return row
 
 
@@ -126,13 +130,17 @@ def _forget(rows: Iterable[Alert]) -> None:
     Alert.objects.filter(pk__in=[row.pk for row in rows if row.stage == Stage.PENDING]).delete()
 
 
-def _deliveries(told: Told, alert: Alert, rules: dict[int, Rule], now: datetime, base_url: str) -> Iterable[Delivery]:
-    row = rules.get(told.key[0])
+def _deliveries(
+    notification: Notification, alert: Alert, rules: dict[int, Rule], now: datetime, base_url: str
+) -> Iterable[Delivery]:
+    row = rules.get(notification.key[0])
     if row is None:
         return
-    message = msgspec.to_builtins(message_of(alert, str(told.notice), base_url))
+    message = msgspec.to_builtins(message_of(alert, str(notification.notice), base_url))
     for target in row.targets.all():
-        yield Delivery(alert=alert, target=target, notice=told.notice, message=message, created_at=now, next_at=now)
+        yield Delivery(
+            alert=alert, target=target, notice=notification.notice, message=message, created_at=now, next_at=now
+        )
 
 
 def message_of(alert: Alert, notice: str, base_url: str) -> Message:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.kinds import KINDS, Parameter
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
 from controlplane.alerts.rules import SEVERITIES, rule_document, rules_document
 from controlplane.alerts.services import shown_of
-from controlplane.alerts.usual import USUAL
 from frontend import formats
 
 FIRING: Final = 100
@@ -71,7 +71,7 @@ def alerts_context(now: datetime) -> dict[str, Any]:
         "targets": [_target(row) for row in Target.objects.order_by("name")],
         "deliveries": Delivery.objects.select_related("target", "alert").order_by("-pk")[:DELIVERIES],
         "failed": sum(missed.values()),
-        "usual": json.dumps(rules_document(USUAL)),
+        "default_rules": json.dumps(rules_document(DEFAULT_RULES)),
     }
 
 
@@ -94,7 +94,7 @@ def _parameter(each: Parameter) -> dict[str, Any]:
     return {
         "title": each.title,
         "unit": each.unit,
-        "usual": each.usual * scale,
+        "default": each.default * scale,
         "least": each.least * scale,
         "most": each.most * scale,
     }

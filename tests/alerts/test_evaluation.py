@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.alerts.conditions import Finding
-from controlplane.alerts.evaluation import Change, Key, Notice, Outcome, Stage, Standing, Told, Watched, evaluate
+from controlplane.alerts.evaluation import (
+    AlertState,
+    Change,
+    Key,
+    Notice,
+    Notification,
+    Outcome,
+    Stage,
+    Watched,
+    evaluate,
+)
 from controlplane.alerts.rules import Rule
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -45,32 +55,34 @@ def told_over(given_rule: Rule, conditions: Iterable[bool]) -> list[tuple[float,
         now = number * STEP_S
         outcome = evaluate(watched(given_rule, *([HOLDS] if holds else [])), memory, (), at(now))
         memory = outcome.memory
-        told += [(now, str(each.notice)) for each in outcome.told]
+        told += [(now, str(each.notice)) for each in outcome.notifications]
     return told
 
 
 def test_it_fires_after_its_duration_and_resolves_after_its_absence() -> None:
     waits = rule(for_s=10, clear_s=5)
     first = evaluate(watched(waits, HOLDS), {}, (), at(0))
-    pending = Standing(stage=Stage.PENDING, since=at(0), seen=at(0))
-    assert first == Outcome(memory={KEY: pending}, changes=(), told=())
+    pending = AlertState(stage=Stage.PENDING, since=at(0), seen=at(0))
+    assert first == Outcome(memory={KEY: pending}, changes=(), notifications=())
     fires = evaluate(watched(waits, HOLDS), first.memory, (), at(10))
-    firing = Standing(stage=Stage.FIRING, since=at(0), seen=at(10), fired=at(10), told=at(10))
+    firing = AlertState(stage=Stage.FIRING, since=at(0), seen=at(10), fired=at(10), notified=at(10))
     assert fires == Outcome(
         memory={KEY: firing},
         changes=(Change(key=KEY, stage=Stage.FIRING),),
-        told=(Told(key=KEY, notice=Notice.FIRING),),
+        notifications=(Notification(key=KEY, notice=Notice.FIRING),),
     )
     absent = evaluate(watched(waits), fires.memory, (), at(12))
-    assert absent == Outcome(memory={KEY: firing}, changes=(), told=())
+    assert absent == Outcome(memory={KEY: firing}, changes=(), notifications=())
     assert evaluate(watched(waits), absent.memory, (), at(15)) == Outcome(
-        memory={}, changes=(Change(key=KEY, stage=Stage.RESOLVED),), told=(Told(key=KEY, notice=Notice.RESOLVED),)
+        memory={},
+        changes=(Change(key=KEY, stage=Stage.RESOLVED),),
+        notifications=(Notification(key=KEY, notice=Notice.RESOLVED),),
     )
 
 
 def test_what_pends_and_stops_was_nothing() -> None:
-    pending = {KEY: Standing(stage=Stage.PENDING, since=at(0), seen=at(0))}
-    assert evaluate(watched(rule(for_s=10)), pending, (), at(5)) == Outcome(memory={}, changes=(), told=())
+    pending = {KEY: AlertState(stage=Stage.PENDING, since=at(0), seen=at(0))}
+    assert evaluate(watched(rule(for_s=10)), pending, (), at(5)) == Outcome(memory={}, changes=(), notifications=())
 
 
 def test_it_is_said_again_as_long_as_it_fires() -> None:
@@ -80,21 +92,23 @@ def test_it_is_said_again_as_long_as_it_fires() -> None:
 
 def test_after_a_time_without_evaluations_pending_begins_anew() -> None:
     waits = rule(for_s=300)
-    pending = {KEY: Standing(stage=Stage.PENDING, since=at(0), seen=at(100))}
+    pending = {KEY: AlertState(stage=Stage.PENDING, since=at(0), seen=at(100))}
     later = evaluate(watched(waits, HOLDS), pending, (), at(1000))
-    assert later.memory == {KEY: Standing(stage=Stage.PENDING, since=at(1000), seen=at(1000))}
+    assert later.memory == {KEY: AlertState(stage=Stage.PENDING, since=at(1000), seen=at(1000))}
 
 
 def test_nobody_is_told_of_what_is_silenced_until_the_silence_ends() -> None:
     quiet = evaluate(watched(rule(), HOLDS), {}, {KEY}, at(0))
-    assert (quiet.told, quiet.changes) == ((), (Change(key=KEY, stage=Stage.FIRING),))
-    assert evaluate(watched(rule(clear_s=0)), quiet.memory, (), at(5)).told == ()
-    assert evaluate(watched(rule(), HOLDS), quiet.memory, (), at(5)).told == (Told(key=KEY, notice=Notice.FIRING),)
+    assert (quiet.notifications, quiet.changes) == ((), (Change(key=KEY, stage=Stage.FIRING),))
+    assert evaluate(watched(rule(clear_s=0)), quiet.memory, (), at(5)).notifications == ()
+    assert evaluate(watched(rule(), HOLDS), quiet.memory, (), at(5)).notifications == (
+        Notification(key=KEY, notice=Notice.FIRING),
+    )
 
 
 def test_the_end_of_what_was_told_is_not_told_during_a_silence() -> None:
     fires = evaluate(watched(rule(clear_s=0), HOLDS), {}, (), at(0))
-    assert evaluate(watched(rule(clear_s=0)), fires.memory, {KEY}, at(5)).told == ()
+    assert evaluate(watched(rule(clear_s=0)), fires.memory, {KEY}, at(5)).notifications == ()
 
 
 @pytest.mark.parametrize("after", [{}, watched(rule(enabled=False), HOLDS)])
@@ -102,7 +116,7 @@ def test_an_alert_of_a_rule_that_is_gone_or_switched_off_resolves_quietly(after:
     fires = evaluate(watched(rule(), HOLDS), {}, (), at(0))
     gone = evaluate(after, fires.memory, (), at(5))
     assert (gone.memory, gone.changes) == ({}, (Change(key=KEY, stage=Stage.RESOLVED),))
-    assert gone.told == ()
+    assert gone.notifications == ()
 
 
 def test_an_event_fires_once_and_nobody_is_told_of_its_end() -> None:
@@ -111,7 +125,7 @@ def test_an_event_fires_once_and_nobody_is_told_of_its_end() -> None:
         found = [happened(7)] if 7 <= now < 200 else []
         outcome = evaluate(watched(failed, *found), memory, (), at(now))
         memory = dict(outcome.memory)
-        told += [(now, each.notice) for each in outcome.told]
+        told += [(now, each.notice) for each in outcome.notifications]
         changes += [(now, each.stage) for each in outcome.changes]
     assert told == [(10, Notice.FIRING)]
     assert changes == [(10, Stage.FIRING), (30, Stage.RESOLVED)]
@@ -172,5 +186,5 @@ def test_alerts_do_not_know_of_one_another(conditions: list[bool], others: list[
         found = [*([HOLDS] if holds else []), *beside]
         outcome = evaluate(watched(waits, *found), memory, (), at(number * STEP_S))
         memory = dict(outcome.memory)
-        told += [(number * STEP_S, str(each.notice)) for each in outcome.told if each.key == KEY]
+        told += [(number * STEP_S, str(each.notice)) for each in outcome.notifications if each.key == KEY]
     assert told == told_over(waits, conditions)

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
+from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
 from controlplane.alerts.rules import SEVERITIES, parse_rule, parse_rules, rule_document, rules_document
-from controlplane.alerts.usual import USUAL
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.sealing import unseal
 from controlplane.protocol.parts import SpecError
@@ -121,11 +121,11 @@ def test_the_command_writes_checks_reads_and_lists(tmp_path: Path) -> None:
     assert told.getvalue() == "1 firing, 0 failed deliveries\nwarning  waits  w0 waits  (silenced)\n"
 
 
-def test_the_usual_rules_can_be_imported(tmp_path: Path) -> None:
-    call_command("alerts", "usual", str(tmp_path / "rules.yaml"))
+def test_the_default_rules_can_be_imported(tmp_path: Path) -> None:
+    call_command("alerts", "defaults", str(tmp_path / "rules.yaml"))
     call_command("alerts", "import", str(tmp_path / "rules.yaml"))
-    assert [row.document for row in Rule.objects.order_by("pk")] == list(USUAL)
-    assert {rule.kind for rule in USUAL} == set(KINDS) - {"job-done"}
+    assert [row.document for row in Rule.objects.order_by("pk")] == list(DEFAULT_RULES)
+    assert {rule.kind for rule in DEFAULT_RULES} == set(KINDS) - {"job-done"}
 
 
 @pytest.mark.parametrize("do", ["check", "import"])

@@ -71,7 +71,7 @@ def test_an_alert_that_begins_to_fire_is_counted_and_notified_of_once(site: str,
 def test_a_rule_and_a_target_are_made_changed_and_silenced(site: str, look: Look, ada: User, errors: list[str]) -> None:
     page = look(site, user=ada)
     page.goto("/alerts/")
-    page.locator("#usual-rules").click()
+    page.locator("#default-rules").click()
     expect(page.locator("#rules-title")).to_be_visible()
     expect(page.locator("[id^=edit-rule-]")).to_have_count(11)
     page.locator("#target-new").click()

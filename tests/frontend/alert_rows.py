@@ -6,12 +6,12 @@ from typing import Any
 from django.utils import timezone
 from msgspec.structs import replace
 
+from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.models import Alert, Delivery, Target
 from controlplane.alerts.models import Rule as AlertRule
 from controlplane.alerts.rules import Rule as RuleDocument
 from controlplane.alerts.services import rule_save, silence_create, target_save
 from controlplane.alerts.targets import parse_target
-from controlplane.alerts.usual import USUAL
 from controlplane.jobs.models import Job
 
 
@@ -24,7 +24,7 @@ def alert_rows(job: Job) -> None:
     ):
         said, address = parse_target({"name": name, **document})
         target_save(said=said, address=address, actor="ada")
-    for rule in USUAL:
+    for rule in DEFAULT_RULES:
         rule_save(rule=replace(rule, targets=["oncall"]) if rule.kind == "worker-lost" else rule, actor="ada")
     more = {"for_s": 600.0, "where": {"gpu": "a100"}, "targets": ["oncall", "mail"], "enabled": False}
     rule_save(rule=RuleDocument(name="nightly on the large machines", kind="waiting", **more), actor="ada")
@@ -58,7 +58,7 @@ def alert_rows(job: Job) -> None:
                 since=at,
                 seen_at=now,
                 fired_at=at,
-                told_at=at,
+                notified_at=at,
                 resolved_at=now if number == 3 else None,
             )
         )

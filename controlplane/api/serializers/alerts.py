@@ -69,7 +69,7 @@ class RuleRow(serializers.ModelSerializer[Rule]):
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
     def get_parameters(self, row: Rule) -> dict[str, float]:
-        """Those that differ from the usual ones of its kind."""
+        """Those that differ from the defaults of its kind."""
         return dict(row.parameters)
 
     def get_targets(self, row: Rule) -> list[str]:
@@ -113,7 +113,7 @@ class NewTarget(TargetRow):
 
 
 class SilenceRequest(serializers.Serializer[Any]):
-    """Which alerts nobody is told of: those that are all that is given, at least one."""
+    """Which alerts nobody is notified of: those that are all that is given, at least one."""
 
     rule = NameField(required=False, allow_null=True, default=None, help_text="Name of a rule.")
     job = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=2**31 - 1)

@@ -1,4 +1,4 @@
-"""Alerts, and who is told of them: silences and deliveries. Rules and targets are in ``alert_rules``."""
+"""Alerts, and who is notified: silences and deliveries. Rules and targets are in ``alert_rules``."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ class SilenceView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        """End it: people are told again from now on."""
+        """End it: people are notified again from now on."""
         silence_end(row=get_object_or_404(Silence, pk=pk), actor=user_of(request).get_username())
         return Response(status=204)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.models import Alert, Delivery
 from controlplane.alerts.rules import Rule, parse_rules
 from controlplane.alerts.services import rules_import
-from controlplane.alerts.usual import USUAL
 from controlplane.api.serializers.alerts import AlertRow
 from controlplane.api.views.alert_rules import rules_yaml, yaml_of
 from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
@@ -24,12 +24,12 @@ from controlplane.protocol.parts import SpecError
 class Command(BaseCommand):
     """Access to this command implies access to the database; an import is audited as over REST."""
 
-    help = "List alerts that fire (list), or write, check or read rules as YAML (usual, export, check, import)."
+    help = "List alerts that fire (list), or write, check or read rules as YAML (defaults, export, check, import)."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """What to do, and the file."""
-        parser.add_argument("do", choices=("list", "usual", "export", "check", "import"))
+        parser.add_argument("do", choices=("list", "defaults", "export", "check", "import"))
         parser.add_argument("file", nargs="?", help="to read, or to write instead of printing; -: standard input")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
 
@@ -37,8 +37,8 @@ class Command(BaseCommand):
         """Do it."""
         if do == "list":
             self._list(as_json=as_json)
-        elif do in ("usual", "export"):
-            self._write(file, yaml_of(USUAL) if do == "usual" else rules_yaml())
+        elif do in ("defaults", "export"):
+            self._write(file, yaml_of(DEFAULT_RULES) if do == "defaults" else rules_yaml())
         else:
             rules = _read(file)
             if do == "check":

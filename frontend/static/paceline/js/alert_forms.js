@@ -4,7 +4,7 @@
 import { alarm, toast } from "./actions.js";
 import { problemOf, send } from "./rest.js";
 
-/** @typedef {{title: string, unit: string, usual: number, least: number, most: number}} Parameter */
+/** @typedef {{title: string, unit: string, default: number, least: number, most: number}} Parameter */
 /** @typedef {{title: string, what: string, event: boolean, parameters: Record<string, Parameter>}} Kind */
 
 const rules = /** @type {HTMLFormElement | null} */ (document.getElementById("rule-form"));
@@ -49,7 +49,7 @@ function describe(value = undefined) {
     if (label) label.textContent = `${known.title} (${known.unit})`;
     input.min = String(known.least);
     input.max = String(known.most);
-    input.value = String(round(value === undefined ? known.usual : known.unit === "%" ? value * 100 : value));
+    input.value = String(round(value === undefined ? known.default : known.unit === "%" ? value * 100 : value));
   }
   field(rules, "for_s").disabled = kind.event;
   if (kind.event) field(rules, "for_s").value = "0";

@@ -4,7 +4,7 @@ from typing import Final
 
 from controlplane.alerts.rules import Rule
 
-USUAL: Final = (
+DEFAULT_RULES: Final = (
     Rule(name="Worker or server lost", kind="worker-lost", severity="warning"),
     Rule(name="Job stalled", kind="job-stalled", severity="critical"),
     Rule(name="Job failed", kind="job-failed", severity="critical"),
