@@ -1,7 +1,5 @@
 """Messages arrive: signed, with a key, tried again after failures, in order; over real HTTP, and by mail."""
 
-import html
-import ipaddress
 import socket
 import threading
 import uuid
@@ -9,7 +7,6 @@ from datetime import datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -24,8 +21,7 @@ from controlplane.alerts.delivery import MOST_ATTEMPTS, deliver_due, failing_tar
 from controlplane.alerts.messages import Message, body, subject
 from controlplane.alerts.models import Alert, Delivery, Target
 from controlplane.alerts.services import address_of, delivery_resend
-from controlplane.alerts.signing import TOLERANCE_S, signed, verified
-from controlplane.alerts.targets import refused
+from controlplane.alerts.signing import TOLERANCE_S, verified
 from controlplane.alerts.webhook import DeliveryFailed
 from controlplane.jobs.models import AuditEntry
 from tests.alerts import rows
@@ -165,14 +161,6 @@ def test_an_unexpected_failure_does_not_show_the_url(
     queue(rows.webhook(receiver.url))
     deliver_due(clock)
     assert Delivery.objects.get().error == f"RuntimeError: cannot use {receiver.url.partition('/hooks')[0]}…"
-
-
-@given(word=st.text("ab%2F&+ /", min_size=6, max_size=20), before=st.text(max_size=5))
-def test_a_hidden_path_is_in_no_form_shown(word: str, before: str) -> None:
-    secret = f"K{word}Z"
-    url = f"https://hooks.example.org/{quote(secret, safe='')}"
-    for form in (secret, quote(secret), quote(secret, safe=""), html.escape(secret), secret.replace("/", "\\/")):
-        assert "".join(webhook.hidden(f"{before} {form}", url).split()).endswith("…")
 
 
 def test_a_receiver_that_is_away_is_given_up_after_all_attempts_and_is_seen(clock: Clock) -> None:
@@ -365,31 +353,6 @@ def test_a_target_that_is_removed_meanwhile_spoils_no_other_delivery(
     assert deliver_due(clock) == 0
 
 
-@given(
-    plain=st.sampled_from(["169.254.169.254", "100.100.100.200", "192.0.0.192", "224.0.0.1"]),
-    wrapped=st.sampled_from(
-        [
-            "::{0}", "::ffff:{0}", "::ffff:0:{0}", "64:ff9b::{0}", "64:ff9b:1::{0}", "fd00::5efe:{0}",
-            "fd00::200:5efe:{0}", "2002:{1}::", "2002:{1}:7::1", "2001:0:{1}::1", "2001:0:a00:1:0:0:{2}",
-        ]
-    ),
-)  # fmt: skip
-def test_an_address_is_refused_in_whatever_it_is_embedded(plain: str, wrapped: str) -> None:
-    number = int(ipaddress.IPv4Address(plain))
-    groups, inverted = (f"{each >> 16:x}:{each & 0xFFFF:x}" for each in (number, number ^ 0xFFFFFFFF))
-    assert refused(ipaddress.ip_address(wrapped.format(plain, groups, inverted)))
-
-
-@pytest.mark.parametrize("address", ["::1", "10.0.0.7", "64:ff9b::a00:7", "2002:a00:7::1", "fd00::7", "2001:db8::1"])
-def test_other_addresses_are_not_refused(address: str) -> None:
-    assert refused(ipaddress.ip_address(address)) == ""
-
-
-def test_a_host_that_is_no_name_is_a_failure_like_any_other() -> None:
-    with pytest.raises(DeliveryFailed, match=r"the host a\.\.b has no address"):
-        webhook.resolved("a..b", 80)
-
-
 @pytest.mark.parametrize(
     ("host", "address"),
     [("metadata.internal", "169.254.169.254"), ("six.internal", "fe80::1"), ("mapped.internal", "::ffff:169.254.0.1")],
@@ -520,43 +483,6 @@ def test_targets_are_carried_over_to_another_secret_key(settings: Any) -> None:
     settings.SECRET_KEY_FALLBACKS = []
     row.refresh_from_db()
     assert address_of(row).secret == SECRET
-
-
-KEYS = st.uuids().map(str)
-
-
-@given(secret=st.text(min_size=1, max_size=40), key=KEYS, content=st.binary(max_size=200), now=st.integers(0, 2**40))
-def test_a_signature_holds_for_its_body_key_and_time_alone(secret: str, key: str, content: bytes, now: int) -> None:
-    try:
-        headers = signed(secret, key, content, now)
-    except UnicodeEncodeError:
-        return
-    assert verified(secret, content, headers, now + TOLERANCE_S)
-    assert verified(secret, content, {name.lower(): value for name, value in headers.items()}, now)
-    assert not verified(secret, content + b"x", headers, now)
-    assert not verified(secret, content, headers | {"Paceline-Timestamp": str(now + 1)}, now)
-    assert not verified(secret, content, headers | {"Idempotency-Key": f"{key}0"}, now)
-    assert not verified(secret, content, {name: headers[name] for name in headers if name != "Idempotency-Key"}, now)
-    assert not verified(secret, content, {}, now)
-
-
-def test_no_part_of_a_signed_body_passes_as_its_key() -> None:
-    headers = signed(SECRET, "one", b"two.three", 7)
-    assert not verified(SECRET, b"three", headers | {"Idempotency-Key": "one.two"}, 7)
-
-
-NAMES = st.sampled_from(["Paceline-Timestamp", "Paceline-Signature", "Idempotency-Key", "paceline-timestamp"])
-HOSTILE = st.text() | st.sampled_from(["9" * 5_000, "\u00e9", "\ud800", "\u0667", "-1", "1e3", "v1=\u00e9", "7\n"])
-
-
-@given(hostile=st.dictionaries(NAMES, HOSTILE))
-def test_hostile_headers_are_answered_and_never_pass(hostile: dict[str, str]) -> None:
-    assert not verified(SECRET, b"x", hostile, 7)
-    changed = {**signed(SECRET, "one", b"x", 7), **hostile}
-    if len(changed) == 3:
-        assert verified(SECRET, b"x", changed, 7) == (changed == signed(SECRET, "one", b"x", 7))
-    else:
-        verified(SECRET, b"x", changed, 7)
 
 
 @given(attempts=st.integers(1, 60), jitter=st.floats(0, 1))
