@@ -117,10 +117,11 @@ def row(page: Page, title: str) -> Any:
     return page.locator("#job-processes tbody tr").filter(has=page.locator(f"#drain-{title}, #include-{title}"))
 
 
-def confirm(page: Page, button: str, *, naming: str) -> None:
+def confirm(page: Page, button: str, *, naming: str, meanwhile: Callable[[], None] = lambda: None) -> None:
     """Press a button, read what it asks, and agree."""
     page.locator(button).click()
     expect(page.locator("#ask-dialog")).to_contain_text(naming)
+    meanwhile()
     page.locator("#ask-confirm").click()
     expect(page.locator("#ask-dialog")).to_be_hidden()
 
@@ -164,9 +165,9 @@ def test_a_new_credential_is_pending_until_the_machine_has_kept_it_and_its_work_
     before, agent = file.read_text(), psutil.Process(stack.service("agent machines").process.pid)
     lives = {row["instance"] for row in stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
     page = watch(f"/workers/{machine['id']}/")
-    agent.suspend()
     try:
-        confirm(page, "#rotate", naming="Rotate the credential of machines?")
+        # Only a machine that is online gets a new one, and a suspended one is offline within seconds.
+        confirm(page, "#rotate", naming="Rotate the credential of machines?", meanwhile=agent.suspend)
         expect(page.locator("#credential")).to_contain_text(
             "The old credential stays valid until machines has acknowledged"
         )
