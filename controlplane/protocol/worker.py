@@ -14,7 +14,8 @@ asks for the next step::
 
 A pull or push is made under ``worker.term``; a server that has newer orders refuses it (``refused``). Each step is
 returned once. ``say`` is called with each message for the control plane, as a function of the message's number:
-numbering, and resending until messages are durable, belong to ``protocol.outbox``.
+numbering, and resending until messages are durable, belong to ``protocol.outbox``. The driver itself sends hellos and
+reports; where sending one may bring orders before it returns, it calls ``pushed`` first.
 
 An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
 ``attempt`` rises, by which a driver detects that its work in progress is no longer needed.

@@ -43,7 +43,7 @@ def started(folder: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
             [sys.executable, "-c", PARENT], stdin=subprocess.DEVNULL, stdout=file, cwd=ROOT, start_new_session=True
         )
     try:
-        eventually(lambda: "ready" in output.read_text(), what="the command's start")
+        eventually(lambda: "ready\n" in output.read_text(), what="the command's start")
         yield process, output
     finally:
         if process.poll() is None:
@@ -55,7 +55,7 @@ def started(folder: Path) -> Iterator[tuple["subprocess.Popen[bytes]", Path]]:
 def test_a_signal_reaches_the_command_whose_code_is_handed_on(number: signal.Signals, tmp_path: Path) -> None:
     with started(tmp_path) as (process, output):
         process.send_signal(signal.SIGUSR1)
-        eventually(lambda: "SIGUSR1" in output.read_text(), what="the first signal")
+        eventually(lambda: "SIGUSR1\n" in output.read_text(), what="the first signal")
         process.send_signal(number)
         assert process.wait(timeout=30) == 7
     assert output.read_text().split() == ["ready", "SIGUSR1", number.name]
