@@ -3,7 +3,9 @@
 #   docker build --target controlplane .
 #   docker build --target agent --build-arg TORCH_INDEX= .     # torch with CUDA instead of the CPU build
 
-FROM python:3.11-slim AS base
+# By digest: see deploy/pin_images.py.
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM ${PYTHON_IMAGE} AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN useradd --create-home --uid 1000 paceline \
  && install -d -o paceline -g paceline /app /data /enrolment
@@ -11,10 +13,10 @@ WORKDIR /app
 COPY requirements requirements
 
 FROM base AS controlplane
-RUN pip install -r requirements/controlplane.txt && pip check
+RUN pip install --require-hashes -r requirements/locks/controlplane.txt && pip check
 # TRACING=1: with OpenTelemetry, for OTEL_EXPORTER_OTLP_ENDPOINT.
 ARG TRACING=
-RUN test -z "$TRACING" || pip install -r requirements/tracing.txt
+RUN test -z "$TRACING" || pip install --require-hashes -r requirements/locks/tracing.txt
 COPY manage.py ./
 COPY controlplane controlplane
 COPY frontend frontend
@@ -29,7 +31,9 @@ CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host"
 
 FROM base AS agent
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements/agent.txt && pip check
+# Everything by hash but torch, whose wheels differ by index.
+RUN pip install --require-hashes -r requirements/locks/agent.txt \
+ && pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements/agent.txt && pip check
 COPY controlplane/__init__.py controlplane/__init__.py
 COPY controlplane/protocol controlplane/protocol
 COPY workers workers

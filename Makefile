@@ -1,4 +1,4 @@
-# make demo | up | test | adapters | lint | check | bench | screenshots | clean. Everything is installed into .venv; nothing else is touched.
+# make demo | up | test | adapters | lint | check | supply | locks | bench | screenshots | clean. Everything is installed into .venv; nothing else is touched.
 # On Linux a plain torch brings CUDA with it; for the CPU build:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
@@ -12,6 +12,7 @@ TORCH_INDEX ?=
 RUNTIME := $(VENV)/.installed
 TESTS   := $(VENV)/.installed-tests
 ADAPTERS := .venv-adapters/.installed
+SUPPLY := .venv-supply/.installed
 
 FAST         := "not integration and not browser and not cluster"
 SIDE_BY_SIDE := -n 4 --dist loadfile
@@ -19,7 +20,7 @@ SIDE_BY_SIDE := -n 4 --dist loadfile
 # Processes that keep what was compiled start a quarter sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo up test adapters lint check bench screenshots clean
+.PHONY: demo up test adapters lint check supply locks bench screenshots clean
 .DELETE_ON_ERROR:
 
 demo: $(RUNTIME)
@@ -33,10 +34,13 @@ HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE
 
 # Tests that start processes of their own wait for a quarter of their time: three at a time keep two cores busy.
+# Each part runs, even if one before it failed; 5 means that ARGS selected none of its tests.
 test: $(TESTS)
-	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m "integration or browser" -n 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m cluster $(ARGS) || [ $$? -eq 5 ]
+	@set -x; failed=0; \
+	  $(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	  $(BIN)/python -m pytest -m "integration or browser" -n 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	  $(BIN)/python -m pytest -m cluster $(ARGS) || [ $$? -eq 5 ] || failed=1; \
+	  exit $$failed
 
 # The libraries that paceline.adapters is for, in an environment of their own; without it the tests with them are skipped.
 adapters: $(ADAPTERS)
@@ -49,6 +53,18 @@ lint: $(TESTS)
 check: lint
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS)
 
+# What is installed: as a bill of materials (CycloneDX), and whether it has known faults.
+supply: $(SUPPLY) $(TESTS)
+	@mkdir -p var
+	@.venv-supply/bin/cyclonedx-py environment $(VENV) --output-reproducible --of JSON -o var/sbom.cdx.json
+	@echo "var/sbom.cdx.json: $$(grep -c '"bom-ref"' var/sbom.cdx.json) components"
+	@$(BIN)/python deploy/audit_dependencies.py .venv-supply/bin/pip-audit \
+	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+# The images' requirements with hashes, after a change of requirements/.
+locks: $(SUPPLY)
+	$(BIN)/python deploy/lock.py $(CURDIR)/.venv-supply/bin/uv
+
 bench: $(RUNTIME)
 	$(BIN)/python manage.py bench decisions $(ARGS)
 
@@ -57,7 +73,7 @@ screenshots: $(TESTS)
 	@echo "Pictures of every page are in var/screenshots."
 
 clean:
-	rm -rf $(VENV) .venv-adapters var .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-adapters .venv-supply var .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -78,6 +94,11 @@ $(RUNTIME): requirements.txt requirements/controlplane.txt requirements/agent.tx
 $(TESTS): requirements/tests.txt requirements/tracing.txt $(RUNTIME)
 	$(PIP) install --quiet -r requirements/tests.txt
 	@$(PIP) check
+	@touch $@
+
+$(SUPPLY): requirements/supply.txt | $(BIN)/python
+	$(PYTHON) -m venv .venv-supply
+	.venv-supply/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/supply.txt
 	@touch $@
 
 $(ADAPTERS): requirements/adapters.txt requirements/ray.txt | $(BIN)/python

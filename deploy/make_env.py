@@ -1,15 +1,26 @@
-"""``python deploy/make_env.py``: makes the secrets of docker-compose.yml, once, into ``deploy/env/``.
+"""``python deploy/make_env.py``: makes the secrets of docker-compose.yml and of Kubernetes, once, into ``deploy/env/``.
 
 Needs nothing but Python. Files that exist are left as they are, so that a running installation keeps its passwords; but
-they share passwords, so either all are there or none.
+they share passwords, so either all are there or none. ``secrets/`` has each secret in a file of its own, taken from
+those files: compose mounts it into the containers that need it. Further settings belong into ``settings.env``, which
+compose hands to the control plane; what is set where compose does not read it is refused by name.
 """
 
 import os
 import secrets
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "env"
+SECRETS = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD")
+IN_COMPOSE = ("PACELINE_URL", "ALLOWED_HOSTS", "SECRET_KEY_FILE", "DATABASE_URL_FILE", "REDIS_URL_FILE")
+"""What docker-compose.yml sets itself, which goes before env files."""
+
+READABLE = 0o444
+"""The mode of a file in ``secrets/``: a container's user, unknown here, must read it; only the owner can enter the
+folder."""
+
 NAMES = ("controlplane.env", "postgres.env", "redis.env")
 
 
@@ -26,22 +37,89 @@ def contents(*, postgres: str, redis: str, secret_key: str) -> dict[str, str]:
     }
 
 
+def split(texts: Iterable[str]) -> dict[str, str]:
+    """Each secret by the name of its file, from the texts of the env files."""
+    pairs = (pair for text in texts for pair in variables(text).items())
+    return {name.lower(): value for name, value in pairs if name in SECRETS}
+
+
+def write_files(folder: Path) -> int:
+    """Write the secrets that have no file yet; how many."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.chmod(0o700)
+    texts = [(folder.parent / name).read_text() for name in NAMES]
+    missing = {name: value for name, value in split(texts).items() if not (folder / name).exists()}
+    write_all({folder / name: value for name, value in missing.items()}, READABLE)
+    return len(missing)
+
+
+def write_all(contents: Mapping[Path, str], mode: int) -> None:
+    """Write whole files or none: all of them beside their places first, readable by their owner only, then rename."""
+    drafts = {path.with_name(f".{path.name}.{os.getpid()}"): path for path in contents}
+    try:
+        for draft, path in drafts.items():
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(contents[path])
+                file.flush()
+                os.fsync(file.fileno())
+            draft.chmod(mode)
+        for draft, path in drafts.items():
+            draft.rename(path)
+    finally:
+        for draft in drafts:
+            draft.unlink(missing_ok=True)
+
+
+def variables(text: str) -> dict[str, str]:
+    """What the lines of an env file set."""
+    lines = (line.strip() for line in text.splitlines())
+    return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+
+
+def without_effect(folder: Path) -> list[str]:
+    """A sentence for each variable in a file that containers of compose do not read."""
+    found = []
+    own, made = folder / "settings.env", contents(postgres="", redis="", secret_key="")
+    settings = variables(own.read_text()) if own.exists() else {}
+    for file, text in made.items():
+        given = variables((folder / file).read_text())
+        for name, value in given.items():
+            secret = folder / "secrets" / name.lower()
+            if name in SECRETS and secret.read_text().strip() != value:
+                found.append(
+                    f"{name}: {file} and secrets/{secret.name} differ, and containers get the latter: write the value"
+                    " that holds into both"
+                )
+            elif name not in variables(text) and settings.get(name) != value:
+                found.append(f"{name}: compose does not read {file}: set it in settings.env, too")
+    for name in settings:
+        if name in SECRETS:
+            found.append(f"{name}: compose takes it from secrets/{name.lower()}, not from settings.env")
+        elif name in IN_COMPOSE:
+            found.append(f"{name}: docker-compose.yml sets it, before settings.env: change it there")
+    return found
+
+
 def main(folder: Path = FOLDER) -> int:
     """Write them; the exit code."""
     found = [name for name in NAMES if (folder / name).exists()]
     if len(found) == len(NAMES):
-        print(f"{folder}: all secrets are there already; nothing was changed.")  # noqa: T201
-        return 0
+        if count := write_files(folder / "secrets"):
+            print(f"{folder}: kept; {count} secrets of it have files of their own now.")  # noqa: T201
+        else:
+            print(f"{folder}: all secrets are there already; nothing was changed.")  # noqa: T201
+        for sentence in (lost := without_effect(folder)):
+            print(f"{folder}: {sentence}.")  # noqa: T201
+        return 1 if lost else 0
     if found:
         rest = ", ".join(name for name in NAMES if name not in found)
         print(f"{folder}: has {', '.join(found)} but not {rest}; they share passwords: restore or remove all.")  # noqa: T201
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     made = contents(postgres=secrets.token_hex(24), redis=secrets.token_hex(24), secret_key=secrets.token_urlsafe(64))
-    for name, text in made.items():
-        with os.fdopen(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-    print(f"{folder}: made {', '.join(NAMES)}. Keep them to yourself.")  # noqa: T201
+    write_all({folder / name: text for name, text in made.items()}, 0o600)
+    write_files(folder / "secrets")
+    print(f"{folder}: made {', '.join(NAMES)} and secrets/. Keep them to yourself.")  # noqa: T201
     return 0
 
 

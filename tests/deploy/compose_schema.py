@@ -36,17 +36,36 @@ BUILD = closed({"context": {"type": "string"}, "target": {"type": "string"}, "ar
 CONDITIONS = ["service_started", "service_healthy", "service_completed_successfully"]
 DEPENDENCY = closed({"condition": {"enum": CONDITIONS}}, "condition")
 
+VOLUME = {"type": "string", "pattern": r"^[a-z0-9-]+:/[a-z/]+(:ro)?$"}
+MOUNT = closed(
+    {
+        "type": {"const": "volume"},
+        "source": {"type": "string"},
+        "target": {"type": "string", "pattern": "^/[a-z/]+$"},
+        "read_only": {"type": "boolean"},
+        "volume": closed({"subpath": {"type": "string", "pattern": "^[a-z0-9-]+$"}}, "subpath"),
+    },
+    "type",
+    "source",
+    "target",
+)
+
+NAME = "[a-z0-9/_-]+(:[a-z0-9._-]+)?"
 SERVICE = closed(
     {
-        "image": {"type": "string", "pattern": r"^[a-z0-9/_-]+(:[a-z0-9._-]+)?$"},
+        "image": {"type": "string", "pattern": rf"^({NAME}|\$\{{[A-Z_]+:-{NAME}\}})$"},
         "build": BUILD,
         "user": {"type": "string"},
         "hostname": {"type": "string"},
         "command": STRINGS,
-        "env_file": STRINGS,
+        "env_file": {
+            "type": "array",
+            "items": closed({"path": {"type": "string"}, "required": {"type": "boolean"}}, "path"),
+        },
         "environment": VARIABLES,
         "ports": {"type": "array", "items": {"type": "string", "pattern": r"^127\.0\.0\.1:\d+:\d+$"}},
-        "volumes": {"type": "array", "items": {"type": "string", "pattern": r"^[a-z0-9-]+:/[a-z/]+(:ro)?$"}},
+        "secrets": STRINGS,
+        "volumes": {"type": "array", "items": {"anyOf": [VOLUME, MOUNT]}},
         "depends_on": {"type": "object", "additionalProperties": DEPENDENCY},
         "healthcheck": HEALTHCHECK,
         "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
@@ -71,12 +90,13 @@ COMPOSE: dict[str, Any] = {
         "name": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]*$"},
         "services": {"type": "object", "additionalProperties": SERVICE, "minProperties": 1},
         "volumes": {"type": "object", "additionalProperties": {"type": "null"}},
+        "secrets": {"type": "object", "additionalProperties": closed({"file": {"type": "string"}}, "file")},
         "networks": {
             "type": "object",
             "additionalProperties": {"anyOf": [{"type": "null"}, closed({"internal": {"type": "boolean"}})]},
         },
     },
     "patternProperties": {"^x-": {}},
-    "required": ["name", "services", "volumes", "networks"],
+    "required": ["name", "services", "volumes", "secrets", "networks"],
     "additionalProperties": False,
 }

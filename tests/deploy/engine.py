@@ -15,11 +15,11 @@ from typing import Any
 
 from benchmarks.database.postgres import become, initialise, postgres_folder
 from controlplane.runtime.embedded.ground import free_port
-from controlplane.runtime.embedded.processes import start_service
+from controlplane.runtime.embedded.processes import Service, start_service
 from controlplane.runtime.embedded.supervisor import Supervisor
 from deploy import make_env
 from tests.deploy.images import bare_environment, unpack
-from tests.deploy.reading import entrypoint, environment_of, interpolated, parse_env, services, start_order
+from tests.deploy.reading import entrypoint, environment_of, interpolated, mounts, parse_env, services, start_order
 
 PORTS = (5432, 6379, 8000)
 HOSTS = ("postgres", "redis", "web")
@@ -43,6 +43,9 @@ class Engine:
     def up(self) -> None:
         """Start everything, each after what it waits for, until all are well."""
         make_env.main(self.folder / "env")
+        (self.folder / "secrets").mkdir()
+        for secret in (self.folder / "env" / "secrets").iterdir():
+            (self.folder / "secrets" / secret.name).write_text(self._local(secret.read_text()))
         for stage in ("controlplane", "agent"):
             unpack(stage, self.folder / "images" / stage)
         self.execute("web", "python", "manage.py", "collectstatic", "--no-input", "--verbosity", "0")
@@ -87,7 +90,10 @@ class Engine:
         service = self.services[name]
         found = environment_of(service["build"]["target"]) if "build" in service else {}
         for file in service.get("env_file", []):
-            found |= parse_env((self.folder / "env" / Path(file).name).read_text())
+            if isinstance(file, str):
+                found |= parse_env((self.folder / "env" / Path(file).name).read_text())
+            elif (own := self.folder / "env" / Path(file["path"]).name).exists() or file["required"]:
+                found |= parse_env(own.read_text())
         found |= {key: str(value) for key, value in service.get("environment", {}).items()}
         local = {key: self._translated(name, value) for key, value in found.items()}
         path = os.pathsep.join([str(postgres_folder()), os.environ["PATH"]])
@@ -96,17 +102,27 @@ class Engine:
     def run(self, name: str) -> None:
         """Start a service, or run it to its end if it has no health to wait for."""
         service = self.services[name]
-        for volume in service.get("volumes", []):
-            self._volume(volume).mkdir(parents=True, exist_ok=True)
+        for volume, path, _ in mounts(service):
+            folder = self.folder / "volumes" / volume
+            folder.mkdir(parents=True, exist_ok=True)
+            assert (folder / path).is_dir(), f"{name}: {volume} has no {path}, and no engine makes it"
         if "healthcheck" not in service:
             self.execute(name, *service["command"])
             return
+        self.supervisor.add(self._start(name), beside_the_last="build" in service and name != "web")
+
+    def restart(self, name: str) -> None:
+        """Start a service again that has ended, as ``restart: unless-stopped`` says."""
+        [ended] = [service for service in self.supervisor.services if service.name == name]
+        self.supervisor.replace(ended, self._start(name))
+
+    def _start(self, name: str) -> Service:
+        service = self.services[name]
         command = self._words(name, [*self._entry(service), *service["command"]])
         if name == "postgres":
             command = self._prepare_postgres(command)
         log = self.folder / f"{name}.log"
-        started = start_service(name, command, log=log, environment=self.environment(name), folder=self._home(name))
-        self.supervisor.add(started, beside_the_last="build" in service and name != "web")
+        return start_service(name, command, log=log, environment=self.environment(name), folder=self._home(name))
 
     def _entry(self, service: dict[str, Any]) -> list[str]:
         return entrypoint(service["build"]["target"]) if "build" in service else []
@@ -115,12 +131,14 @@ class Engine:
         """What the image's own entry point does first, and where it says that the data are."""
         binaries, variables = postgres_folder(), self.environment("postgres")
         assert binaries is not None
-        data = self._volume(self.services["postgres"]["volumes"][0]) / "cluster"
+        [(volume, _, _)] = mounts(self.services["postgres"])
+        data = self.folder / "volumes" / volume / "cluster"
+        password = variables.get("POSTGRES_PASSWORD") or Path(variables["POSTGRES_PASSWORD_FILE"]).read_text()
         initialise(
             binaries,
             data,
             user=variables["POSTGRES_USER"],
-            password=variables["POSTGRES_PASSWORD"],
+            password=password,
             database=variables["POSTGRES_DB"],
         )
         return [*become(), str(binaries / command[0]), *command[1:], "-D", str(data)]
@@ -133,14 +151,16 @@ class Engine:
         service = self.services[name]
         if text in {"0.0.0.0", service.get("hostname")}:
             return "127.0.0.1"
-        text = re.sub(rf"(?<=[@/])({'|'.join(HOSTS)})(?=:)", "127.0.0.1", text)
-        text = re.sub(r"\b(5432|6379|8000)\b", lambda found: str(self.ports[int(found[0])]), text)
-        for volume in service.get("volumes", []):
-            text = re.sub(rf"(?<![\w./-]){volume.split(':')[1]}(?![\w-])", str(self._volume(volume)), text)
+        text = self._local(text)
+        for volume, path, target in mounts(service):
+            text = re.sub(rf"(?<![\w./-]){target}(?![\w-])", str(self.folder / "volumes" / volume / path), text)
+        for secret in service.get("secrets", []):
+            text = text.replace(f"/run/secrets/{secret}", str(self.folder / "secrets" / secret))
         return re.sub(r"^/app(?=/|$)", str(self._home(name)), text)
 
-    def _volume(self, volume: str) -> Path:
-        return self.folder / "volumes" / volume.partition(":")[0]
+    def _local(self, text: str) -> str:
+        text = re.sub(rf"(?<=[@/])({'|'.join(HOSTS)})(?=:)", "127.0.0.1", text)
+        return re.sub(r"\b(5432|6379|8000)\b", lambda found: str(self.ports[int(found[0])]), text)
 
     def _home(self, name: str) -> Path:
         """Where the service's image has its files."""

@@ -41,6 +41,18 @@ def interpolated(text: str, variables: Mapping[str, str]) -> str:
     return filled.replace("$$", "$")
 
 
+def mounts(service: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Volume, path within it, and target of everything that the service has mounted."""
+    found = []
+    for each in service.get("volumes", []):
+        if isinstance(each, str):
+            volume, target, *_ = each.split(":")
+            found.append((volume, "", target))
+        else:
+            found.append((each["source"], each.get("volume", {}).get("subpath", ""), each["target"]))
+    return found
+
+
 def parse_env(text: str) -> dict[str, str]:
     """An env file's variables."""
     return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
@@ -56,7 +68,7 @@ class Instruction:
 
 @cache
 def stages() -> dict[str, list[Instruction]]:
-    """Instructions by stage; a stage built on another of ours has that one's first."""
+    """Instructions by stage; a stage built on another of Paceline's has that one's first."""
     text = re.sub(r"\\\n", " ", (ROOT / "Dockerfile").read_text())
     found: dict[str, list[Instruction]] = {}
     current: list[Instruction] = []

@@ -88,14 +88,15 @@ def test_commands_are_those_that_run_on_one_machine() -> None:
 def test_stores_run_as_in_containers_without_kubernetes() -> None:
     small = pods("overlays/small")
     compose = services()
+    password = ("$$(cat /run/secrets/redis_password)", "$REDIS_PASSWORD")  # a file there, the environment here
     assert small["redis"]["containers"][0]["command"] == [
-        word.replace("$$", "$") for word in compose["redis"]["command"]
+        word.replace(*password).replace("$$", "$") for word in compose["redis"]["command"]
     ]
     assert small["postgres"]["containers"][0]["args"] == compose["postgres"]["command"]
-    assert [small[name]["containers"][0]["image"] for name in ("redis", "postgres")] == [
-        compose["redis"]["image"],
-        compose["postgres"]["image"],
-    ]
+    images = {name: small[name]["containers"][0]["image"] for name in ("redis", "postgres")}
+    assert {name: compose[name]["image"] for name in images} == {
+        name: f"${{{name.upper()}_IMAGE:-{image}}}" for name, image in images.items()
+    }
 
 
 @pytest.mark.parametrize("overlay", CONTROL_PLANE)

@@ -13,6 +13,7 @@ import pytest
 from tests.deploy import ranks
 from tests.deploy.images import bare_environment, unpack
 from tests.deploy.kubernetes import named
+from tests.deploy.policies import Target, lets_out
 from tests.deploy.ranks import WORLD, Pods
 from tests.deploy.reading import ROOT
 from tests.integration.test_jobs import pages, reports
@@ -25,7 +26,7 @@ EVEN_S = 2 * 64 / 250
 
 
 def restricted(pod: dict[str, Any], container: dict[str, Any]) -> bool:
-    """Whether that is what the *restricted* pod security standard asks for, and a root that nobody writes to."""
+    """Whether that is what the *restricted* pod security standard asks for, and a root that no one writes to."""
     security = pod["securityContext"]
     return (
         (security["runAsNonRoot"], security["seccompProfile"]) == (True, {"type": "RuntimeDefault"})
@@ -101,6 +102,29 @@ def test_only_ranks_reach_ranks_and_no_secret_stands_in_an_object(overlay: str) 
     assert named(overlay, "Secret") == {}
     plain = {each["name"] for each in ranks.container_of(overlay)["env"] if "value" in each}
     assert not {"PACELINE_TOKEN", "PACELINE_JOB", "PACELINE_URL"} & plain
+
+
+@pytest.mark.parametrize(
+    ("overlay", "policy", "role"),
+    [(overlay, "ranks", "rank") for overlay in EVERY]
+    + [(overlay, "agents", "agent") for overlay in ("agents", "agents-by-account")],
+)
+def test_agents_and_ranks_reach_their_control_plane_at_either_address_and_nothing_else_of_paceline(
+    overlay: str, policy: str, role: str
+) -> None:
+    found = named(overlay, "NetworkPolicy")[policy]
+    web = {"app.kubernetes.io/name": "web", "paceline/role": "controlplane"}
+    stores = {"paceline/role": "store"}
+    ingress_controller = {"app.kubernetes.io/name": "ingress"}
+    assert lets_out(found, Target(8000, web)), "http://web:8000"
+    assert lets_out(found, Target(443)), "https:// of a load balancer, or of another place"
+    assert lets_out(found, Target(443, ingress_controller, in_our_namespace=False)), "https:// of the same cluster"
+    assert lets_out(found, Target(8443, ingress_controller, in_our_namespace=False))
+    assert lets_out(found, Target(53, {"k8s-app": "kube-dns"}, in_our_namespace=False, protocol="UDP"))
+    assert lets_out(found, Target(29_500, {"paceline/role": role}))
+    assert not lets_out(found, Target(29_500, {"paceline/role": role}, in_our_namespace=False))
+    assert not lets_out(found, Target(80)), "where clouds keep the credentials of a node"
+    assert not any(lets_out(found, Target(port, stores)) for port in (5432, 6379))
 
 
 @pytest.fixture

@@ -78,8 +78,23 @@ def test_it_serves_pages_and_hashed_files_as_the_image_does(engine: Engine) -> N
     assert (served.status_code, "immutable" in served.headers["cache-control"]) == (200, True)
 
 
+def test_a_machine_whose_credential_has_expired_comes_back_with_another_token(engine: Engine) -> None:
+    program = (
+        "from controlplane.fleet.models import Agent; from django.utils import timezone; "
+        "Agent.objects.filter(name='slow').update(credential_expires_at=timezone.now())"
+    )
+    engine.execute("web", "python", "manage.py", "shell", "-v", "0", "-c", program)
+    [slow] = [service for service in engine.supervisor.services if service.name == "slow"]
+    eventually(slow.is_over, what="the end of a machine with an expired credential", seconds=60)
+    assert "expired at" in (engine.folder / "slow.log").read_text()
+    again = ("python", "manage.py", "enroll_machines", "/enrolment", "slow", "--again")
+    assert engine.execute("enrolment", *again).startswith("1 token in ")
+    engine.restart("slow")
+    engine.await_health("slow")
+
+
 def test_a_machine_that_is_asked_again_gets_no_second_token(engine: Engine) -> None:
     said = engine.execute("enrolment", "python", "manage.py", "enroll_machines", "/enrolment", "fast-1", "new")
-    tokens = {path.name for path in (engine.folder / "volumes" / "enrolment").iterdir()}
-    assert said.startswith("1 tokens in ")
+    tokens = {path.parent.name for path in (engine.folder / "volumes" / "enrolment").glob("*/token")}
+    assert said.startswith("1 token in ")
     assert "new" in tokens
