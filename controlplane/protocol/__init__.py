@@ -1,7 +1,7 @@
 """The wire between control plane, workers, servers, agents and browsers.
 
 Owns the shapes of messages and specs and the one place where bytes become values. Knows nothing of transports,
-time or storage. This is the ground floor: everything may import it, it imports nothing of ours, and the daemons
+time or storage. This is the ground floor: everything may import it, it imports nothing of Paceline's, and the daemons
 in ``workers`` import nothing else of ``controlplane``.
 """
 

@@ -1,24 +1,23 @@
 """How the ranks of an attached job agree on shares, a pause and the end, without waiting for the control plane. Pure.
 
-Each iteration sums one small vector over all ranks (``encode``), in addition to the gradients. Every rank fills in its
-own row: its samples, how long its last sum took, the number of its orders, and the last iteration that its loader may
-draw before it has read the sum. The rank with the newest orders adds those, too. All ranks read the same sum
-(``read``): new shares hold from the first iteration after every rank's promise, and a pause or the end at the boundary
-that all have reached. One rank with a connection to the control plane is enough, and no rank waits for it.
+An iteration sums one small vector over all ranks (``encode``), in addition to the gradients. Every rank fills in its
+own row: how long its last sum took, the number of its orders, and the last iteration that its loader may draw before
+it has read the sum. The rank with the newest orders adds those, too. All ranks read the same sum (``read``): new
+shares hold from the first iteration after every rank's promise, and a pause or the end at the boundary that all have
+reached. One rank with a connection to the control plane is enough, and no rank waits for it.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from controlplane.protocol.dividing import divide, within
+from controlplane.protocol.filling import RULES, lr_scale
 from controlplane.protocol.orders import Orders
 
 
 class Row(NamedTuple):
     """The part of one rank."""
 
-    samples: int = 0
-    """In this iteration."""
     promised: int = -1
     """It draws no samples of iterations after this one before it has read the sum."""
     coming: int = 0
@@ -30,21 +29,24 @@ class Row(NamedTuple):
     leaves: int = 0
     """1: its launcher will end it soon, and start it again: all ranks leave at the same boundary."""
     timed: int = -1
-    """The iteration that ``sum_s`` is about; -1: none is timed yet."""
+    """The iteration that the times are about; -1: none is timed yet."""
     incarnation: int = -1
     generation: int = -1
     sequence: int = -1
     """Of its orders; -1: it has none."""
     sum_s: float = 0.0
     """From its last gradient handed over to the end of the sum: the shortest is the transfer, the rest was waiting."""
+    exchange_s: float = 0.0
+    """The same of the exchange before the iteration, from the end of the rank's own work."""
     link_s: float = 0.0
     """What this rank's own links need for what that sum had them carry; 0: not known."""
+    usual_s: float = 0.0
+    """Length of its iterations, smoothed; 0: not known."""
 
 
 class Columns(NamedTuple):
     """The rows of all ranks by column, each as it was summed: with many ranks that costs a part of row by row."""
 
-    samples: Sequence[float]
     promised: Sequence[float]
     coming: Sequence[float]
     ceiling: Sequence[float]
@@ -55,7 +57,9 @@ class Columns(NamedTuple):
     generation: Sequence[float]
     sequence: Sequence[float]
     sum_s: Sequence[float]
+    exchange_s: Sequence[float]
     link_s: Sequence[float]
+    usual_s: Sequence[float]
 
     def leader(self, before: int) -> int:
         """Who has the newest orders: the one of before, or the first of those with newer ones."""
@@ -64,10 +68,31 @@ class Columns(NamedTuple):
         return before if newness[before] == newest else newness.index(newest)
 
 
+ROUND_S: Final = 0.1
+"""Loops with shorter iterations exchange their words only this often: a sum costs about as much whatever it carries."""
+
+FIRST_ROUNDS: Final = 50
+"""So many iterations have one each, in which shares settle."""
+
+MOST_APART: Final = 16
+"""Iterations from one exchange to the next, at most."""
+
+AWAITED: Final = 16
+"""So many exchanges at first, while shares settle, are made and awaited at the end of their iteration: its times are
+known then, and orders that came during it hold from the next iteration on. Later ones begin with the iteration and cost
+no waiting."""
+
+AWAITED_AGAIN: Final = 8
+"""So many are awaited behind a large change of shares: further ones follow it."""
+
+LARGE: Final = 0.1
+"""A change is large where a rank's share changes by more than this part of an even share."""
+
 FIELDS: Final = len(Row._fields)
 NO_STOP: Final = -1
-HEAD: Final = 4
-"""In front of the leader's shares: whether it has orders, their version, where to stop, and whether to hold."""
+HEAD: Final = 6
+"""In front of the leader's shares: whether it has orders, their version, where to stop, whether to hold, the batch of
+the next pass, and the rule of the learning rate."""
 
 
 class Change(NamedTuple):
@@ -124,6 +149,8 @@ class Settled(NamedTuple):
     """Do not begin it either, but the job continues: the ranks will be started again."""
     change: Change | None
     """New shares."""
+    next_round: int
+    """The next iteration in which all exchange their words."""
 
 
 class Agreement:
@@ -134,13 +161,18 @@ class Agreement:
         timeline: the shares at the begin, the same at all ranks.
         multiple: what shares are multiples of.
         fixed: whether shares stay as they are, regardless of orders.
+        grows: whether the global batch may grow: each rank's learning rate follows it.
     """
 
-    def __init__(self, rank: int, timeline: Timeline, *, multiple: int = 1, fixed: bool = False) -> None:
+    def __init__(
+        self, rank: int, timeline: Timeline, *, multiple: int = 1, fixed: bool = False, grows: bool = False
+    ) -> None:
         self.rank, self.timeline, self.multiple = rank, timeline, multiple
         self.world = len(timeline.newest.shares)
-        self.batch = sum(timeline.newest.shares)
-        self.fixed = fixed
+        self.base = self.batch = sum(timeline.newest.shares)
+        """Samples of a full iteration over all ranks: at the start, and in this pass."""
+        self.fixed, self.grows = fixed, grows
+        self._next_batch, self._rule = 0, ""
         self.leader = 0
         """Whose orders count: that of the newest, by the last sum."""
         self.refusal = ""
@@ -148,10 +180,16 @@ class Agreement:
         self._orders: Orders | None = None
         self._wanted = timeline.newest.shares
         self._ceilings: Sequence[float] = []
+        self._rounds, self._awaited = 0, AWAITED
 
     def receive(self, orders: Orders) -> None:
         """Take in orders that are newer than all before."""
         self._orders, self.refusal = orders, self._objection(orders)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the next exchange is made and awaited at the end of its iteration; the same at all ranks."""
+        return self._rounds < self._awaited
 
     @property
     def width(self) -> int:
@@ -166,8 +204,9 @@ class Agreement:
         vector[self.rank : self.world * FIELDS : self.world] = map(float, row)
         if self.rank == self.leader and orders is not None:
             stop_at = NO_STOP if orders.stop_at is None else orders.stop_at
-            has_shares = not self.refusal and bool(orders.shares)
+            has_shares = len(orders.shares) == self.world and sum(orders.shares) == self.batch
             head = [1.0, float(orders.shares_version if has_shares else 0), float(stop_at), float(orders.hold)]
+            head += [float(orders.fill_batch), float(RULES.index(orders.fill_rule))]
             shares = [float(share) for share in orders.shares] if has_shares else [0.0] * self.world
             vector[self.world * FIELDS :] = head + shares
         return vector
@@ -176,9 +215,11 @@ class Agreement:
         """What the sum of all ranks' words behind ``iteration`` means; the same at each of them."""
         world = self.world
         rows = Columns(*[vector[at * world : (at + 1) * world] for at in range(FIELDS)])
-        has_orders, version, stop_at, hold = map(int, vector[world * FIELDS : world * FIELDS + HEAD])
+        has_orders, version, stop_at, hold, fill, rule = map(int, vector[world * FIELDS : world * FIELDS + HEAD])
         stop = bool(has_orders) and 0 <= stop_at <= iteration + 1
         self.fixed |= any(rows.gives_up)
+        if has_orders:
+            self._next_batch, self._rule = fill, RULES[rule]
         if has_orders and version > self.timeline.newest.version:
             self._wanted = [int(share) for share in vector[world * FIELDS + HEAD :]]
         else:
@@ -187,7 +228,37 @@ class Agreement:
         self.leader = rows.leader(self.leader)
         leaves = not stop and any(rows.leaves)
         holds = bool(has_orders) and bool(hold) and not stop
-        return Settled(columns=rows, hold=holds, stop=stop, leaves=leaves, change=change)
+        after = self._round_after(iteration, rows, stop_at)
+        return Settled(columns=rows, hold=holds, stop=stop, leaves=leaves, change=change, next_round=after)
+
+    def _round_after(self, iteration: int, rows: Columns, stop_at: int) -> int:
+        """The next exchange: seldom in a fast loop, and in the last iteration before a stop."""
+        self._rounds += 1
+        if self._rounds < FIRST_ROUNDS or not all(rows.usual_s):
+            return iteration + 1
+        after = iteration + max(1, min(MOST_APART, int(ROUND_S / max(rows.usual_s))))
+        return min(after, stop_at - 1) if stop_at > iteration + 1 else after
+
+    def begin_pass(self, iteration: int) -> None:
+        """A pass begins with that iteration, behind everything that was drawn: from here on the batch may be larger,
+        or smaller again, down to the script's.
+        """
+        size, newest = self._next_batch, self.timeline.newest
+        if self.fixed or not self.grows or not self._rule or size == self.batch or size % self.multiple:
+            return
+        if size < self.base:
+            return
+        ceilings = [int(ceiling) for ceiling in self._ceilings] or [0] * self.world
+        shares = within(divide(self._wanted, size, self.multiple), ceilings, self.multiple)
+        if size > self.batch and any(0 < ceiling < share for share, ceiling in zip(shares, ceilings, strict=True)):
+            return
+        self.batch, self._wanted = size, shares
+        self.timeline = Timeline(shares, first=iteration, version=newest.version)
+
+    @property
+    def lr_scale(self) -> float:
+        """What the learning rate of this pass is multiplied by."""
+        return lr_scale(self._rule, self.batch, self.base) if self.batch != self.base else 1.0
 
     def _agree(self, rows: Columns, version: int) -> Change | None:
         newest = self.timeline.newest
@@ -200,6 +271,9 @@ class Agreement:
             return None
         change = Change(1 + max(newest.first, int(max(rows.promised))), version, fitted)
         self.timeline.add(change)
+        most = max(abs(after - before) for after, before in zip(fitted, newest.shares, strict=True))
+        if most * self.world > LARGE * self.batch:
+            self._awaited = max(self._awaited, self._rounds + 1 + AWAITED_AGAIN)
         return change
 
     def _objection(self, orders: Orders) -> str:
@@ -207,7 +281,7 @@ class Agreement:
             return ""
         if len(orders.shares) != self.world:
             return f"shares for {len(orders.shares)} ranks were ordered, there are {self.world}: they stay as they are"
-        if sum(orders.shares) != self.batch:
+        if sum(orders.shares) != self.batch and not (self.grows and orders.fill_rule):
             return (
                 f"shares of {sum(orders.shares)} samples per iteration were ordered, the ranks take {self.batch}:"
                 " they stay as they are; submit the job with the batch size of the script"

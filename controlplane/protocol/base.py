@@ -18,6 +18,9 @@ MAX_COUNT: Final = 2**53 - 1
 MAX_SECONDS: Final = 1e9
 MAX_TEXT: Final = 8_192
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not a message: also for strings that are not UTF-8, and too many levels."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """A number of things: zero or more."""
 

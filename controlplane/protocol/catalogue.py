@@ -238,7 +238,7 @@ def check_workload(workload: Workload) -> None:
 
 
 def check_training(spec: JobSpec) -> None:
-    """Raise ``SpecError`` unless workload, optimisers and rule of aggregation exist and go together."""
+    """Raise ``SpecError`` unless workload, optimizers and rule of aggregation exist and go together."""
     check_workload(spec.workload)
     check_optimizers(spec)
     entry = WORKLOADS.get(spec.workload.name)

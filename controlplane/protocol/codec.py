@@ -7,6 +7,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from controlplane.protocol.base import UNREADABLE
+from controlplane.protocol.machine_tests import PreflightOrder
 from controlplane.protocol.messages import AgentMessage, RankMessage, ServerMessage, WorkerMessage
 from controlplane.protocol.orders import (
     AgentOrders,
@@ -24,7 +26,7 @@ MAX_FRAME_BYTES = 256 * 1024
 WorkerReply = Orders | Placement | Durable | Rejection
 RankReply = Orders | Durable | Rejection
 ServerReply = ServerOrders | Durable | Rejection
-AgentReply = AgentOrders | CredentialIssued | Rejection
+AgentReply = AgentOrders | CredentialIssued | PreflightOrder | Rejection
 
 Message = TypeVar("Message")
 
@@ -54,7 +56,7 @@ class Codec(Generic[Message]):
             raise BadFrame("oversized", f"message of {len(frame)} bytes, at most {self._limit} are accepted")
         try:
             return self._decoder.decode(frame)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise BadFrame("malformed", f"not a message of this socket: {error}") from None
 
 

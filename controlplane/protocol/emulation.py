@@ -33,10 +33,33 @@ class Competitor(Part, frozen=True, kw_only=True, omit_defaults=True):
     seed: Seed = 0
 
 
+Bandwidth = Annotated[float, Meta(ge=1.0, le=1e12)]
+"""Bytes per second, each way."""
+
+
+class LinkChange(Part, frozen=True, kw_only=True):
+    """The speed of an emulated link from ``iteration`` on; null: no longer limited."""
+
+    iteration: Iterations
+    bytes_per_second: Bandwidth | None = None
+
+
+class LinkEmulation(Part, frozen=True, kw_only=True):
+    """The link of a server, or of a worker, slower than the real one; null: not limited at first."""
+
+    bytes_per_second: Bandwidth | None = None
+    changes: list[LinkChange] = []
+
+    def at(self, iteration: int) -> float | None:
+        """The limit that holds in ``iteration``."""
+        passed = [change for change in self.changes if change.iteration <= iteration]
+        return max(passed, key=lambda change: change.iteration).bytes_per_second if passed else self.bytes_per_second
+
+
 class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
     """A machine slower than the one it runs on: real gradients, then a pause.
 
-    Exactly one of ``samples_per_second``, ``slower`` and ``trace``; a competitor can be added to any.
+    Exactly one of ``samples_per_second``, ``slower`` and ``trace``; a competitor and a link can be added to any.
     """
 
     samples_per_second: Speed | None = None
@@ -47,11 +70,19 @@ class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
     repeat: bool = False
     """Whether the trace restarts where it ends, its last point as long as the one before; else that holds on."""
     competitor: Competitor | None = None
+    launch_s: Annotated[float, Meta(ge=0.0, le=3600.0)] = 0.0
+    """With ``samples_per_second``: what each iteration takes besides, however few samples it has."""
+    saturation: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    """With ``samples_per_second``: fewer samples than this take no less time, as on a GPU."""
+    link: LinkEmulation | None = None
+    """Between this worker and all servers."""
 
     def __post_init__(self) -> None:
         ways = [way for way in (self.samples_per_second, self.slower, self.trace) if way is not None]
         if len(ways) > 1 or not (ways or self.competitor):
             raise ValueError("exactly one of samples_per_second, slower and trace, or a competitor alone")
+        if self.samples_per_second is None and (self.launch_s or self.saturation):
+            raise ValueError("samples_per_second with launch_s and saturation, which are of a GPU's time by its batch")
         times = [point.time for point in self.trace or ()]
         if times and (times[0] != 0.0 or sorted(set(times)) != times):
             raise ValueError("a trace whose times rise from 0")
@@ -64,12 +95,18 @@ class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
         parts = []
         if self.samples_per_second is not None:
             parts.append(f"{self.samples_per_second:,.6g} samples/s")
+        if self.launch_s:
+            parts.append(f"{self.launch_s:.3g} s more for each iteration")
+        if self.saturation:
+            parts.append(f"no less time for fewer than {self.saturation} samples")
         if self.slower is not None:
             parts.append(f"{self.slower:g} times slower")
         if self.trace is not None:
             parts.append(f"a trace of {len(self.trace)} points")
         if self.competitor is not None:
             parts.append(f"a competing process that takes {self.competitor.takes:.0%}")
+        if self.link is not None:
+            parts.append("a slower link to the servers")
         return ", ".join(parts)
 
 
@@ -107,26 +144,3 @@ def parse_emulation(document: object, field: str) -> Emulation:
         return msgspec.convert(document, Emulation, strict=True)
     except msgspec.ValidationError as error:
         raise SpecError(field, document, str(error)) from None
-
-
-Bandwidth = Annotated[float, msgspec.Meta(ge=1.0, le=1e12)]
-"""Bytes per second, each way."""
-
-
-class LinkChange(Part, frozen=True, kw_only=True):
-    """The speed of an emulated link from ``iteration`` on; null: no longer limited."""
-
-    iteration: Iterations
-    bytes_per_second: Bandwidth | None = None
-
-
-class LinkEmulation(Part, frozen=True, kw_only=True):
-    """A server link slower than the real one; null: not limited at first."""
-
-    bytes_per_second: Bandwidth | None = None
-    changes: list[LinkChange] = []
-
-    def at(self, iteration: int) -> float | None:
-        """The limit that holds in ``iteration``."""
-        passed = [change for change in self.changes if change.iteration <= iteration]
-        return max(passed, key=lambda change: change.iteration).bytes_per_second if passed else self.bytes_per_second

@@ -1,6 +1,6 @@
 """Native jobs, started by agents, and attached jobs, started by a launcher whose script attaches its ranks.
 
-In an attached job the script and its engine own processes, model, optimiser and sums. So most fields of a spec do not
+In an attached job the script and its engine own processes, model, optimizer and sums. So most fields of a spec do not
 apply: each of these is refused with what to do instead.
 """
 
@@ -50,21 +50,6 @@ REFUSED: Final[Mapping[str, str]] = {
 }
 """Fields that must keep their defaults, and what is expected of them."""
 
-CHOSEN: Final[Mapping[str, tuple[str, str]]] = {
-    "barrier": ("bsp", "bsp with launch attached: the sums of DDP and FSDP need the gradients of all ranks; for"),
-    "placement": ("round-robin", "none with launch attached: it has no servers to place parameters on; for"),
-    "data": ("shared", "shared with launch attached, where each rank loads any sample; for"),
-}
-"""Of the four choices, what each must be, and why."""
-
-CUTTING: Final[Mapping[str, str]] = {
-    "deadline": "a policy of shares with launch attached, such as lb-bsp-cpu: this one stops work in progress, "
-    "which a script cannot; for deadline use launch: native",
-    "lb-bsp-federated": "another policy with launch attached, such as lb-bsp-gpu: this one is for federations; for "
-    "lb-bsp-federated use launch: native",
-}
-"""Batching policies that need Paceline's own training loop."""
-
 NATIVE_ONLY: Final = ("options", "data", "partition", "init")
 """Parts of a workload that only Paceline's own training loop reads."""
 
@@ -96,22 +81,23 @@ def check_launch(spec: Any) -> None:
     """
     defaults = {each.name: each.default for each in fields(type(spec))}
     if spec.launch == "native":
-        for name in ("sample_multiple", "wait_s", "lease_s"):
+        for name in ("sample_multiple", "wait_s", "lease_s", "fill"):
             if getattr(spec, name) != defaults[name]:
-                raise SpecError(name, getattr(spec, name), "none with launch native; leave it out, or use attached")
+                found = to_builtins(getattr(spec, name))
+                raise SpecError(name, found, "none with launch native; leave it out, or use attached")
         return
     for name, expected in REFUSED.items():
         usual = IMPLIED.get(name, defaults[name])
         if (found := getattr(spec, name)) != usual:
             raise SpecError(name, to_builtins(found), expected)
-    for question, (usual, expected) in CHOSEN.items():
-        choice = getattr(spec.synchronization, question)
-        if choice.name != usual or choice.parameters:
-            cure = f"{expected} {choice.name} use launch: native"
-            raise SpecError(f"synchronization.{question}.name", choice.name, cure)
-    batching = spec.synchronization.batching.name
-    if batching in CUTTING:
-        raise SpecError("synchronization.batching.name", batching, CUTTING[batching])
+    if spec.guard is not None and spec.fill is None:
+        expected = "none with launch attached, unless its global batch may grow: add fill, or leave it out"
+        raise SpecError("guard", spec.guard.mode, expected)
+    placement = spec.synchronization.placement
+    if placement != type(spec.synchronization)().placement:
+        expected = "none with launch attached: it has no servers to place parameters on; for"
+        cure = f"{expected} {placement.name} use launch: native"
+        raise SpecError("synchronization.placement.name", placement.name, cure)
     for part in NATIVE_ONLY:
         if found := getattr(spec.workload, part):
             expected = "none with launch attached, where model and data are the script's; leave it out"
@@ -146,4 +132,4 @@ def as_native(spec: Any) -> Any:
     if spec.launch == "native":
         return spec
     native = {"launch": "native", "communication": "servers", "servers": 1, "sample_multiple": 1}
-    return replace(spec, **native, wait_s=DEFAULT_WAIT_S, lease_s=None)
+    return replace(spec, **native, wait_s=DEFAULT_WAIT_S, lease_s=None, fill=None, guard=None)

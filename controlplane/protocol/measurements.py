@@ -1,9 +1,10 @@
 """What is measured. Each number is declared once, at the field of the message that carries it.
 
 ``Annotated[Seconds, number("data loading", "s", chart="Data loading")]`` is all that a new number of a worker or of a
-machine needs besides the place where it is measured: its wire field and range, its columns and rollups, its series in
-REST, its column in the export and its chart follow from the declaration. A field that is ``UNSET`` by default may be
-absent: an older release did not measure it, or there is nothing to measure on that machine. Absent is not zero.
+machine needs besides the place where it is measured (``workers/readings.py``, and ``paceline/load.py`` for attached
+ranks): its wire field and range, its columns and rollups, its series in REST, its column in the export and its chart
+follow from the declaration. A field that is ``UNSET`` by default may be absent: an older release did not measure it, or
+there is nothing to measure on that machine. Absent is not zero.
 """
 
 import math
@@ -22,7 +23,9 @@ Bytes = Annotated[float, Meta(ge=0.0, le=MAX_BYTES)]
 """An amount of memory, or of data; with ``B/s`` as unit: a rate."""
 
 Celsius = Annotated[float, Meta(ge=-100.0, le=1_000.0)]
+Samples = Annotated[float, Meta(ge=0.0, le=1e12)]
 Watts = Annotated[float, Meta(ge=0.0, le=1e6)]
+Joules = Annotated[float, Meta(ge=0.0, le=1e12)]
 
 Fold = Literal["mean", "max"]
 """What a chart shows of several iterations or samples that it merges. Rollups keep count, sum, minimum and maximum."""
@@ -35,7 +38,7 @@ def number(title: str, unit: str = "", *, chart: str = "", fold: Fold = "mean") 
 
     Args:
         title: what it is, as the API and charts name it.
-        unit: ``s``, ``B``, ``B/s``, ``W``, ``°C``, ``samples``; none: a count or a share.
+        unit: ``s``, ``B``, ``B/s``, ``W``, ``J``, ``°C``, ``samples``; none: a count or a share.
         chart: the title of its default chart; measurements of a machine may share one. Empty: it has none of its own.
         fold: what a chart shows of several iterations at once.
     """
@@ -80,6 +83,12 @@ class WorkerNumbers(Value, frozen=True, kw_only=True):
         Annotated[Celsius, number("temperature of its GPU", "°C", chart="GPU temperature", fold="max")] | UnsetType
     ) = UNSET
     gpu_power: Annotated[Watts, number("power that its GPU draws", "W", chart="GPU power")] | UnsetType = UNSET
+    joules: Annotated[Joules, number("energy that it used in the iteration", "J", chart="Energy")] | UnsetType = UNSET
+    """Of its GPU, or its part of the processors' energy by CPU time; absent where neither has a counter."""
+    noise_scale: (
+        Annotated[Samples, number("gradient-noise scale, smoothed", "samples", chart="Gradient noise")] | UnsetType
+    ) = UNSET
+    """Of how many samples a mean gradient has as much noise as signal (``protocol/noise.py``)."""
 
     @property
     def processing_s(self) -> float:
@@ -106,6 +115,8 @@ class MachineNumbers(Value, frozen=True, kw_only=True):
     disk_write: Annotated[Bytes, number("written", "B/s", chart="Disk")] | UnsetType = UNSET
     network_in: Annotated[Bytes, number("received", "B/s", chart="Network")] | UnsetType = UNSET
     network_out: Annotated[Bytes, number("sent", "B/s", chart="Network")] | UnsetType = UNSET
+    cpu_power: Annotated[Watts, number("power that its processors draw", "W", chart="Power")] | UnsetType = UNSET
+    """By RAPL, where its counters can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from controlplane.protocol.base import (
     Word,
 )
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
+from controlplane.protocol.machine_tests import PreflightAnswer
 from controlplane.protocol.measurements import MachineNumbers, WorkerNumbers
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import MAX_WORKERS, Emulation
@@ -78,6 +79,8 @@ class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
     """The last iteration whose samples its loader has handed out."""
     micro_batch: Positive32 | None = None
     """Samples of one step of gradient accumulation, where it accumulates."""
+    scales_lr: bool = False
+    """Whether the script lets its learning rate follow the global batch."""
     host: Host = ""
     device: Word = ""
     launcher: Word = ""
@@ -143,6 +146,13 @@ class IterationReport(WorkerNumbers, frozen=True, kw_only=True, tag="report", gc
     """Of each block, about once a second."""
     moving_s: Seconds = 0.0
     """Part of ``waiting_s``: for blocks on their way from one server to another."""
+    sampled: dict[Count32, Count32] = {}
+    """Where workers sample the others themselves: by which it passed, and how many iterations each had finished, as far
+    as it knew."""
+    questions: Count32 = 0
+    """Likewise: how many others it asked for that."""
+    unanswered: Annotated[list[Count32], Meta(max_length=MAX_WORKERS)] = []
+    """Likewise: which have not answered it for so long that it continues without them."""
     logged: Annotated[dict[Word, Finite], Meta(max_length=MAX_LOGGED)] = {}
     """Values that an attached script logs in addition to its loss, by name."""
 
@@ -199,7 +209,7 @@ class MicroBatch(Value, frozen=True, kw_only=True, tag="micro-batch"):
     """Measured overhead of computing in such pieces, as a fraction of the time in one piece."""
 
 
-class Held(Value, frozen=True, kw_only=True, tag="held"):
+class Quiesced(Value, frozen=True, kw_only=True, tag="held"):
     """The worker has stopped before ``iteration`` by orders with ``hold``, whose ``sequence`` it names."""
 
     number: Positive
@@ -291,7 +301,7 @@ class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
     """The version of the next placement."""
     blocks: list[Count32]
     bytes: Count = 0
-    """All that was sent for them: values, optimiser state, partial sums."""
+    """All that was sent for them: values, optimizer state, partial sums."""
     seconds: Seconds = 0.0
     """From the first freeze to the last acknowledgement."""
     failure: Text = ""
@@ -390,6 +400,10 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     running: Annotated[list[ProcessName], Meta(max_length=4 * MAX_SLOTS)] = []
     rotates: bool = False
     """Whether it takes ``CredentialIssued``; agents of earlier releases do not."""
+    tests: bool = False
+    """Whether it takes ``MachineTestOrder`` and ``ListenOrder``; agents of earlier releases do not."""
+    testing: Annotated[list[Positive], Meta(max_length=100)] = []
+    """Tests that it has begun, and whose result is still to come."""
 
 
 class ProcessStarted(Value, frozen=True, kw_only=True, tag="process-started"):
@@ -459,7 +473,7 @@ WorkerMessage = (
     | ProgressReport
     | Computed
     | MicroBatch
-    | Held
+    | Quiesced
     | CopiesHeld
     | Evaluation
     | WorkerFinished
@@ -468,10 +482,10 @@ WorkerMessage = (
     | RestoreFailed
     | Heartbeat
 )
-RankMessage = RankHello | IterationReport | Evaluation | Held | Stalled | WorkerFinished | Heartbeat
+RankMessage = RankHello | IterationReport | Evaluation | Quiesced | Stalled | WorkerFinished | Heartbeat
 """The messages of an attached rank."""
 
 ServerMessage = (
     ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed | Heartbeat
 )
-AgentMessage = AgentHello | ProcessStarted | ProcessEnded | CredentialKept | AgentHeartbeat | LogLines
+AgentMessage = AgentHello | ProcessStarted | ProcessEnded | CredentialKept | PreflightAnswer | AgentHeartbeat | LogLines

@@ -1,4 +1,4 @@
-"""Every optimiser and schedule by name: torch's own, what can be set about each, and where it can run.
+"""Every optimizer and schedule by name: torch's own, what can be set about each, and where it can run.
 
 Control plane and machines read the same table. The control plane has no torch; a test compares the table with it.
 """
@@ -142,7 +142,7 @@ class MuonOptions(Part, frozen=True, kw_only=True):
 
 
 class OptimizerEntry(Value, frozen=True, kw_only=True):
-    """One optimiser of torch."""
+    """One optimizer of torch."""
 
     name: str
     torch: str
@@ -229,14 +229,14 @@ def setting_of(optimizer: Optimizer, field: str = "optimizer") -> Setting:
     """What trains the parameters that are in no group.
 
     Raises:
-        SpecError: unless there is such an optimiser and it has what was set.
+        SpecError: unless there is such an optimizer and it has what was set.
     """
     name = _known(optimizer.name, f"{field}.name")
     return _setting(name, optimizer.lr, optimizer.options | _short(optimizer, name, field), field)
 
 
 def setting_of_group(optimizer: Optimizer, at: int, field: str = "optimizer") -> Setting:
-    """What trains the group with that index: where it names no other optimiser, what is not written is the others'.
+    """What trains the group with that index: where it names no other optimizer, what is not written is the others'.
 
     Raises:
         SpecError: as ``setting_of``.
@@ -272,7 +272,7 @@ def schedule_of(schedule: Schedule, field: str = "optimizer") -> str:
 
 
 def check_optimizer(optimizer: Optimizer, field: str = "optimizer") -> None:
-    """Raise ``SpecError`` unless there is such an optimiser and it has what was set."""
+    """Raise ``SpecError`` unless there is such an optimizer and it has what was set."""
     setting_of(optimizer, field)
     schedule_of(optimizer.schedule, field)
     for at, group in enumerate(optimizer.groups):
@@ -293,7 +293,7 @@ def settings(optimizer: Optimizer, field: str = "optimizer") -> list[tuple[str, 
 
 
 def check_optimizers(spec: JobSpec) -> None:
-    """Raise ``SpecError`` unless the optimisers of a job exist, and can run where its parameters are."""
+    """Raise ``SpecError`` unless the optimizers of a job exist, and can run where its parameters are."""
     check_optimizer(spec.optimizer)
     applied = "federated.server" if spec.federated else "optimizer"
     check_optimizer(spec.applied, applied)
@@ -325,7 +325,7 @@ def is_proportional(optimizer: Optimizer) -> bool:
 
 
 def knows_step(optimizer: Optimizer) -> bool:
-    """Whether it is known what becomes of a step in parts: not of an optimiser of a user's own."""
+    """Whether it is known what becomes of a step in parts: not of an optimizer of a user's own."""
     return all(each.entry is not None for _, each in settings(optimizer))
 
 
@@ -354,7 +354,7 @@ def scaled(optimizer: Optimizer, times: float) -> Optimizer:
 
 
 def describe_optimizers() -> list[dict[str, Any]]:
-    """Every optimiser by name, as a form or a person needs it."""
+    """Every optimizer by name, as a form or a person needs it."""
     return [
         {"name": entry.name, "torch": entry.torch, "lr": entry.lr, "element_wise": entry.element_wise}
         | described(entry.options)
@@ -368,7 +368,7 @@ def _known(name: str, field: str) -> str:
         return name
     lowered = name.lower().removeprefix("torch.optim.")
     if lowered in REFUSED:
-        raise SpecError(field, name, f"another optimiser: {REFUSED[lowered]}")
+        raise SpecError(field, name, f"another optimizer: {REFUSED[lowered]}")
     if lowered not in OPTIMIZERS:
         raise SpecError(field, name, f"one of {', '.join(OPTIMIZERS)}, or module:factory for one that you wrote")
     return lowered
@@ -392,7 +392,7 @@ SHORT: Mapping[str, tuple[str, float]] = {
     "beta2": ("betas", 0.999),
     "epsilon": ("eps", 1e-8),
 }
-"""Fields next to ``options``: the option that each sets, and the value that optimisers without it accept."""
+"""Fields next to ``options``: the option that each sets, and the value that optimizers without it accept."""
 
 
 def _short(optimizer: Optimizer, name: str, field: str) -> dict[str, Any]:

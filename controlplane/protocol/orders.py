@@ -23,6 +23,7 @@ from controlplane.protocol.base import (
     Word,
 )
 from controlplane.protocol.checkpoints import Restore, WholeCheckpoint
+from controlplane.protocol.drawing import PeerSampling
 from controlplane.protocol.spec import Emulation, JobSpec
 from controlplane.protocol.text import NO_NUL
 from controlplane.protocol.training import Aggregation
@@ -91,7 +92,7 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     skip_to: Count32 = 0
     """Skip iterations before this one: abandon the one in progress, do not report it, continue with this one."""
     hold: bool = False
-    """Start no further iteration, whatever was granted, and send ``Held``, until newer orders come without it."""
+    """Start no further iteration, whatever was granted, and send ``Quiesced``, until newer orders come without it."""
     cut: Count32 | None = None
     """Stop processing samples of this iteration and push what there is (A-BSP); ignored when it is over."""
     progress_s: Seconds | None = None
@@ -129,6 +130,16 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """To attached ranks: the share of every rank. They hold from an iteration on that the ranks agree on."""
     shares_version: Count = 0
     """Increases with each change of ``shares``, as long as the job exists."""
+    begins: Count | None = None
+    """To attached ranks: where in the permutations ``share_from`` begins, by reports; None: not known."""
+    fill_batch: Count32 = 0
+    """To attached ranks: samples of one iteration, over all, from the next pass on; 0: as in this one. Fewer than in
+    this one: the guard takes back a larger batch."""
+    fill_rule: Literal["", "linear", "square-root"] = ""
+    """Of the learning rate, where ``fill`` was asked for."""
+    sampling: PeerSampling | None = None
+    """The worker samples the others itself: granted iterations begin once those have come far enough. None: what is
+    granted may begin."""
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -159,13 +170,29 @@ class ServerAddress(Value, frozen=True, kw_only=True):
     port: Port
     key: Annotated[bytes, Meta(max_length=64)]
 
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"server {self.index} at {self.host}:{self.port}"
+
 
 class PeerAddress(Value, frozen=True, kw_only=True):
-    """A worker of an all-reduce job, and where the others find its store."""
+    """A worker, and where the others find it: the store of an all-reduce job, or where it says how far it is."""
 
     rank: Count32
     host: Host
     port: Port
+    instance: Word = ""
+    """Where workers ask one another: the one that should answer."""
+    from_iteration: Count32 = 0
+    """Likewise: it need not finish those before."""
+    key: Annotated[bytes, Meta(max_length=64)] = b""
+    """Likewise: what proves the reader of this to it, and it to them."""
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"worker {self.rank} at {self.host}:{self.port}"
 
 
 class Placement(Value, frozen=True, kw_only=True, tag="placement"):
@@ -180,7 +207,7 @@ class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     servers: list[ServerAddress]
     generation: Count32 = 0
     peers: list[PeerAddress] = []
-    """The members of that generation of an all-reduce job, by rank."""
+    """The members of that generation, by rank: of an all-reduce job, or where workers ask one another."""
     refills: dict[Count32, Count32] = {}
     """How often a block began again with a worker's copy, since its server was lost, by block."""
     again: bool = True

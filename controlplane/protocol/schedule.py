@@ -41,13 +41,17 @@ class Schedule:
 
     def task(self, iteration: int) -> Task:
         """The task by the newest orders that name its share, or else the oldest; call with increasing iterations."""
+        self.forget_before(iteration)
+        return task_of(self._received[0], iteration)
+
+    def forget_before(self, iteration: int) -> None:
+        """Drop orders that ``task`` does not need for that iteration or a later one."""
         received = self._received
         at = len(received) - 1
         while at > 0 and not names_share(received[at], iteration):
             at -= 1
         if at:
             del received[:at]
-        return task_of(received[0], iteration)
 
     def coming(self, iteration: int) -> Task:
         """What ``task`` would return now; for iterations that have not begun."""

@@ -3,18 +3,23 @@
 Shapes and ranges are checked here. The registries check names and parameters of policies and workloads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from controlplane.protocol import autopilot, guard
+from controlplane.protocol.autopilot import Autopilot as Autopilot
 from controlplane.protocol.base import MAX_INT32, Fraction, Labels, Name
 from controlplane.protocol.documents import check_storable
 from controlplane.protocol.emulation import Emulation as Emulation
 from controlplane.protocol.emulation import LinkChange as LinkChange
 from controlplane.protocol.emulation import LinkEmulation as LinkEmulation
 from controlplane.protocol.emulation import read_trace
+from controlplane.protocol.energy import Energy as Energy
 from controlplane.protocol.faults import fault_of, fields_at
+from controlplane.protocol.filling import Fill
+from controlplane.protocol.guard import Guard as Guard
 from controlplane.protocol.launching import DEFAULT_WAIT_S, Launch, Lease, Wait, check_launch, with_implied
 from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
@@ -39,6 +44,11 @@ class Synchronization(Part, frozen=True, kw_only=True):
     barrier: Choice = Choice(name="bsp")
     placement: Choice = Choice(name="round-robin")
     data: Choice = Choice(name="shared")
+
+    def changes_to(self, target: "Synchronization", questions: Iterable[str]) -> dict[str, Choice]:
+        """Those of ``target`` that differ from these, among ``questions``."""
+        wanted = {question: getattr(target, question) for question in questions}
+        return {question: choice for question, choice in wanted.items() if choice != getattr(self, question)}
 
 
 CHOICES: Final = Synchronization.__struct_fields__
@@ -85,7 +95,7 @@ Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=RELAT
 
 
 class Checkpointing(Part, frozen=True, kw_only=True):
-    """How often all parameters are written to disk, with the optimiser state."""
+    """How often all parameters are written to disk, with the optimizer state."""
 
     every: Iterations
     keep: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 2
@@ -126,7 +136,13 @@ class JobSpec(Part, frozen=True, kw_only=True):
     """Attached: how long the job waits for ranks, at first and whenever all are gone, before it fails."""
     lease_s: Lease = None
     """Attached: its launcher renews a lease; the job fails after so long without it and without ranks."""
+    fill: Fill | None = None
+    """Attached: the global batch grows between passes, as memory allows; None: it stays as the script has it."""
     synchronization: Synchronization = Synchronization()
+    autopilot: Autopilot | None = None
+    """Whether the job changes its policies by itself, or proposes to; None: they stay until someone changes them."""
+    guard: Guard | None = None
+    """Whether a change of policies is judged by the training loss after it; None: it is not."""
     optimizer: Optimizer = Optimizer()
     aggregation: Aggregation | None = None
     """None: by samples, or in a federation equal weights."""
@@ -138,10 +154,12 @@ class JobSpec(Part, frozen=True, kw_only=True):
     on_nan: Literal["fail", "skip"] = "fail"
     """If a loss is not a number: end the job, or skip that worker's update."""
     stop: Stop = Stop()
+    energy: Energy = Energy()
+    """What workers draw and cost, as far as it is not measured."""
     emulate: list[Emulation | None] | None = None
     """The machine of each worker; None, in place of one: as its agent says, or real."""
     emulate_servers: list[LinkEmulation] | None = None
-    """Of the first servers, in order of their index."""
+    """Of the first servers, in order of their index; those that are added come after the others."""
     seed: Seed = 0
 
     @property
@@ -170,6 +188,11 @@ class JobSpec(Part, frozen=True, kw_only=True):
         return self.reduces or self.server_mode == "aggregating"
 
     @property
+    def asks_peers(self) -> bool:
+        """Whether workers listen for one another from the beginning, to ask how far each is."""
+        return self.synchronization.barrier.parameters.get("sampling") == "peers"
+
+    @property
     def weighing(self) -> Aggregation:
         """What each contribution weighs."""
         return self.aggregation or ("fedavg" if self.federated else "sample-weighted")
@@ -195,10 +218,12 @@ def parse_spec(document: object) -> JobSpec:
     """
     if not isinstance(document, Mapping):
         raise SpecError("", document, "a mapping with name, workload, workers and batch_size")
-    nested = dict(document)
+    nested = autopilot.read_shorthand(guard.read(document))
     synchronization = nested.get("synchronization")
     if isinstance(synchronization, Mapping):
-        nested["synchronization"] = {key: _nest_choice(value) for key, value in synchronization.items()}
+        nested["synchronization"] = {key: autopilot.nest_choice(value) for key, value in synchronization.items()}
+    if "autopilot" in nested:
+        nested["autopilot"] = autopilot.nest(nested["autopilot"])
     if nested.get("launch") == "attached":
         nested = with_implied(nested)
     if nested.get("communication") == "all-reduce":
@@ -215,6 +240,8 @@ def parse_spec(document: object) -> JobSpec:
     check_storable("workload.data", spec.workload.data)
     for question in CHOICES:
         check_storable(f"synchronization.{question}", getattr(spec.synchronization, question).parameters)
+    for choice in [*spec.autopilot.batching, *spec.autopilot.barriers] if spec.autopilot else []:
+        check_storable("autopilot", choice.parameters)
     check_combination(spec)
     return spec
 
@@ -224,16 +251,9 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(spec)
     for key, choice in document["synchronization"].items():
         document["synchronization"][key] = {"name": choice["name"], **choice["parameters"]}
+    if document["autopilot"] is not None:
+        document["autopilot"] = autopilot.flatten(document["autopilot"])
     return document
-
-
-def _nest_choice(choice: object) -> object:
-    if isinstance(choice, str):
-        return {"name": choice}
-    if not isinstance(choice, Mapping):
-        return choice
-    parameters = {key: value for key, value in choice.items() if key != "name"}
-    return {"parameters": parameters} | ({"name": choice["name"]} if "name" in choice else {})
 
 
 def _nest_trace(machine: object, at: int) -> object:
@@ -244,7 +264,7 @@ def _nest_trace(machine: object, at: int) -> object:
 
 
 def check_combination(spec: JobSpec) -> None:
-    """Check the combination of fields that are each valid.
+    """Check the combination of fields that are each valid; ``core/combinations.py`` checks the policies.
 
     Raises:
         SpecError: naming the field, what was found and what is allowed.
@@ -258,9 +278,11 @@ def check_combination(spec: JobSpec) -> None:
     _check_training(spec)
     if spec.emulate is not None and len(spec.emulate) != spec.workers:
         raise SpecError("emulate", f"{len(spec.emulate)} machines", f"one for each of the {spec.workers} workers")
-    if len(spec.emulate_servers or []) > spec.servers:
-        expected = f"at most one for each of the {spec.servers} servers"
-        raise SpecError("emulate_servers", f"{len(spec.emulate_servers or [])} links", expected)
+    if not spec.attached and spec.energy.workers is not None and len(spec.energy.workers) != spec.workers:
+        found = f"{len(spec.energy.workers)} machines"
+        raise SpecError("energy.workers", found, f"one, or null, for each of the {spec.workers} workers")
+    if len(spec.emulate_servers or []) > MAX_SERVERS:
+        raise SpecError("emulate_servers", f"{len(spec.emulate_servers or [])} links", f"at most {MAX_SERVERS}")
     origin = spec.start_from
     if origin is not None and (origin.job is None) == (origin.folder is None):
         raise SpecError("start_from", msgspec.to_builtins(origin), "either job or folder")
@@ -301,20 +323,14 @@ def _check_communication(spec: JobSpec) -> None:
         return
     if spec.servers:
         raise SpecError("servers", spec.servers, "0 with communication all-reduce, where workers hold the parameters")
+    if spec.guard is not None and not spec.attached:
+        expected = "none with communication all-reduce, whose barrier and data do not change; leave it out"
+        raise SpecError("guard", spec.guard.mode, expected)
 
 
 def _check_training(spec: JobSpec) -> None:
-    choices = spec.synchronization
-    if spec.division is not None and choices.data.name != "shared":
-        allowed = f"none with data {choices.data.name}, which divides the samples itself"
-        raise SpecError("workload.partition", spec.division, allowed)
-    if spec.federated is None:
-        if spec.weighing in FEDERATED:
-            raise SpecError("aggregation", spec.weighing, "sample-weighted or naive, since the job is not federated")
-        return
-    if choices.barrier.name == "aggressive" or choices.batching.name == "deadline":
-        cut = choices.barrier.name if choices.barrier.name == "aggressive" else choices.batching.name
-        raise SpecError("federated", cut, "policies that complete local steps; this one cuts them short")
+    if spec.federated is None and spec.weighing in FEDERATED:
+        raise SpecError("aggregation", spec.weighing, "sample-weighted or naive, since the job is not federated")
 
 
 def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:

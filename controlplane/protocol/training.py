@@ -93,14 +93,14 @@ class Group(Part, frozen=True, kw_only=True):
     parameters: Word | Annotated[list[Word], Meta(max_length=10_000)]
     """Names as torch has them, with ``*``, ``?`` and ``[...]`` as in a shell."""
     name: Name | None = None
-    """Another optimiser; it takes only the options that are written here."""
+    """Another optimizer; it takes only the options that are written here."""
     lr: Annotated[float, Meta(ge=0.0, le=1e6)] | None = None
     weight_decay: Penalty | None = None
     options: dict[str, Any] = {}
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
-    """A torch optimiser, applied to the mean of an iteration's gradients by the process that holds the parameters.
+    """A torch optimizer, applied to the mean of an iteration's gradients by the process that holds the parameters.
 
     ``momentum`` to ``epsilon`` are short for the options that torch has under these or similar names.
     """

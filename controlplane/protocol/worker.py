@@ -6,6 +6,7 @@ asks for the next step::
     worker.receive(orders)           # newer orders replace older ones as a whole; others change nothing
     while True:
         match worker.next(now_s):
+            case Step.ASK:     ...   # worker.peers.asks, then worker.peers.answered(...) or .silent(...) for each
             case Step.PULL:    ...   # the parameters for worker.iteration, then worker.pulled(now_s)
             case Step.COMPUTE: ...   # worker.task, then worker.computed(samples)
             case Step.PUSH:    ...   # then worker.pushed(), or worker.missed() if others made the iteration
@@ -20,6 +21,8 @@ reports; where sending one may bring orders before it returns, it calls ``pushed
 An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
 ``attempt`` rises, by which a driver detects that its work in progress is no longer needed.
 
+At the boundary a worker may have to ask others before it continues (``peers``); at the job's end no one waits.
+
     STARTING -orders--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
                           |         |  ^                                             |  ^
                           |  refused|  |newer term                            refused|  |newer term
@@ -32,11 +35,12 @@ from enum import Enum, IntEnum
 from functools import partial
 from typing import Final
 
-from controlplane.protocol.messages import Computed, Held, ProgressReport, WorkerFinished
+from controlplane.protocol.messages import Computed, ProgressReport, Quiesced, WorkerFinished
 from controlplane.protocol.orders import Orders
+from controlplane.protocol.peers import Passing, PeerBarrier
 from controlplane.protocol.schedule import Schedule, Task
 
-Due = Computed | Held | ProgressReport | WorkerFinished
+Due = Computed | Quiesced | ProgressReport | WorkerFinished
 """Messages that the machine itself emits."""
 
 Build = Callable[[int], Due]
@@ -68,6 +72,7 @@ class Step(Enum):
     """What comes next."""
 
     WAIT = "wait"
+    ASK = "ask"
     PULL = "pull"
     COMPUTE = "compute"
     PUSH = "push"
@@ -78,6 +83,8 @@ Term = tuple[int, int]
 """Incarnation and generation."""
 
 NO_TERM: Final = (-1, -1)
+
+MAY_BEGIN: Final = Passing.BEGIN
 
 WAIT: Final = Step.WAIT
 COMPUTE_STEP: Final = Step.COMPUTE
@@ -95,6 +102,7 @@ class WorkerMachine:
 
     Args:
         say: called with each message that is due.
+        rank: its own, where orders may have it ask the others.
     """
 
     __slots__ = (
@@ -107,14 +115,17 @@ class WorkerMachine:
         "can_hold",
         "iteration",
         "orders",
+        "peers",
         "phase",
         "task",
         "term",
         "wake_at_s",
     )
 
-    def __init__(self, say: Callable[[Build], object]) -> None:
+    def __init__(self, say: Callable[[Build], object], rank: int = 0) -> None:
         self._say, self._schedule = say, Schedule()
+        self.peers = PeerBarrier(rank)
+        """What it knows of the other workers, where it asks them itself."""
         self.orders: Orders | None = None
         """The newest."""
         self.phase = STARTING
@@ -158,7 +169,7 @@ class WorkerMachine:
         if phase is SHARE:
             return self._await_share(now_s)
         if phase is BOUNDARY:
-            return self._await_grant()
+            return self._await_grant(now_s)
         if phase is STALE and self._newest_term() > self.term:
             phase = self._refused_in
             self._enter(phase)
@@ -245,19 +256,37 @@ class WorkerMachine:
             raise self._unexpected(FINISHED)
         self._say(partial(_finished, self.iteration, model_saved))
 
+    def jump(self, iteration: int, phase: Phase) -> None:
+        """Be at that step, where a driver knows without asking that the orders lead there: ``PULL`` or ``COMPUTE``."""
+        self.iteration = iteration
+        self.task = self._schedule.task(iteration if phase is COMPUTE else iteration - 1)
+        self._enter(phase)
+        if phase is PULL:
+            self._given, self.term = True, self._newest_term()
+
+    def forget_before(self, iteration: int) -> None:
+        """Drop orders that no iteration from that one on needs, where a driver passes over ``next``."""
+        self._schedule.forget_before(iteration)
+
     # -- phases
 
-    def _await_grant(self) -> Step:
+    def _await_grant(self, now_s: float) -> Step:
         orders, k = self.orders, self.iteration
         assert orders is not None
+        self.wake_at_s = None
         if orders.stop_at is not None and orders.stop_at <= k:
             self._enter(FINISHED)
             return Step.FINISH
         if orders.hold and self.can_hold:
             if self._held_at != orders.rank_in_time:
                 self._held_at = orders.rank_in_time
-                self._say(self._of_generation(partial(Held, iteration=k, sequence=orders.sequence)))
+                self._say(self._of_generation(partial(Quiesced, iteration=k, sequence=orders.sequence)))
         elif orders.watermark >= k:
+            if orders.sampling is not None and orders.stop_at is None:
+                passing = self.peers.examine(k, orders.sampling, now_s)
+                if passing is not MAY_BEGIN:
+                    self.wake_at_s = self.peers.wake_at_s
+                    return Step.ASK if passing is Passing.ASK else WAIT
             self._enter(PULL)
             self._given, self.term = True, self._newest_term()
             return STEPS[PULL]
@@ -269,7 +298,7 @@ class WorkerMachine:
         assert self.wake_at_s is not None
         if orders.stop_at is not None and orders.stop_at <= k:
             self._enter(BOUNDARY)
-            return self._await_grant()
+            return self._await_grant(now_s)
         if orders.share_until < k and now_s < self.wake_at_s:
             return WAIT
         self.task = self._schedule.task(k)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from controlplane.protocol.messages import Computed, Held, IterationReport, WorkerFinished
+from controlplane.protocol.messages import Computed, IterationReport, Quiesced, WorkerFinished
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.schedule import Task
 from controlplane.protocol.worker import Term
@@ -25,7 +25,7 @@ class Moment:
     after: int = 1
     """In ``compute``: after so many samples."""
     term: Term = (0, 0)
-    """The servers have heard of this incarnation and generation by then."""
+    """The servers have learned of this incarnation and generation by then."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Stage:
                 yield from map(self.published, moment.heard)
 
     def published(self, orders: Orders) -> Orders:
-        """Servers hear of a generation no later than workers."""
+        """Servers learn of a generation no later than workers."""
         self.term = max(self.term, (orders.incarnation, orders.generation))
         return orders
 
     def take(self, message: object) -> None:
         """The worker says this."""
-        if isinstance(message, Held | Computed | WorkerFinished):
+        if isinstance(message, Quiesced | Computed | WorkerFinished):
             self.said.append(msgspec.structs.replace(message, number=0))
         elif isinstance(message, IterationReport):
             self.reported.append((message.generation, message.iteration, message.position, message.samples))

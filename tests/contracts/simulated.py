@@ -37,7 +37,7 @@ class ScriptedServers(Servers):
 
 
 class ScriptedMachine:
-    """Notes what it is given to compute, and has the script go on after each sample."""
+    """Notes what it is given to compute, and has the script continue after each sample."""
 
     def __init__(self, machine: Machine, worker: SimulatedWorker, cluster: Cluster, stage: Stage) -> None:
         self._machine, self._worker, self._cluster, self._stage = machine, worker, cluster, stage
@@ -63,7 +63,9 @@ def play(script: Script) -> Stage:
     stage = Stage(script)
     scenario = world(spec=spec(workers=1, servers=1), groups=alike(1, CpuMachine(samples_per_second=1.0)))
     cluster = Cluster(scenario, Synchronization(), seed=1)
-    cluster.driver = SimpleNamespace(append_event=lambda event: stage.take(event.message))  # type: ignore[assignment]
+    cluster.driver = SimpleNamespace(  # type: ignore[assignment]
+        append_event=lambda event: stage.take(event.message), ledger=None
+    )
     cluster.servers = ScriptedServers(cluster, stage)
     worker = cluster.workers[0]
     worker.machine = ScriptedMachine(worker.machine, worker, cluster, stage)

@@ -7,14 +7,15 @@ from itertools import accumulate
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controlplane.protocol.messages import Computed, Held, WorkerFinished
+from controlplane.protocol.messages import Computed, Quiesced, WorkerFinished
 from controlplane.protocol.orders import Orders, Piece, Range
 from tests.contracts import plain, simulated, trained
 from tests.contracts.script import Moment, Script
 from tests.protocol import orders as made
+from tests.support.examples import examples
 
 PATIENT_S: Final = 1e6
 """A share is awaited for longer than any script takes."""
@@ -25,8 +26,8 @@ def orders(at: int, **changes: Any) -> Orders:
     return made.orders(**{"sequence": at, "decision_timeout_s": PATIENT_S} | changes)
 
 
-def held(iteration: int, sequence: int) -> Held:
-    return Held(number=0, generation=1, iteration=iteration, sequence=sequence)
+def held(iteration: int, sequence: int) -> Quiesced:
+    return Quiesced(number=0, generation=1, iteration=iteration, sequence=sequence)
 
 
 def finished(iteration: int) -> WorkerFinished:
@@ -56,6 +57,53 @@ SCRIPTS: Final[dict[str, tuple[Script, list[tuple[int, int, int, int]], list[Any
         Script((granted(0, share=4), granted(0, share=9), granted(2, share=2), granted(1, share=6))),
         [(1, 0, 0, 4), (1, 1, 16, 4), (1, 2, 32, 2)],
         [],
+    ),
+    "orders in another order than they were issued": (
+        Script((granted(0, share=4), granted(3, share=5), granted(1, share=6), granted(2, share=2))),
+        [(1, 0, 0, 4), (1, 1, 16, 4), (1, 2, 32, 4), (1, 3, 48, 5)],
+        [],
+    ),
+    "late orders of an older generation, though with a higher number": (
+        Script((orders(0, generation=2, watermark=1), orders(9, watermark=5, share=7, skip_to=5))),
+        [(2, 0, 0, 4), (2, 1, 16, 4)],
+        [],
+    ),
+    "late orders while it computes, which would have cut and skipped it": (
+        Script(
+            (orders(3, watermark=1, **IN_PIECES),),
+            (
+                Moment(where="compute", iteration=0, after=2, heard=(orders(1, watermark=4, cut=0, **IN_PIECES),)),
+                Moment(where="compute", iteration=1, after=2, heard=(orders(2, watermark=4, skip_to=4, **IN_PIECES),)),
+            ),
+        ),
+        [(1, 0, 0, 4), (1, 1, 16, 4)],
+        [],
+    ),
+    "a skip that is repeated, by the same orders and by newer ones": (
+        Script(
+            (orders(0, watermark=0), orders(1, watermark=5, skip_to=5, **IN_PIECES)),
+            (
+                Moment(
+                    where="compute",
+                    iteration=5,
+                    after=2,
+                    heard=tuple(orders(at, watermark=5, skip_to=5, **IN_PIECES) for at in (1, 2)),
+                ),
+            ),
+        ),
+        [(1, 0, 0, 4), (1, 5, 80, 4)],
+        [],
+    ),
+    "a hold that is repeated by the same orders, and late ones without it": (
+        Script(
+            (
+                orders(0, watermark=0),
+                *(orders(2, watermark=5, hold=True) for _ in range(2)),
+                orders(1, watermark=5),
+            )
+        ),
+        [(1, 0, 0, 4)],
+        [held(1, 2)],
     ),
     "a share that never comes": (
         Script((orders(0, watermark=2, share_until=0, decision_timeout_s=0.0),)),
@@ -137,6 +185,33 @@ SCRIPTS: Final[dict[str, tuple[Script, list[tuple[int, int, int, int]], list[Any
         Script((orders(0, watermark=5, hold=True), orders(1, watermark=5, hold=True, stop_at=0))),
         [],
         [held(0, 0), finished(0)],
+    ),
+    "a drain while it computes: what was granted is done, and nothing else": (
+        Script(
+            (orders(0, watermark=1, **IN_PIECES), orders(2, watermark=1)),
+            (Moment(where="compute", iteration=0, after=2, heard=(orders(1, watermark=1, **IN_PIECES),)),),
+        ),
+        [(1, 0, 0, 4), (1, 1, 16, 4)],
+        [],
+    ),
+    "a drain with an end of its own, repeated, and late orders that granted more": (
+        Script(
+            (orders(0, watermark=0), *(orders(at, watermark=5, stop_at=2) for at in (2, 2, 3)), orders(1, watermark=9))
+        ),
+        [(1, 0, 0, 4), (1, 1, 16, 4)],
+        [finished(2)],
+    ),
+    "a drain that is withdrawn: it counts again in a later generation": (
+        Script(
+            (
+                orders(0, watermark=1),
+                orders(1, watermark=1),
+                orders(2, generation=3, watermark=6, share=5, share_from=6, skip_to=6),
+                orders(9, generation=2, watermark=8),
+            )
+        ),
+        [(1, 0, 0, 4), (1, 1, 16, 4), (3, 6, 96, 5)],
+        [],
     ),
     "ranges that were handed out": (
         Script(
@@ -238,16 +313,17 @@ change = st.fixed_dictionaries(
         "announce": st.booleans(),
         "renewed": st.booleans(),
         "budget_s": st.sampled_from([None, None, 1.5, 4.5]),
-        "lost": st.booleans(),
+        "heard": st.lists(st.integers(0, 4), max_size=3),
     }
 )
+"""One change of orders. ``heard``: after how many later ones each copy arrives; none does where they are lost."""
 
 
-@given(st.lists(change, min_size=1, max_size=8))
-def test_the_simulated_worker_makes_of_any_orders_what_the_machine_does(changes: list[dict[str, Any]]) -> None:
+def delivered(changes: list[dict[str, Any]]) -> Script:
+    """Orders with these changes, as a worker hears them: lost, late, repeated and in another order."""
     watermarks = list(accumulate((each["granted"] for each in changes), initial=-1))[1:]
     generations = accumulate((each["renewed"] for each in changes), initial=1)
-    heard = tuple(
+    issued = [
         orders(
             at,
             watermark=watermark,
@@ -261,6 +337,19 @@ def test_the_simulated_worker_makes_of_any_orders_what_the_machine_does(changes:
             ceiling=8,
         )
         for at, (each, watermark, generation) in enumerate(zip(changes, watermarks, generations, strict=False))
-        if not each["lost"]
-    )
-    assert simulated.play(Script(heard)).outcome == plain.play(Script(heard)).outcome
+    ]
+    copies = [(at + late, at) for at, each in enumerate(changes) for late in each["heard"]]
+    return Script(tuple(issued[at] for _, at in sorted(copies)))
+
+
+@given(st.lists(change, min_size=1, max_size=8))
+def test_the_simulated_worker_makes_of_any_orders_what_the_machine_does(changes: list[dict[str, Any]]) -> None:
+    script = delivered(changes)
+    assert simulated.play(script).outcome == plain.play(script).outcome
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.lists(change, min_size=1, max_size=8))
+def test_the_trainer_makes_of_any_orders_what_the_machine_does(changes: list[dict[str, Any]]) -> None:
+    script = delivered(changes)
+    assert trained.play(script).outcome == plain.play(script).outcome

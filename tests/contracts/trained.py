@@ -5,13 +5,14 @@ from contextlib import ExitStack, suppress
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from msgspec.structs import replace
 
 from controlplane.core.placing import cut_blocks
 from controlplane.protocol.messages import ServerHello
 from controlplane.protocol.orders import Block, Member, Orders, ServerOrders
 from tests.contracts.script import Script, Stage, Where
-from tests.workers.driver import Cluster, MemoryWorkerLink, Vector, job_spec
+from tests.workers.driver import Cluster, MemoryWorkerLink, job_spec
 from workers.accelerator import gauge_of
 from workers.trainer.evaluation import Evaluator
 from workers.trainer.exchange import Exchange
@@ -70,7 +71,7 @@ class ScriptedLink(MemoryWorkerLink):
         self._follow()
 
     def receive(self, orders: Orders) -> None:
-        """The server hears of a generation before the worker does."""
+        """The server learns of a generation before the worker does."""
         self._follow()
         self.give(orders)
 
@@ -81,15 +82,15 @@ class ScriptedLink(MemoryWorkerLink):
 
 
 class ScriptedExchange(Exchange):
-    """Lets the script go on before each exchange with the server."""
+    """Lets the script continue before each exchange with the server."""
 
     script: ScriptedLink
 
-    def pull(self, parameters: Vector, stamp: Header) -> Round:
+    def pull(self, parameters: torch.Tensor, stamp: Header) -> Round:
         self.script.tell("pull", stamp.iteration)
         return super().pull(parameters, stamp)
 
-    def push(self, gradient: Vector, pending: set[int], stamp: Header) -> Round:
+    def push(self, gradient: torch.Tensor, pending: set[int], stamp: Header) -> Round:
         self.script.tell("push", stamp.iteration)
         return super().push(gradient, pending, stamp)
 
@@ -106,7 +107,7 @@ class ScriptedTrainer(Trainer):
 
 
 class Counting:
-    """Takes a second for each sample, and lets the script go on after it."""
+    """Takes a second for each sample, and lets the script continue after it."""
 
     def __init__(self, replica: Replica, stage: Stage, link: ScriptedLink) -> None:
         self._replica, self._stage, self._link = replica, stage, link

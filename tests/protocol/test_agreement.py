@@ -165,7 +165,7 @@ def test_shares_of_another_batch_size_or_world_are_refused_with_a_sentence() -> 
         assert ranks.iterate(FOREVER, 0).change is None
 
 
-def test_where_one_rank_cannot_go_on_with_uneven_shares_they_stay() -> None:
+def test_where_one_rank_cannot_continue_with_uneven_shares_they_stay() -> None:
     ranks = Ranks([0, 0], [8, 8])
     ranks.each[0].receive(orders(shares=[12, 4], shares_version=1))
     assert ranks.iterate(FOREVER, 0, gives_up=1).change is None
@@ -183,7 +183,7 @@ def test_one_rank_that_leaves_is_enough_and_a_stop_comes_first() -> None:
 
 
 def test_no_number_is_lost_on_the_way() -> None:
-    row = Row(samples=12, promised=2**31 - 1, coming=7, ceiling=9, timed=3, sum_s=1e-7, link_s=0.25)
+    row = Row(promised=2**31 - 1, coming=7, ceiling=9, timed=3, sum_s=1e-7, link_s=0.25)
     agreement = Agreement(0, Timeline([12]))
     agreement.receive(orders(incarnation=3, generation=2, sequence=2**50, shares=[12], shares_version=5))
     settled = agreement.read(agreement.encode(row), 4)

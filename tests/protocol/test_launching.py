@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.launching import REFUSED
 from controlplane.protocol.spec import JobSpec, SpecError, parse_spec, spec_document
 
@@ -82,22 +83,22 @@ def test_a_field_that_is_the_scripts_is_refused_with_the_cure(field: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("question", "name"), [("barrier", "asp"), ("barrier", "aggressive"), ("placement", "psld"), ("data", "fluid")]
+    ("question", "name"), [("barrier", "asp"), ("barrier", "aggressive"), ("placement", "psld"), ("data", "rotation")]
 )
 def test_choices_that_need_our_servers_or_loop_are_refused(question: str, name: str) -> None:
     with pytest.raises(SpecError, match=f"for {name} use launch: native") as refusal:
-        parse_spec({**ATTACHED, "synchronization": {question: name}})
+        validated_spec({**ATTACHED, "synchronization": {question: name}})
     assert refusal.value.field == f"synchronization.{question}.name"
 
 
 @pytest.mark.parametrize("name", ["deadline", "lb-bsp-federated"])
 def test_batching_that_cuts_work_or_is_for_federations_is_refused(name: str) -> None:
     with pytest.raises(SpecError, match="use launch: native"):
-        parse_spec({**ATTACHED, "synchronization": {"batching": name}})
+        validated_spec({**ATTACHED, "synchronization": {"batching": name}})
 
 
 @pytest.mark.parametrize("part", ["options", "data"])
-def test_a_workload_has_no_options_that_nobody_reads(part: str) -> None:
+def test_a_workload_has_no_options_that_no_one_reads(part: str) -> None:
     with pytest.raises(SpecError, match="the script's; leave it out"):
         parse_spec({**ATTACHED, "workload": {"name": "mine", part: {"width": 3}}})
 

@@ -1,4 +1,4 @@
-"""The table of optimisers against the torch that is installed, and what a spec may say about them."""
+"""The table of optimizers against the torch that is installed, and what a spec may say about them."""
 
 import inspect
 from typing import Any

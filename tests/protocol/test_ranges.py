@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.inspect import (
     AnyType,
+    BoolType,
     DictType,
     FloatType,
     IntType,
@@ -44,7 +45,8 @@ from controlplane.protocol.codec import (
 from controlplane.protocol.messages import IterationReport, ProcessEnded, ProcessName
 from controlplane.protocol.pages import Tick
 from controlplane.protocol.spec import SpecError, parse_spec
-from controlplane.telemetry.models import Evaluation, Report
+from controlplane.telemetry.batches import WHOLE
+from controlplane.telemetry.models import Evaluation
 from tests.support.examples import examples
 
 UNIONS = (WorkerMessage, ServerMessage, AgentMessage, WorkerReply, ServerReply, AgentReply, Event)
@@ -212,15 +214,20 @@ def test_a_position_beyond_64_bits_is_refused():
         from_worker.decode(report(position=2**63))
 
 
-@pytest.mark.parametrize(("message", "table"), [(IterationReport, Report), (messages.Evaluation, Evaluation)])
-def test_numbers_of_a_message_fit_the_columns_that_keep_them(message, table):
-    columns = {field.name: field for field in table._meta.get_fields()}
-    for field in msgspec.inspect.type_info(message).fields:
+def test_numbers_of_a_score_fit_the_columns_that_keep_them():
+    columns = {field.name: field for field in Evaluation._meta.get_fields()}
+    for field in msgspec.inspect.type_info(messages.Evaluation).fields:
         kind = field.type.type if isinstance(field.type, Metadata) else field.type
-        if isinstance(column := columns.get(field.name), models.PositiveIntegerField):
-            assert kind.le <= MAX_INT32, f"{message.__name__}.{field.name} is kept in 32 bits"
-        elif isinstance(column, models.BigIntegerField):
-            assert kind.le < 2**63
+        if isinstance(columns.get(field.name), models.PositiveIntegerField):
+            assert kind.le <= MAX_INT32, f"Evaluation.{field.name} is kept in 32 bits"
+
+
+def test_whole_numbers_of_a_report_fit_the_64_bits_that_keep_them():
+    whole = [field for field in msgspec.inspect.type_info(IterationReport).fields if field.name in WHOLE]
+    for field in whole:
+        kind = field.type.type if isinstance(field.type, Metadata) else field.type
+        assert isinstance(kind, BoolType) or kind.le < 2**63, field.name
+    assert {"iteration", "generation", "position", "samples", "overran"} == {field.name for field in whole}
 
 
 texts_of_any_kind = st.text(st.characters(codec=None, categories=None), max_size=50).flatmap(

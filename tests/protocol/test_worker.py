@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.protocol.messages import Computed, Held, ProgressReport, WorkerFinished
+from controlplane.protocol.messages import Computed, ProgressReport, Quiesced, WorkerFinished
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.worker import Due, Phase, Step, UnexpectedStep, WorkerMachine
 from tests.protocol.orders import orders
@@ -79,15 +79,15 @@ def test_a_share_is_awaited_for_so_long_and_then_the_last_one_holds() -> None:
     assert driver.reported == [(0, 4), (1, 4), (2, 7)]
 
 
-def test_a_worker_on_hold_says_so_once_for_each_orders_and_goes_on_without() -> None:
+def test_a_worker_on_hold_says_so_once_for_each_orders_and_continues_without() -> None:
     driver = Driver().receive(orders(watermark=5, hold=True, sequence=3)).run().run()
-    assert driver.said == [Held(number=1, generation=1, iteration=0, sequence=3)]
+    assert driver.said == [Quiesced(number=1, generation=1, iteration=0, sequence=3)]
     driver.receive(orders(watermark=5, hold=True, sequence=4)).run()
-    assert [said.sequence for said in driver.said if isinstance(said, Held)] == [3, 4]
+    assert [said.sequence for said in driver.said if isinstance(said, Quiesced)] == [3, 4]
     assert driver.receive(orders(watermark=0, sequence=5)).run().started == [0]
 
 
-def test_a_worker_that_cannot_stand_here_goes_on_to_where_it_can() -> None:
+def test_a_worker_that_cannot_stand_here_continues_to_where_it_can() -> None:
     driver = Driver().receive(orders(watermark=1, hold=True))
     driver.worker.can_hold = False
     assert driver.run().started == [0, 1]
@@ -235,12 +235,12 @@ def test_nothing_is_started_twice_or_beyond_the_grant_however_orders_arrive(
         assert all(iteration <= granted for iteration in driver.started)
     assert driver.started == sorted(set(driver.started))
     assert {iteration for iteration, _ in driver.reported} <= set(driver.started)
-    held = [said.sequence for said in driver.said if isinstance(said, Held)]
+    held = [said.sequence for said in driver.said if isinstance(said, Quiesced)]
     assert held == sorted(set(held))
 
 
 @given(histories, st.data())
-def test_orders_that_were_lost_are_missed_by_nobody_once_newer_ones_came(
+def test_orders_that_were_lost_are_missed_by_no_one_once_newer_ones_came(
     history: list[Orders], data: st.DataObject
 ) -> None:
     """At a boundary, the newest orders alone say what comes next."""

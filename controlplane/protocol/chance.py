@@ -1,0 +1,49 @@
+"""Random numbers without generator state: a number is a function of a seed and of its purpose.
+
+So a draw does not depend on earlier draws, or on who made them, and a restored engine continues alike. The mixing
+function is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014). Not for secrets.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+_MASK: Final = (1 << 64) - 1
+_STEP: Final = 0x9E3779B97F4A7C15
+_FIRST: Final = 0xBF58476D1CE4E5B9
+_SECOND: Final = 0x94D049BB133111EB
+
+
+def key(*numbers: int, after: int = 0) -> int:
+    """A 64-bit hash of ``numbers``, in their order; ``after``: the hash of those before them, if there are any."""
+    mixed = after
+    for number in numbers:
+        # The finaliser, as in ``draw``: written out, since a call would cost more than it does.
+        mixed = ((mixed ^ (number & _MASK)) + _STEP) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & _MASK
+        mixed ^= mixed >> 31
+    return mixed
+
+
+def draw(key: int, size: int, count: int) -> list[int]:
+    """``count`` different numbers below ``size``, sorted; every such set is equally likely (Floyd's algorithm).
+
+    Costs ``count`` draws, however large ``size`` is.
+    """
+    chosen: set[int] = set()
+    for top in range(size - min(count, size), size):
+        key = (key + _STEP) & _MASK
+        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
+        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key ^= key >> 31
+        # Multiply and shift instead of modulo: its bias is below size / 2**64.
+        number = (key * (top + 1)) >> 64
+        chosen.add(top if number in chosen else number)
+    return sorted(chosen)
+
+
+def others(ranks: Sequence[int], but: int | None, count: int, chance: int) -> list[int]:
+    """``count`` of ``ranks`` without the one at place ``but``; each is equally likely."""
+    size = len(ranks) - (but is not None)
+    skip = size if but is None else but
+    return [ranks[place + (place >= skip)] for place in draw(chance, size, count)]

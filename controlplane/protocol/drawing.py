@@ -1,0 +1,68 @@
+"""Which other workers a barrier looks at (PSP section 3.3): drawn alike by the control plane and by workers themselves.
+
+A draw depends on the job's seed, the worker, its iteration and the number of the try, and on nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
+
+from controlplane.protocol.base import Count32, Value
+from controlplane.protocol.chance import key, others
+from controlplane.protocol.parts import Seed
+
+MAX_RECHECK = 100.0
+
+_FIXED, _DYNAMIC = range(2)
+"""What a draw is for, so that no two of them share their chance."""
+
+
+class PeerSampling(Value, frozen=True, kw_only=True):
+    """How a worker samples the others itself (``sampling: peers``)."""
+
+    sample: Count32
+    staleness: Count32 = 0
+    """How many iterations a sampled worker may be behind."""
+    fixed: bool = False
+    """One subset for the whole job; otherwise a new sample each iteration."""
+    held: bool = False
+    """A waiting worker waits for its first sample; otherwise it draws another one."""
+    recheck: Annotated[float, Meta(gt=0.0, le=MAX_RECHECK)] = 0.25
+    """How soon a waiting worker asks again, in iteration times of its own."""
+    seed: Seed = 0
+
+
+def chance_of(seed: int, rank: int, iteration: int, attempt: int) -> int:
+    """The chance of the draw of ``rank`` before ``iteration``."""
+    return key(attempt, after=chance_of_tries(seed, rank, iteration))
+
+
+def chance_of_tries(seed: int, rank: int, iteration: int) -> int:
+    """The part of ``chance_of`` that all tries share."""
+    return key(seed, rank, iteration)
+
+
+def chance_of_try(shared: int, attempt: int) -> int:
+    """``chance_of`` from that part."""
+    return key(attempt, after=shared)
+
+
+def any_others_of_try(ranks: Sequence[int], place: int, count: int, shared: int, attempt: int) -> list[int]:
+    """``any_others`` by ``chance_of_try``, in fewer calls: a key that begins with a key is that key, 0 and the rest."""
+    return others(ranks, place, count, key(attempt, 0, _DYNAMIC, after=shared))
+
+
+def any_others(ranks: Sequence[int], place: int, count: int, chance: int) -> list[int]:
+    """``count`` of the sorted ``ranks`` without the one at ``place``, each equally likely; sorted."""
+    return others(ranks, place, count, key(chance, _DYNAMIC))
+
+
+def fixed_order(ranks: Sequence[int], seed: int) -> list[int]:
+    """The order in which the one subset of the job takes the workers (section 6.5: the basic strategy)."""
+    return sorted(ranks, key=lambda rank: (key(seed, _FIXED, rank), rank))
+
+
+def first_others(ordered: Sequence[int], rank: int, count: int) -> list[int]:
+    """The first ``count`` of ``ordered``; a worker among them looks at one more instead of itself. Sorted."""
+    return sorted([other for other in ordered[: count + 1] if other != rank][:count])
