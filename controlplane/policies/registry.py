@@ -1,7 +1,7 @@
 """The one table from a kind and a name to the policy.
 
 It describes, checks and resolves choices. Importing it imports no policy: each is imported on its first use, since
-some load torch. ``docs/design.md`` says how a policy is added.
+some load torch. ``docs/extending.md`` says how a policy is added.
 """
 
 import importlib
@@ -10,11 +10,22 @@ from typing import Any
 
 import msgspec
 
-from controlplane.core.barriers import conflict
-from controlplane.policies import parameters
-from controlplane.protocol.base import Value
+from controlplane.core.combinations import Refusal, conflict, surplus, unsuited
+from controlplane.policies.catalogue import (
+    autopilot,
+    barriers,
+    batching,
+    data,
+    guard,
+    placement,
+    prediction,
+    stragglers,
+)
+from controlplane.policies.entries import CatalogueEntry as CatalogueEntry
+from controlplane.policies.entries import NoParameters
+from controlplane.policies.entries import Registration as Registration
 from controlplane.protocol.faults import fault_of
-from controlplane.protocol.spec import Choice, Part, SpecError, Synchronization
+from controlplane.protocol.spec import Choice, JobSpec, Part, SpecError, Synchronization
 
 QUESTIONS = {
     "batching": "How many samples each worker takes next.",
@@ -23,268 +34,23 @@ QUESTIONS = {
     "placement": "Which server holds which block of parameters.",
     "data": "Which samples a worker may draw.",
     "stragglers": "Which worker is slow, with the evidence.",
+    "autopilot": "Which of the policies that a job may have it should have.",
+    "guard": "Whether a change of policies harms convergence.",
 }
 
-
-class Registration(Value, frozen=True, kw_only=True):
-    """One policy: its name, its parameters, and where it is defined."""
-
-    question: str
-    name: str
-    parameters: type[Part]
-    path: str
-    """``module:class``, imported on first use. Called with ``parameters``, if it has any, and its ``parts`` by name."""
-    explanation: str
-    paper: str = ""
-    """The paper and section that define it; empty for a policy of Paceline's own."""
-    parts: dict[str, str] = {}
-    """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
-
-
-class CatalogueEntry(Value, frozen=True, kw_only=True):
-    """The information that a user or a form needs to choose and configure a policy."""
-
-    question: str
-    name: str
-    explanation: str
-    paper: str
-    defaults: dict[str, Any]
-    schema: dict[str, Any]
-    """JSON schema of the parameters."""
-    parts: dict[str, str]
-
-
 REGISTRATIONS = (
-    Registration(
-        question="batching",
-        name="uniform",
-        parameters=parameters.NoParameters,
-        path="controlplane.policies.batching.uniform:Uniform",
-        explanation="The same share for all.",
-        paper="the baseline",
-    ),
-    Registration(
-        question="batching",
-        name="lb-bsp-cpu",
-        parameters=parameters.LbBspCpuParameters,
-        path="controlplane.policies.batching.lb_bsp_cpu:LbBspCpu",
-        explanation="Shares in proportion to predicted speed, decided for each iteration.",
-        paper="LB-BSP 3.2, Alg. 1",
-        parts={"predictor": "prediction", "shadows": "prediction"},
-    ),
-    Registration(
-        question="batching",
-        name="lb-bsp-gpu",
-        parameters=parameters.LbBspGpuParameters,
-        path="controlplane.policies.batching.lb_bsp_gpu:LbBspGpu",
-        explanation="The fastest worker takes a step from the slowest, whatever their times depend on.",
-        paper="LB-BSP 3.3, Alg. 2",
-    ),
-    Registration(
-        question="batching",
-        name="lb-bsp-federated",
-        parameters=parameters.LbBspFederatedParameters,
-        path="controlplane.policies.batching.lb_bsp_federated:LbBspFederated",
-        explanation="Clients' batch sizes follow their smoothed speeds; local steps and learning rate are fixed.",
-        paper="LB-BSP 3.5",
-    ),
-    Registration(
-        question="batching",
-        name="lb-bsp-linear",
-        parameters=parameters.LbBspLinearParameters,
-        path="controlplane.policies.batching.lb_bsp_linear:LbBspLinear",
-        explanation="A line of time over share for each worker, and the shares with the least longest time.",
-    ),
-    Registration(
-        question="batching",
-        name="deadline",
-        parameters=parameters.DeadlineParameters,
-        path="controlplane.policies.batching.deadline:Deadline",
-        explanation="A common time budget in which each worker processes what fits; for work that can be cut.",
-        parts={"predictor": "prediction"},
-    ),
-    Registration(
-        question="prediction",
-        name="ema",
-        parameters=parameters.EmaParameters,
-        path="controlplane.policies.prediction.ema:Ema",
-        explanation="Exponential moving average: robust to perturbations, slow to follow a lasting change.",
-        paper="LB-BSP 3.2.2, Table 3",
-    ),
-    Registration(
-        question="prediction",
-        name="memoryless",
-        parameters=parameters.NoParameters,
-        path="controlplane.policies.prediction.memoryless:Memoryless",
-        explanation="The speed of the last iteration.",
-        paper="LB-BSP 3.2.2, Table 3",
-    ),
-    Registration(
-        question="prediction",
-        name="arima",
-        parameters=parameters.ArimaParameters,
-        path="controlplane.policies.prediction.arima:Arima",
-        explanation="Extrapolates each worker's past speeds (p, d, q), fitted by recursive maximum likelihood.",
-        paper="LB-BSP 3.2.2, Table 3",
-    ),
-    Registration(
-        question="prediction",
-        name="rnn",
-        parameters=parameters.RecurrentParameters,
-        path="controlplane.policies.prediction.rnn:Rnn",
-        explanation="Plain recurrent network over past speeds, trained online.",
-        paper="LB-BSP 3.2.2, Table 3",
-    ),
-    Registration(
-        question="prediction",
-        name="lstm",
-        parameters=parameters.RecurrentParameters,
-        path="controlplane.policies.prediction.lstm:Lstm",
-        explanation="Long short-term memory network over past speeds, trained online.",
-        paper="LB-BSP 3.2.2, Table 3",
-    ),
-    Registration(
-        question="prediction",
-        name="narx",
-        parameters=parameters.RecurrentParameters,
-        path="controlplane.policies.prediction.narx:Narx",
-        explanation="Network over past speeds and past and coming CPU and memory, trained online.",
-        paper="LB-BSP 3.2.2, Eq. 4",
-    ),
-    Registration(
-        question="prediction",
-        name="regression",
-        parameters=parameters.RegressionParameters,
-        path="controlplane.policies.prediction.regression:Regression",
-        explanation="Log-linear in CPU and memory, learnt from all workers, with each one's own level: no warm-up.",
-    ),
-    Registration(
-        question="barrier",
-        name="bsp",
-        parameters=parameters.NoParameters,
-        path="controlplane.policies.barriers.bsp:Bsp",
-        explanation="No worker starts an iteration before all have finished the one before.",
-        paper="the baseline",
-    ),
-    Registration(
-        question="barrier",
-        name="asp",
-        parameters=parameters.ArrivalParameters,
-        path="controlplane.policies.barriers.asp:Asp",
-        explanation="No worker waits; updates are applied as they arrive: see step_scale.",
-        paper="the baseline; PSP 2.2",
-    ),
-    Registration(
-        question="barrier",
-        name="ssp",
-        parameters=parameters.SspParameters,
-        path="controlplane.policies.barriers.ssp:Ssp",
-        explanation="A worker may be a few iterations ahead of the slowest.",
-        paper="the baseline; PSP 2.2",
-    ),
-    Registration(
-        question="barrier",
-        name="pbsp",
-        parameters=parameters.PbspParameters,
-        path="controlplane.policies.barriers.psp:Pbsp",
-        explanation="A worker goes on when none of a sample of the others is behind it.",
-        paper="PSP 3, Alg. 1",
-    ),
-    Registration(
-        question="barrier",
-        name="pssp",
-        parameters=parameters.PsspParameters,
-        path="controlplane.policies.barriers.psp:Pssp",
-        explanation="A worker goes on when none of a sample of the others is more than a few iterations behind it.",
-        paper="PSP 3, Alg. 1",
-    ),
-    Registration(
-        question="barrier",
-        name="aggressive",
-        parameters=parameters.AggressiveParameters,
-        path="controlplane.policies.barriers.aggressive:Aggressive",
-        explanation="When the fastest has finished and enough is processed, all stop and synchronise what they have.",
-        paper="A-BSP 3.2, Alg. 1",
-    ),
-    Registration(
-        question="barrier",
-        name="backup",
-        parameters=parameters.BackupParameters,
-        path="controlplane.policies.barriers.backup:Backup",
-        explanation="The first n of n + b workers make an iteration; the others drop it.",
-        paper="redundant execution",
-    ),
-    Registration(
-        question="placement",
-        name="round-robin",
-        parameters=parameters.RoundRobinParameters,
-        path="controlplane.policies.placement.round_robin:RoundRobin",
-        explanation="Servers take blocks in turn, the one with the fewest bytes first; to the letter: tensors in turn.",
-        paper="PSLD 2.2, Table 1",
-    ),
-    Registration(
-        question="placement",
-        name="mxnet",
-        parameters=parameters.MxnetParameters,
-        path="controlplane.policies.placement.mxnet:Mxnet",
-        explanation="Large tensors are split evenly over all servers, the others scattered by their position.",
-        paper="PSLD 2.2, Table 2",
-    ),
-    Registration(
-        question="placement",
-        name="proportional",
-        parameters=parameters.ProportionalParameters,
-        path="controlplane.policies.placement.proportional:Proportional",
-        explanation="Bytes in proportion to each server's measured speed, when one straggles.",
-        paper="PSLD 6.1, the strawman",
-    ),
-    Registration(
-        question="placement",
-        name="psld",
-        parameters=parameters.PsldParameters,
-        path="controlplane.policies.placement.psld:Psld",
-        explanation="Blocks go to a superior set of servers, a few explore; servers are added and left when it helps.",
-        paper="PSLD 4, Alg. 1-3",
-    ),
-    Registration(
-        question="placement",
-        name="psld-lpt",
-        parameters=parameters.PsldLptParameters,
-        path="controlplane.policies.placement.psld_lpt:PsldLpt",
-        explanation="The largest block first to the server predicted to finish it first, when that gains enough.",
-    ),
-    Registration(
-        question="data",
-        name="shared",
-        parameters=parameters.NoParameters,
-        path="controlplane.policies.data.shared:Shared",
-        explanation="Every worker may draw any sample; all see one seeded permutation per pass.",
-        paper="LB-BSP",
-    ),
-    Registration(
-        question="data",
-        name="rotation",
-        parameters=parameters.RotationParameters,
-        path="controlplane.policies.data.rotation:Rotation",
-        explanation="Every worker has its own splits and goes on in them where it stopped.",
-        paper="A-BSP 3.3.1",
-    ),
-    Registration(
-        question="data",
-        name="exchange",
-        parameters=parameters.ExchangeParameters,
-        path="controlplane.policies.data.exchange:Exchange",
-        explanation="As rotation; the least and most processed splits swap places, or move to where they are needed.",
-        paper="A-BSP 3.3.2, Alg. 2; LB-BSP 7",
-    ),
-    Registration(
-        question="stragglers",
-        name="evidence",
-        parameters=parameters.EvidenceParameters,
-        path="controlplane.policies.stragglers.evidence:Evidence",
-        explanation="Flags workers and servers that are slow by the others' measure or their own, with cause and cost.",
-    ),
+    *batching.REGISTRATIONS,
+    *prediction.REGISTRATIONS,
+    *barriers.REGISTRATIONS,
+    *placement.REGISTRATIONS,
+    *data.REGISTRATIONS,
+    *stragglers.REGISTRATIONS,
+    *autopilot.REGISTRATIONS,
+    *guard.REGISTRATIONS,
 )
+
+COMPARED = ("batching", "barrier")
+"""The questions whose policies simulations compare by default."""
 
 Chosen = Choice | tuple[Choice, ...]
 """The form of a policy's part: one policy, or several."""
@@ -314,11 +80,35 @@ def check(synchronization: Synchronization) -> None:
     """
     kinds = {}
     for field in synchronization.__struct_fields__:
-        entry, _, _ = _validate(field, getattr(synchronization, field), field=_field_of(field))
-        kinds[field] = _class_of(entry)
+        entry, settings, _ = _validate(field, getattr(synchronization, field), field=_field_of(field))
+        kinds[field] = _class_of(entry, settings)
     if (reason := conflict(kinds["batching"], kinds["barrier"], kinds["data"])) is not None:
         together = {field: getattr(synchronization, field).name for field in ("batching", "barrier", "data")}
         raise SpecError("synchronization", together, f"choices that go together: {reason}")
+
+
+def refusal(spec: JobSpec) -> Refusal | None:
+    """Why a job of this kind cannot have its policies, each of which is allowed; None: it can."""
+    chosen = spec.synchronization
+    kinds = {question: policy_type(question, getattr(chosen, question)) for question in ("batching", "barrier", "data")}
+    return unsuited(spec, **kinds) or surplus(spec, policy_type("placement", chosen.placement))
+
+
+def policy_type(question: str, choice: Choice) -> Any:
+    """The class of a policy that is registered, to ask what it can do."""
+    entry = _TABLE[question, choice.name]
+    return _class_of(entry, _settings(entry, choice.parameters, field=_field_of(question)))
+
+
+def compared() -> dict[str, Synchronization]:
+    """The policies that a simulation compares by default: each batching and barrier beside the usual other three."""
+    entries = [entry for entry in REGISTRATIONS if entry.question in COMPARED and entry.compared is not None]
+    return {
+        entry.compared_as or entry.name: Synchronization(
+            **{entry.question: Choice(name=entry.name, parameters=entry.compared or {})}
+        )
+        for entry in entries
+    }
 
 
 def catalogue() -> list[CatalogueEntry]:
@@ -336,7 +126,7 @@ def _rules() -> list[Registration]:
         Registration(
             question="aggregation",
             name=name,
-            parameters=parameters.NoParameters,
+            parameters=NoParameters,
             path=f"{path}:RULES",
             explanation=rules[name].explanation,
             paper=rules[name].paper,
@@ -358,14 +148,15 @@ def _field_of(question: str) -> str:
 
 def _build(question: str, choice: Choice, *, field: str) -> Any:
     entry, settings, parts = _validate(question, choice, field=field)
-    policy = _class_of(entry)
+    policy = _class_of(entry, settings)
     built = {part: _built(entry.parts[part], chosen, field=f"{field}.{part}") for part, chosen in parts.items()}
     own = {"parameters": settings} if set(settings.__struct_fields__) - parts.keys() else {}
     return policy(**own, **built)
 
 
-def _class_of(entry: Registration) -> Any:
-    module, _, name = entry.path.partition(":")
+def _class_of(entry: Registration, settings: Part) -> Any:
+    chosen = [path for (name, value), path in entry.variants.items() if getattr(settings, name) == value]
+    module, _, name = (chosen or [entry.path])[0].partition(":")
     return getattr(importlib.import_module(module), name)
 
 
@@ -393,13 +184,27 @@ def _settings(entry: Registration, given: Mapping[str, Any], *, field: str) -> P
     for name in given:
         if name not in known:
             allowed = f"a parameter of {entry.name}: {', '.join(known)}" if known else f"none: {entry.name} takes none"
-            raise SpecError(f"{field}.{name}", name, allowed)
+            raise SpecError(f"{field}.{name}", name, allowed + _where_it_is(entry.question, name))
     values = {name: _convert(value, known[name], field=f"{field}.{name}") for name, value in given.items()}
     try:
         return entry.parameters(**values)
     except ValueError as error:
         # What a struct's own checks say about values that are each allowed but do not go together.
         raise SpecError(field, dict(given), str(error)) from None
+
+
+def _where_it_is(question: str, parameter: str) -> str:
+    """Policies that have the parameter of another one: a family has most of them in common."""
+    if question not in ("barrier", "batching"):
+        return ""
+    having = [
+        entry.name
+        for entry in REGISTRATIONS
+        if entry.question == question and parameter in entry.parameters.__struct_fields__
+    ]
+    # A batching policy of its own may share a name with its predictor's parameters.
+    is_common = len(having) > (question == "batching")
+    return f"; {parameter} is a parameter of {', '.join(having)}" if is_common else ""
 
 
 def _convert(value: object, type_: Any, *, field: str) -> Any:
@@ -434,12 +239,14 @@ def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choic
 
 def _describe(entry: Registration) -> CatalogueEntry:
     _, components = msgspec.json.schema_components([entry.parameters])
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(components))
+    schema = plain.pop(entry.parameters.__name__)
     return CatalogueEntry(
         question=entry.question,
         name=entry.name,
         explanation=entry.explanation,
         paper=entry.paper,
-        defaults=msgspec.to_builtins(entry.parameters()),
-        schema=components[entry.parameters.__name__],
+        defaults=msgspec.json.decode(msgspec.json.encode(entry.parameters())),
+        schema=schema | ({"$defs": plain} if plain else {}),
         parts=entry.parts,
     )

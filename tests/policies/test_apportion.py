@@ -1,8 +1,17 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policies.batching.apportion import ImpossibleShares, apportion, is_possible
+from controlplane.core.choices import ShareRequest
+from controlplane.policies.batching.apportion import (
+    ImpossibleShares,
+    apportion,
+    divide_evenly,
+    is_possible,
+    limits_of,
+)
 
 FREE = (1, 256)
 
@@ -97,3 +106,19 @@ def test_a_long_list_of_limits_is_cut_short() -> None:
 def test_a_weight_that_is_no_speed_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match=rf"w1: found weight {weight}, expected a finite number of at least 0"):
         apportion(9, {0: 1.0, 1: weight}, dict.fromkeys(range(2), FREE))
+
+
+@given(
+    limits=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=8),
+    total=st.integers(0, 60),
+)
+def test_an_even_division_is_that_of_equal_weights(limits: list[tuple[int, int]], total: int) -> None:
+    current = dict.fromkeys(reversed(range(len(limits))), 1)
+    request = ShareRequest(iteration=0, total=total, current=current, limits=dict(enumerate(limits)))
+    try:
+        expected = apportion(total, current, limits_of(request))
+    except ImpossibleShares as error:
+        with pytest.raises(ImpossibleShares, match=re.escape(str(error))):
+            divide_evenly(request)
+        return
+    assert list(divide_evenly(request).items()) == list(expected.items())

@@ -1,6 +1,6 @@
 import pytest
 
-from controlplane.core.choices import Progress, Release
+from controlplane.core.barriers import Progress, Release
 from controlplane.policies.barriers.bsp import Bsp
 from controlplane.policies.data.shared import Shared
 from controlplane.protocol.orders import Block
@@ -8,26 +8,26 @@ from tests.policies.cluster import resolve
 
 
 def test_bsp_grants_its_lead_from_the_slowest_worker_on() -> None:
-    leave = Bsp().release(Progress(done={0: 12, 1: 11, 2: 13}, first_iteration=0, lead=50))
+    releases = Bsp().release(Progress(done={0: 12, 1: 11, 2: 13}, first_iteration=0, lead=50))
     reason = (
-        "all 3 workers have finished iteration 11; they may go on to 61, "
+        "all 3 workers have finished iteration 11; they may continue to 61, "
         "the servers hold each iteration until all have contributed"
     )
-    assert leave == dict.fromkeys(range(3), Release(watermark=61, reason=reason))
+    assert releases == dict.fromkeys(range(3), Release(watermark=61, reason=reason))
 
 
 def test_bsp_with_a_lead_of_one_is_a_barrier_by_itself() -> None:
-    leave = Bsp().release(Progress(done={0: 12, 1: 11}, first_iteration=0, lead=1))
-    assert {rank: release.watermark for rank, release in leave.items()} == {0: 12, 1: 12}
+    releases = Bsp().release(Progress(done={0: 12, 1: 11}, first_iteration=0, lead=1))
+    assert {rank: release.watermark for rank, release in releases.items()} == {0: 12, 1: 12}
 
 
 def test_a_worker_that_joins_later_owes_no_earlier_iteration() -> None:
-    leave = Bsp().release(Progress(done={0: 39, 1: -1}, first_iteration=40, lead=5))
-    assert {rank: release.watermark for rank, release in leave.items()} == {0: 44, 1: 44}
-    assert leave[0].reason.startswith("2 workers begin at iteration 40; they may go on to 44")
+    releases = Bsp().release(Progress(done={0: 39, 1: -1}, first_iteration=40, lead=5))
+    assert {rank: release.watermark for rank, release in releases.items()} == {0: 44, 1: 44}
+    assert releases[0].reason.startswith("2 workers begin at iteration 40; they may continue to 44")
 
 
-def test_bsp_releases_nobody_where_nobody_counts() -> None:
+def test_bsp_releases_no_one_where_no_one_counts() -> None:
     assert Bsp().release(Progress(done={}, first_iteration=0, lead=50)) == {}
 
 

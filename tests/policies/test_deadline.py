@@ -39,7 +39,7 @@ def run(iterations: int = 300) -> tuple[list[float], list[int], list[ShareDecisi
     return ratios, samples, decisions
 
 
-def test_nobody_is_stopped_before_everybody_was_measured() -> None:
+def test_no_one_is_stopped_before_everyone_was_measured() -> None:
     policy = resolve("batching", "deadline")
     state, decision = policy.start(request({0: 64, 1: 64}), None)
     assert (decision.budget_s, decision.ceilings) == (None, {})
@@ -73,7 +73,7 @@ def test_what_was_not_processed_is_aimed_at_in_the_next_iteration() -> None:
     ]
     state, decision = policy.decide(request({0: 64, 1: 64}), seen, state)
     assert state.owed == 20
-    assert "should process 148 samples to make up for 20 samples" in decision.reason
+    assert "should process 148 samples to compensate for 20 samples" in decision.reason
 
 
 def test_on_average_an_iteration_processes_the_global_batch() -> None:

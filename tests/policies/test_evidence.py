@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.core.choices import Finding, Observation, Transfer
-from controlplane.policies.parameters import EvidenceParameters
+from controlplane.policies.catalogue.stragglers import EvidenceParameters
 from controlplane.policies.stragglers.measuring import New, Past, Row, Worth, measure, medians_of_others, raised
 from controlplane.policies.stragglers.panel import Column
 from controlplane.policies.stragglers.verdict import Persistence, figures
@@ -50,6 +50,7 @@ def test_a_slow_worker_is_flagged_first_as_transient_then_as_lasting_with_its_co
         (22, False, "lasting"),
         (22, True, "lasting"),
     ]
+    assert [found.escalated for _, found in findings] == [False, True, False], "closed since it lasts, not recovered"
     lasting = findings[-1][1]
     assert lasting.sentence == (
         "w3 takes 4.0 times the others' median in compute per sample, slow in 7 of the last 8 iterations, 99.9% "
@@ -110,11 +111,11 @@ def test_a_machine_that_is_slow_by_its_own_past_only_is_flagged() -> None:
     assert "w0 takes 2.0 times its own usual time in compute" in finding.sentence
 
 
-def test_work_that_grows_for_all_makes_nobody_slow() -> None:
+def test_work_that_grows_for_all_makes_no_one_slow() -> None:
     assert changes(run([HEALTHY] * 20 + [[400.0] * 4] * 30)) == []
 
 
-def test_of_two_workers_the_one_that_fell_behind_its_past_is_told_and_of_one_nothing_can_be() -> None:
+def test_of_two_workers_the_one_that_fell_behind_its_past_is_reported_and_of_one_nothing_can_be() -> None:
     pair = {0: 64, 1: 64}
     fell = [observe([1000.0, 1000.0 if k < 20 else 400.0], pair, iteration=k) for k in range(40)]
     assert {(rank, kind) for _, rank, kind, _ in changes(fell)} == {(1, "compute")}
@@ -265,19 +266,19 @@ times = st.sampled_from([math.nan, 0.0, -1.0, math.inf, 1e-300, 0.05, 0.051, 0.0
 @given(rows=st.lists(st.lists(times, min_size=6, max_size=6), min_size=1, max_size=30), flagged=st.booleans())
 def test_figures_are_those_of_array_operations(rows: list[list[float]], flagged: bool) -> None:
     """A second reading of the formulas, by numpy and in double precision."""
-    worth, news = Worth(part=0.05, least_s=0.001), list[New]()
+    worth, outcome = Worth(part=0.05, least_s=0.001), list[New]()
     usual, counted = np.zeros(6), np.zeros(6)
     for seconds in rows:
-        leaving = news[-4].costs if len(news) >= 4 else b""
+        leaving = outcome[-4].costs if len(outcome) >= 4 else b""
         if leaving:
             learn(usual, counted, np.frombuffer(leaving, np.float32), [1, 4] if flagged else [])
         past = Past(
             leaving=leaving,
-            usual=news[-1].usual if news else bytes(24),
-            counted=news[-1].counted if news else bytes(24),
+            usual=outcome[-1].usual if outcome else bytes(24),
+            counted=outcome[-1].counted if outcome else bytes(24),
             flagged=[1, 4] if flagged else [],
         )
-        news.append(
+        outcome.append(
             measure(past, Row(ranks=list(range(6)), seconds=seconds, units=[1.0] * 6, iteration_s=[0.2] * 6), worth)
         )
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -292,11 +293,11 @@ def test_figures_are_those_of_array_operations(rows: list[list[float]], flagged:
             "counted": counted,
         }
         for name, wanted in expected.items():
-            found = np.frombuffer(getattr(news[-1], name), np.float32)
+            found = np.frombuffer(getattr(outcome[-1], name), np.float32)
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5, err_msg=name)
-        assert list(news[-1].unmeasured) == np.flatnonzero(np.isnan(costs)).tolist()
-        latest = np.fmax(*(np.frombuffer(getattr(news[-1], name), np.float32) for name in ("others", "own")))
-        assert list(raised(news[-1].others, news[-1].own, 0.3)) == np.flatnonzero(latest >= 0.3).tolist()
+        assert list(outcome[-1].unmeasured) == np.flatnonzero(np.isnan(costs)).tolist()
+        latest = np.fmax(*(np.frombuffer(getattr(outcome[-1], name), np.float32) for name in ("others", "own")))
+        assert list(raised(outcome[-1].others, outcome[-1].own, 0.3)) == np.flatnonzero(latest >= 0.3).tolist()
 
 
 def learn(usual: np.ndarray, counted: np.ndarray, leaving: np.ndarray, flagged: list[int]) -> None:

@@ -58,7 +58,7 @@ def test_speed_counts_communication_but_not_waiting() -> None:
 
 def test_before_anything_is_measured_shares_stay_as_they_are() -> None:
     decisions = train(by_ema(), SPEEDS, iterations=2)
-    reason = "no speed is measured yet: 256 samples stay as they are over 4 workers"
+    reason = "no speed has been measured yet: 256 samples stay as they are over 4 workers"
     assert decisions == [ShareDecision(shares=EVEN, reason=reason, acting="ema")] * 3
 
 

@@ -57,20 +57,31 @@ class Cluster:
 
 
 FAST, SLOW = (0.02, 0.001), (0.02, 0.004)
+NEAR, NEARLY = (0.02, 0.001), (0.02, 0.0012)
 
 
 def test_nothing_moves_before_the_window_is_full() -> None:
-    cluster = Cluster([FAST, SLOW])
+    cluster = Cluster([NEAR, NEARLY])
     assert cluster.step(4) == ShareDecision(
         shares={0: 64, 1: 64}, reason="fast approach: 4 of 5 iterations are observed"
     )
+    assert cluster.step().shares == {0: 69, 1: 59}
 
 
-def test_then_the_leader_takes_half_of_what_would_make_them_equal_where_the_gap_is_large() -> None:
-    assert Cluster([FAST, SLOW]).step(5) == ShareDecision(
-        shares={0: 81, 1: 47},
-        reason="fast approach: w0 (84 ms) takes 17 from w1 (276 ms): 81 and 47 samples",
+def test_where_the_gap_is_large_two_iterations_are_a_window_and_most_of_it_is_closed_at_once() -> None:
+    cluster = Cluster([FAST, SLOW])
+    assert cluster.step().shares == {0: 64, 1: 64}
+    assert cluster.step() == ShareDecision(
+        shares={0: 89, 1: 39},
+        reason="fast approach: w0 (84 ms) takes 25 from w1 (276 ms): 89 and 39 samples",
     )
+
+
+def test_one_noisy_iteration_of_the_first_two_moves_nothing() -> None:
+    cluster = Cluster([FAST, FAST])
+    cluster.step()
+    cluster.lines = [FAST, SLOW]
+    assert cluster.step().shares == {0: 64, 1: 64}
 
 
 def test_by_the_letter_the_leader_takes_five_samples_from_the_straggler_in_each_iteration() -> None:
@@ -86,7 +97,7 @@ def test_a_leader_that_becomes_the_straggler_ends_the_fast_approach() -> None:
     cluster = Cluster([FAST, SLOW])
     while not cluster.state.fine:
         cluster.step()
-    assert cluster.decisions[-1].reason == ("w1 and w0 have changed places: from now on steps of 1 after 20 iterations")
+    assert cluster.decisions[-1].reason == ("w1 and w0 have swapped places: from now on steps of 1 after 20 iterations")
     cluster.step(60)
     assert {decision.shares[0] - 103 for decision in cluster.decisions[-20:]} <= {-1, 0, 1}
 
@@ -104,7 +115,7 @@ def test_one_noisy_iteration_does_not_end_the_fast_approach_but_by_the_letter_it
     assert endings == {False: False, True: True}
 
 
-def test_by_the_letter_a_straggler_with_no_more_than_a_step_freezes_everybody() -> None:
+def test_by_the_letter_a_straggler_with_no_more_than_a_step_freezes_everyone() -> None:
     lines = [(0.02, 0.001), (0.02, 0.003), (0.9, 0.001)]
     literal, ruled = Cluster(lines, share=12, literal=True), Cluster(lines, share=12)
     frozen = literal.step(60)

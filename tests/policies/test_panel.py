@@ -81,7 +81,7 @@ def test_speeds_that_do_not_last_an_iteration_are_said_to_be_unpredictable_and_i
     )
 
 
-def test_everybody_forgets_whoever_left() -> None:
+def test_all_forget_a_worker_that_left() -> None:
     policy = resolve("batching", "lb-bsp-cpu", predictor="ema", shadows=["memoryless"])
     panel = policy.panel
     state = panel.observe({rank: Measured(speed=10.0) for rank in range(3)}, panel.start())

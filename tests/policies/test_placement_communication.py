@@ -61,11 +61,13 @@ def test_old_measurements_fade_with_the_iterations_that_pass() -> None:
     assert line.mean(8 * MIB) == pytest.approx(0.082, rel=0.06)
 
 
-def test_a_new_server_is_predicted_as_the_average_of_the_others() -> None:
+def test_a_new_server_is_predicted_to_be_as_fast_as_the_others_are_on_average() -> None:
     transfers = [seen(0, mib, seconds) for mib, seconds in MEASURED]
     transfers += [seen(1, mib, 3 * seconds) for mib, seconds in MEASURED]
     lines = lines_of(remember({}, transfers, forgetting=1.0), [0, 1, 2])
-    assert lines[2].mean(MIB) == pytest.approx(2 * 0.012)
+    speeds = [1 / lines[server].alpha for server in range(3)]
+    assert speeds[2] == pytest.approx((speeds[0] + speeds[1]) / 2)
+    assert lines[2].beta == pytest.approx((lines[0].beta + lines[1].beta) / 2)
     assert lines[2].error(MIB) == lines[2].mean(MIB)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from controlplane.simulator.scenarios.tensors import RESNET101
 from tests.policies.cluster import resolve
 from tests.policies.network import loads
-from tests.policies.resnet import resnet101_v2
 
 TENSORFLOW = {
     1: [44.5],
@@ -29,12 +29,12 @@ PRINTED = 0.07
 
 
 def millions(policy, servers: int) -> list[float]:
-    blocks, _ = policy.place_tensors(resnet101_v2(), range(servers))
+    blocks, _ = policy.place_tensors(RESNET101, range(servers))
     return [held / 4 / 1e6 for held in loads(blocks, range(servers)).values()]
 
 
 def test_resnet101_v2_has_310_tensors_and_44_541_614_parameters() -> None:
-    assert (len(resnet101_v2()), sum(resnet101_v2())) == (310, 44_541_614)
+    assert (len(RESNET101), sum(RESNET101)) == (310, 44_541_614)
 
 
 @pytest.mark.parametrize("servers", TENSORFLOW)
@@ -51,7 +51,7 @@ def test_table_2_comes_out_of_splitting_and_scattering(servers: int) -> None:
 
 @pytest.mark.parametrize("servers", range(1, 7))
 def test_balanced_bytes_are_within_one_percent_of_even(servers: int) -> None:
-    blocks, _ = resolve("placement", "round-robin").place_tensors(resnet101_v2(), range(servers))
+    blocks, _ = resolve("placement", "round-robin").place_tensors(RESNET101, range(servers))
     held = loads(blocks, range(servers)).values()
     assert max(held) <= 1.01 * sum(held) / servers
 
@@ -59,7 +59,7 @@ def test_balanced_bytes_are_within_one_percent_of_even(servers: int) -> None:
 @pytest.mark.parametrize("servers", [3, 6])
 def test_plain_turns_of_blocks_are_unequal(servers: int) -> None:
     """Ruling 15: the period (gamma, beta, weight) meets the number of servers, with blocks of 4 MiB as well."""
-    tensors, _ = resolve("placement", "round-robin").place_tensors(resnet101_v2(), [0])
+    tensors, _ = resolve("placement", "round-robin").place_tensors(RESNET101, [0])
     slices = [(block.start, block.stop) for block in tensors]
     blocks, _ = resolve("placement", "round-robin", literal=True).place(slices, range(servers))
     held = loads(blocks, range(servers)).values()

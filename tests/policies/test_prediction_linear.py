@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from benchmarks.offline.prediction import run
 from benchmarks.offline.speed_series import SETTINGS, generate
-from controlplane.policies.parameters import ArimaParameters
+from controlplane.policies.catalogue.prediction import ArimaParameters
 from controlplane.policies.prediction.arima import Arima
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.stationary import stationary
@@ -31,7 +31,7 @@ def test_with_d_1_and_no_coefficients_arima_predicts_the_last_speed() -> None:
     assert forecasts.tolist() == [5.0, 7.0]
 
 
-def test_with_d_2_and_no_coefficients_it_goes_on_along_the_line() -> None:
+def test_with_d_2_and_no_coefficients_it_continues_along_the_line() -> None:
     forecasts, _ = walk(resolve("prediction", "arima", p=0, d=2, q=0), [10.0, 11.0, 12.0, 13.0])
     assert forecasts[1:].tolist() == [12.0, 13.0]
 

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.offline.prediction import run
+from benchmarks.offline.speed_series import SETTINGS, generate
 from controlplane.core.events import PredictorTrained
+from controlplane.policies.prediction import fitting
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.networks import NETWORKS, Network, relative
 from controlplane.policies.prediction.weights import LessonData, Weights
@@ -130,8 +133,8 @@ def test_narx_learns_that_cpu_tells_the_coming_speed_and_the_blind_ones_cannot()
             state, lesson = predictor.request_lesson(predictor.observe(measured, state))
             if lesson is not None:
                 weights, error = predictor.fit(lesson.data, 0)
-                news = PredictorTrained(predictor=name, round=lesson.round, weights=weights, error=error)
-                state, _ = predictor.learn(state, news)
+                outcome = PredictorTrained(predictor=name, round=lesson.round, weights=weights, error=error)
+                state, _ = predictor.learn(state, outcome)
         errors[name] = float(np.sqrt(np.mean(np.square(missed))))
     assert errors["narx"] < 2.5
     assert min(errors["rnn"], errors["lstm"]) > 5.0
@@ -147,8 +150,8 @@ def test_each_worker_stays_with_its_average_where_that_is_no_worse() -> None:
         state, lesson = narx.request_lesson(state)
         if lesson is not None:
             weights, _ = narx.fit(lesson.data, 0)
-            news = PredictorTrained(predictor="narx", round=lesson.round, weights=weights)
-            state, sentence = narx.learn(state, news)
+            outcome = PredictorTrained(predictor="narx", round=lesson.round, weights=weights)
+            state, sentence = narx.learn(state, outcome)
     assert sentence == (
         "narx was trained, models of 3 workers and a common one; 1 of 3 stay with their average, which is no worse"
     )
@@ -224,3 +227,41 @@ def test_what_is_trained_once_is_asked_for_once() -> None:
         state, lesson = narx.request_lesson(narx.observe(measured, state))
         asked += [k] if lesson is not None else []
     assert asked == [20]
+
+
+@EVERY
+def test_by_default_it_is_trained_again_every_100_iterations(name: str) -> None:
+    predictor = resolve("prediction", name)
+    state, asked, weights = predictor.start(), [], b""
+    for k, measured in enumerate(busy_machines(820), start=1):
+        state, lesson = predictor.request_lesson(predictor.observe(measured, state))
+        if lesson is not None:
+            asked.append(k)
+            weights = weights or predictor.fit(lesson.data, 0)[0]
+            state, _ = predictor.learn(state, PredictorTrained(predictor=name, round=lesson.round, weights=weights))
+    assert asked == [500, 600, 700, 800]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_narx_and_regression_err_less_than_the_average_on_machines_like_cluster_b(seed: int) -> None:
+    series = generate(SETTINGS[0], iterations=1500, seed=seed)
+    errors = {name: run(name, series).rmse for name in ("ema", "narx", "regression")}
+    assert errors["narx"] < 0.86 * errors["ema"]
+    assert errors["regression"] < 0.86 * errors["ema"], "which needs no training"
+
+
+@EVERY
+def test_models_of_workers_fitted_a_few_at_a_time_are_as_good(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = resolve("prediction", name, samples=200)
+    state = predictor.start()
+    for measured in busy_machines(200, workers=7):
+        state, lesson = predictor.request_lesson(predictor.observe(measured, state))
+    weights, together = predictor.fit(lesson.data, 0)
+    monkeypatch.setattr(fitting, "TOGETHER", 3)
+    again, apart = predictor.fit(lesson.data, 0)
+    assert apart == pytest.approx(together, rel=0.02)
+    both = [msgspec.msgpack.decode(each, type=Weights) for each in (weights, again)]
+    assert both[0].ranks == both[1].ranks == list(range(7))
+    assert {key: len(tensor) for key, tensor in both[0].tensors.items()} == {
+        key: len(tensor) for key, tensor in both[1].tensors.items()
+    }

@@ -72,10 +72,10 @@ def test_nothing_moves_before_anything_is_measured_and_between_two_looks() -> No
     blocks, _ = policy.place(equal_blocks(4), [0, 1])
     request = PlacementRequest(iteration=0, blocks=blocks, servers=[0, 1], initial=2)
     _, decision = policy.decide(request, [], policy.begin())
-    assert (decision.blocks, decision.reason) == (None, "no server is measured yet")
+    assert (decision.blocks, decision.reason) == (None, "no server has been measured yet")
     run = start(policy, {0: Server(), 1: Server(per_mib_s=1.0)})
     _, decisions = run.train(10)
-    assert [decision.reason for decision in decisions] == ["no look at the placement is due"] * 10
+    assert [decision.reason for decision in decisions] == ["no check of the placement is due"] * 10
 
 
 def test_a_straggler_loses_its_blocks_with_the_reason() -> None:
@@ -133,9 +133,22 @@ def test_scale_out_is_asked_for_when_fewer_than_half_of_the_initial_servers_are_
     assert "2 superior servers are fewer than 4: one more is asked for" in sentence
 
 
+def test_scale_out_continues_until_half_of_the_initial_servers_are_superior() -> None:
+    """A new server is predicted by the mean speed, so that slow ones do not make it look useless: Fig. 17's boost."""
+    servers = dict.fromkeys(range(16), Server(per_mib_s=0.1)) | {0: Server(), 1: Server()}
+    run = start(resolve("placement", "psld"), servers, spare=14)
+    run.initial = 16
+    asked = 0
+    while any(decision.add for decision in run.train(30)[1]):
+        asked += 1
+        run.servers[max(run.servers) + 1] = Server()
+    assert asked == 6
+
+
 def test_scale_out_is_not_asked_for_where_an_average_server_would_not_help() -> None:
+    """Two blocks are on the two fast servers: an average one would only be slower."""
     servers = dict.fromkeys(range(8), Server(per_mib_s=5.0)) | {0: Server(), 1: Server()}
-    _, decisions = start(resolve("placement", "psld"), servers, spare=1).train(40)
+    _, decisions = start(resolve("placement", "psld"), servers, blocks=2, spare=1).train(40)
     assert not any(decision.add for decision in decisions)
     assert any("but one more would take it from" in decision.reason for decision in decisions)
 

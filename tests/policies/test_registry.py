@@ -1,3 +1,5 @@
+import importlib
+import pkgutil
 import subprocess
 import sys
 from typing import get_args
@@ -5,15 +7,19 @@ from typing import get_args
 import msgspec
 import pytest
 
-from controlplane.core.barriers import AsyncBarrier
-from controlplane.core.choices import Barrier, Batching, DataPolicy, Detector, PlacementPolicy
-from controlplane.policies import registry
-from controlplane.policies.parameters import ArimaParameters, EmaParameters, EvidenceParameters
+from controlplane.core.barriers import AsyncBarrier, Barrier
+from controlplane.core.choices import Batching, DataPolicy, Detector, PlacementPolicy
+from controlplane.core.supervisors import ConvergenceGuard, Pilot
+from controlplane.policies import catalogue, registry
+from controlplane.policies.catalogue.prediction import ArimaParameters, EmaParameters
+from controlplane.policies.catalogue.stragglers import EvidenceParameters
 from controlplane.policies.prediction.ema import Ema
 from controlplane.policies.prediction.interface import Measured, Predictor
 from controlplane.policies.stragglers.evidence import Evidence
+from controlplane.protocol.autopilot import BALANCING
 from controlplane.protocol.spec import Choice, SpecError, Synchronization, parse_spec
 from controlplane.protocol.training import Aggregation
+from paceline.cli.run import POSSIBLE
 from tests.policies.cluster import resolve
 
 INTERFACES = {
@@ -23,6 +29,8 @@ INTERFACES = {
     "placement": PlacementPolicy,
     "data": DataPolicy,
     "stragglers": Detector,
+    "autopilot": Pilot,
+    "guard": ConvergenceGuard,
 }
 HEAVY = "torch django celery channels redis numpy asyncio"
 
@@ -35,15 +43,25 @@ def batching(name: str, **parameters: object) -> Synchronization:
     return Synchronization(batching=Choice(name=name, parameters=parameters))
 
 
-def test_importing_the_registry_loads_no_policy_and_no_framework() -> None:
+def test_importing_the_registry_loads_every_catalogue_but_no_policy_and_no_framework() -> None:
     script = (
         "import sys; before = set(sys.modules); import controlplane.policies.registry; "
         "new = set(sys.modules) - before; "
-        f"print(sorted(new & set({HEAVY!r}.split())), "
-        "sorted(name for name in new if name.startswith('controlplane.policies.')))"
+        f"print(*sorted(new & set({HEAVY!r}.split())), "
+        "*sorted(name for name in new if name.startswith('controlplane.policies.')))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[] ['controlplane.policies.parameters', 'controlplane.policies.registry']"
+    own = {f"controlplane.policies.{name}" for name in ("catalogue", "entries", "registry")}
+    catalogues = {f"{catalogue.__name__}.{module.name}" for module in pkgutil.iter_modules(catalogue.__path__)}
+    assert run.stdout.split() == sorted(own | catalogues)
+
+
+@pytest.mark.parametrize("entry", registry.REGISTRATIONS, ids=lambda entry: f"{entry.question}-{entry.name}")
+def test_a_policy_is_registered_in_the_catalogue_named_like_its_package(entry: registry.Registration) -> None:
+    package = entry.path.split(".")[2]
+    listed = importlib.import_module(f"controlplane.policies.catalogue.{package}").REGISTRATIONS
+    assert entry in listed
+    assert {other.question for other in listed} == {entry.question}
 
 
 @pytest.mark.parametrize("entry", registry.REGISTRATIONS, ids=lambda entry: f"{entry.question}-{entry.name}")
@@ -103,7 +121,7 @@ def test_a_choice_from_a_document_is_checked_as_it_was_written() -> None:
             batching("lb-bsp-cpu", alpha=3),
             "batching.alpha",
             "alpha",
-            "a parameter of lb-bsp-cpu: predictor, shadows, score_every, literal",
+            "a parameter of lb-bsp-cpu: predictor, shadows, score_every, literal, objective, slack",
         ),
         (
             batching("lb-bsp-cpu", predictor=3),
@@ -160,6 +178,42 @@ def test_parameters_that_do_not_go_together_are_refused_with_the_cure(
     assert (raised.value.field, raised.value.expected) == ("synchronization.stragglers", expected)
 
 
+def test_policies_are_compared_by_default_unless_they_are_declared_otherwise() -> None:
+    compared = registry.compared()
+    named = {name for each in compared.values() for name in (each.batching.name, each.barrier.name)}
+    every = {*registry.names("batching"), *registry.names("barrier")}
+    assert every - named == {"deadline", "lb-bsp-federated", "lb-bsp-gpu", "pssp"}
+    for synchronization in compared.values():
+        registry.check(synchronization)
+
+
+def test_two_policies_that_are_compared_have_the_same_label_only_where_they_are_the_same() -> None:
+    labels = [
+        (entry.compared_as or entry.name, Synchronization(**{entry.question: chosen}))
+        for entry in registry.REGISTRATIONS
+        if entry.question in registry.COMPARED and entry.compared is not None
+        for chosen in [Choice(name=entry.name, parameters=entry.compared)]
+    ]
+    assert all(registry.compared()[label] == synchronization for label, synchronization in labels)
+
+
+def test_an_autopilot_may_choose_by_default_the_batching_that_is_compared_by_default() -> None:
+    """Where another one is to be tried in a simulation only, declare both apart."""
+    compared = registry.compared().values()
+    usual = Synchronization()
+    assert set(map(str, BALANCING)) == {str(each.batching) for each in compared if each.barrier == usual.barrier}
+
+
+def test_the_help_of_paceline_run_names_the_batching_that_a_script_can_have() -> None:
+    attached = parse_spec({"name": "digits", "launch": "attached", "workers": 4, "batch_size": 64})
+
+    def is_possible(name: str) -> bool:
+        chosen = msgspec.structs.replace(attached, synchronization=batching(name))
+        return registry.refusal(chosen) is None
+
+    assert list(POSSIBLE) == [name for name in registry.names("batching") if is_possible(name)]
+
+
 def test_the_catalogue_lists_every_policy_with_schema_and_defaults() -> None:
     entries = {(entry.question, entry.name): entry for entry in registry.catalogue()}
     questions = [*registry.QUESTIONS, "aggregation"]
@@ -196,8 +250,8 @@ def test_every_parameter_is_described_and_every_entry_is_json(entry: registry.Ca
     ("chosen", "why"),
     [
         ({"barrier": "backup", "data": "rotation"}, "barrier backup drops the updates of late workers, and with data "),
-        ({"batching": "deadline", "barrier": "asp"}, "under barrier asp they have no iterations in common"),
-        ({"batching": "deadline", "barrier": "pssp"}, "under barrier pssp they have no iterations in common"),
+        ({"batching": "deadline", "barrier": "asp"}, "with barrier asp workers are not in the same iteration"),
+        ({"batching": "deadline", "barrier": "pssp"}, "with barrier pssp workers are not in the same iteration"),
         ({"batching": "deadline", "barrier": "aggressive"}, "both batching deadline and barrier aggressive decide"),
         ({"batching": "deadline", "barrier": "backup"}, "would drop updates that no worker has to wait for"),
     ],
@@ -217,7 +271,7 @@ def test_the_default_of_every_question_can_be_submitted() -> None:
 @pytest.mark.parametrize("name", ["narx", "lstm", "rnn"])
 @pytest.mark.parametrize(("look_back", "samples"), [(20, 20), (20, 21), (20, 22), (18, 20)])
 def test_a_predictor_that_can_never_be_trained_is_refused_with_the_cure(name, look_back, samples) -> None:
-    needed = f"samples of at least {look_back + 3}, which a look_back of {look_back} takes"
+    needed = f"samples of at least {look_back + 3}, required by a look_back of {look_back}"
     with pytest.raises(SpecError, match=needed):
         resolve("prediction", name, look_back=look_back, samples=samples)
 

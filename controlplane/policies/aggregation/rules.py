@@ -90,13 +90,13 @@ RULES: Mapping[str, Rule] = {
         ),
         Rule(
             name="naive",
-            explanation="Each contribution weighs the same: biased as soon as shares differ, for comparison.",
+            explanation="All contributions have equal weight. Biased if shares differ; for comparison only.",
             paper="LB-BSP 3.4",
             weigh=equally,
         ),
         Rule(
             name="fedavg",
-            explanation="Each client weighs the same, and its batch follows its speed.",
+            explanation="All clients have equal weight, and each client's batch size follows its speed.",
             paper="LB-BSP 3.5",
             weigh=equally,
             federated=True,

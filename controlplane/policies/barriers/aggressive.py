@@ -8,20 +8,19 @@ by itself.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from controlplane.core.barriers import Cut, Processed
-from controlplane.core.choices import Progress, Release
+from controlplane.core.barriers import Cut, Processed, Progress, Release
 from controlplane.policies.barriers.adaptive import Noise, note_loss, ratio_by_noise
 from controlplane.policies.barriers.bsp import Bsp
-from controlplane.policies.parameters import AggressiveParameters
+from controlplane.policies.catalogue.barriers import AggressiveParameters
 from controlplane.policies.wording import number
 
 
 class Tally(msgspec.Struct, kw_only=True):
-    """What is known of one iteration that is not complete."""
+    """The state of one iteration that is not complete."""
 
     total: int
     samples: dict[int, int] = {}
@@ -59,9 +58,9 @@ class Aggressive:
         """As BSP: what is cut short is the work, not the barrier."""
         return Bsp().release(progress)
 
-    def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[AggressiveState, list[Cut]]:
+    def begin(self, left: Mapping[int, int], state: AggressiveState | None) -> tuple[AggressiveState, list[Cut]]:
         """Without those who left: neither their progress nor their shares count, unless they had finished."""
-        kept = state if isinstance(state, AggressiveState) else AggressiveState()
+        kept = AggressiveState() if state is None else state
         cuts: list[Cut] = []
         for iteration, tally in sorted(kept.tallies.items()):
             for rank, share in left.items():
@@ -112,5 +111,5 @@ class Aggressive:
             iteration=iteration,
             processed=tally.processed,
             total=tally.total,
-            reason=f"{reason}: all stop and synchronise what they have",
+            reason=f"{reason}: all stop and synchronize",
         )

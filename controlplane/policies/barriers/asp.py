@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from controlplane.core.barriers import NO_LIMIT, NOTHING, Arrival, Members, Passage, StepScale
-from controlplane.core.choices import Release
-from controlplane.policies.parameters import ArrivalParameters
+from controlplane.core.barriers import NO_LIMIT, NOTHING, Arrival, Members, Passage, Release, StepScale
+from controlplane.policies.catalogue.barriers import ArrivalParameters
 
 FREE = Release(watermark=NO_LIMIT, reason="no worker waits: each one continues as it finishes")
 

@@ -5,14 +5,13 @@ The others drop the iteration and continue with the next. A lost worker takes th
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from controlplane.core.barriers import Quorum
-from controlplane.core.choices import Progress, Release
+from controlplane.core.barriers import Progress, Quorum, Release
 from controlplane.policies.barriers.bsp import Bsp
-from controlplane.policies.parameters import BackupParameters
+from controlplane.policies.catalogue.barriers import BackupParameters
 from controlplane.policies.wording import workers
 
 
@@ -45,17 +44,17 @@ class Backup:
         """As BSP: the servers hold each iteration until the named workers have contributed."""
         return Bsp().release(progress)
 
-    def appoint(self, ranks: list[int], completed: int, state: Any | None) -> tuple[BackupState, list[Quorum]]:
+    def appoint(self, ranks: list[int], completed: int, state: BackupState | None) -> tuple[BackupState, list[Quorum]]:
         """The first roster sets n: all but b, and at least one. It stays while as many are left."""
-        if isinstance(state, BackupState):
+        if state is not None:
             full, ready, named = state.full, state.ready, state.named
         else:
             full, ready, named = max(1, len(ranks) - self.parameters.backups), {}, completed
         counting = set(ranks)
         left = {iteration: {rank: True for rank in ready[iteration] if rank in counting} for iteration in sorted(ready)}
-        begun = BackupState(ranks=ranks, needed=min(full, len(ranks)), full=full, ready=left, named=named)
-        quorums = [self._name(iteration, begun) for iteration in sorted(left)]
-        return begun, [quorum for quorum in quorums if quorum is not None]
+        state = BackupState(ranks=ranks, needed=min(full, len(ranks)), full=full, ready=left, named=named)
+        quorums = [self._name(iteration, state) for iteration in sorted(left)]
+        return state, [quorum for quorum in quorums if quorum is not None]
 
     def computed(self, rank: int, iteration: int, state: BackupState) -> tuple[BackupState, Quorum | None]:
         """The n-th to be ready makes the quorum."""
@@ -78,5 +77,5 @@ class Backup:
         state.named = max(state.named, iteration)
         late = sorted(set(state.ranks) - set(ready))
         sentence = f"the first {len(ready)} of {len(state.ranks)} workers are ready with iteration {iteration}"
-        without = f"; it goes on without {workers(late)}" if late else ""
+        without = f"; it continues without {workers(late)}" if late else ""
         return Quorum(iteration=iteration, ranks=sorted(ready), reason=sentence + without)

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from controlplane.core.choices import Progress, Release
+from controlplane.core.barriers import Progress, Release
 
 
 class Bsp:
@@ -22,16 +22,16 @@ class Bsp:
             return {}
         slowest = min(progress.done, key=lambda rank: (progress.done[rank], rank))
         # A worker that joined in a later generation need not report earlier iterations.
-        everybody = max(progress.done[slowest], progress.first_iteration - 1)
-        watermark = everybody + max(1, progress.lead)
-        release = Release(watermark=watermark, reason=_reason(progress, everybody, watermark))
+        all_done = max(progress.done[slowest], progress.first_iteration - 1)
+        watermark = all_done + max(1, progress.lead)
+        release = Release(watermark=watermark, reason=_reason(progress, all_done, watermark))
         return dict.fromkeys(sorted(progress.done), release)
 
 
-def _reason(progress: Progress, everybody: int, watermark: int) -> str:
+def _reason(progress: Progress, all_done: int, watermark: int) -> str:
     count = len(progress.done)
-    if everybody < progress.first_iteration:
+    if all_done < progress.first_iteration:
         since = f"{count} workers begin at iteration {progress.first_iteration}"
     else:
-        since = f"all {count} workers have finished iteration {everybody}"
-    return f"{since}; they may go on to {watermark}, the servers hold each iteration until all have contributed"
+        since = f"all {count} workers have finished iteration {all_done}"
+    return f"{since}; they may continue to {watermark}, the servers hold each iteration until all have contributed"

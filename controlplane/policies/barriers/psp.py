@@ -11,29 +11,35 @@ sample, so some worker always continues.
 """
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
+from typing import ClassVar
 
 import msgspec
 
-from controlplane.core.barriers import Arrival, Members, Passage, StepScale, Wait
-from controlplane.core.choices import Release
-from controlplane.policies.barriers.sampling import Population, measure, populate, sample
-from controlplane.policies.parameters import PbspParameters, PsspParameters
-from controlplane.policies.wording import SHOWN, iterations, workers
+from controlplane.core.barriers import Arrival, Members, Passage, Release, StepScale, Wait
+from controlplane.policies.barriers.sampling import Population, chance_before, measure, populate, sample
+from controlplane.policies.catalogue.barriers import PbspParameters, PsspParameters
+from controlplane.policies.wording import iterations, workers
 
 LEAST_RECHECK_MS = 10
 """A waiting worker is not looked at more often, however short its iterations are."""
 
 
 class Waiting(msgspec.Struct, kw_only=True):
-    """A worker that waits, and the sample that it waits by."""
+    """A worker that waits, by its newest sample."""
 
-    sampled: list[int]
     behind: list[int]
+    """Those of the sample that are too far behind it."""
     attempt: int
+    """How many samples came before, in this wait."""
+    chance: int
+    """Of all its samples before the iteration (``sampling.chance_before``)."""
+    after_ms: int | None
+    """How soon it is evaluated again if no worker in ``behind`` reports before; None: not before that."""
     due_ms: int | None
-    """When it is evaluated again, if no worker in ``behind`` reports before."""
+    """When that is."""
 
 
 class PspState(msgspec.Struct, kw_only=True):
@@ -61,6 +67,13 @@ class Pssp:
     state_type: ClassVar[type[msgspec.Struct]] = PspState
 
     parameters: PbspParameters
+    staleness: int = field(init=False, default=0)
+    """How far the sampled ones may be behind."""
+
+    def __post_init__(self) -> None:
+        """Set what every report needs."""
+        if isinstance(self.parameters, PsspParameters):
+            object.__setattr__(self, "staleness", self.parameters.staleness)
 
     @property
     def holds_updates(self) -> bool:
@@ -72,22 +85,17 @@ class Pssp:
         """Of an update; updates released together make a step of their combined length."""
         return self.parameters.step_scale
 
-    @property
-    def staleness(self) -> int:
-        """How far the sampled ones may be behind."""
-        return self.parameters.staleness if isinstance(self.parameters, PsspParameters) else 0
-
-    def start(self, members: Members, state: Any | None) -> tuple[PspState, Passage]:
+    def start(self, members: Members, state: PspState | None) -> tuple[PspState, Passage]:
         """Evaluate every stopped worker; times per iteration are kept from the generation before."""
-        before = state.population if isinstance(state, PspState) else None
+        before = None if state is None else state.population
         population = populate(list(members.done), members.seed, self.parameters, before)
         levels = dict(Counter(members.done.values()))
-        begun = PspState(population=population, done=dict(members.done), levels=levels, slowest=min(levels, default=0))
+        state = PspState(population=population, done=dict(members.done), levels=levels, slowest=min(levels, default=0))
         passage = Passage(releases={}, waits={})
         for rank in sorted(members.done):
             if members.watermark[rank] <= members.done[rank]:
-                self._examine(begun, rank, 0, members.at_ms, passage)
-        return begun, passage
+                self._examine(state, rank, members.at_ms, passage)
+        return state, passage
 
     def arrive(self, arrival: Arrival, state: PspState) -> tuple[PspState, Passage]:
         """Evaluate it, unless it is already granted, and workers that waited for it."""
@@ -95,12 +103,12 @@ class Pssp:
         measure(state.population, arrival.rank, arrival.busy_s, self.parameters)
         passage = Passage(releases={}, waits={})
         if arrival.watermark <= arrival.done:
-            self._examine(state, arrival.rank, 0, arrival.at_ms, passage)
-        if arrival.rank in state.watched:
-            for rank in sorted(state.watched.pop(arrival.rank)):
+            self._examine(state, arrival.rank, arrival.at_ms, passage)
+        if (watching := state.watched.pop(arrival.rank, None)) is not None:
+            for rank in sorted(watching):
                 waiting = state.waiting.get(rank)
                 if waiting is not None and arrival.rank in waiting.behind:
-                    self._examine(state, rank, waiting.attempt + 1, arrival.at_ms, passage)
+                    self._examine_again(state, rank, waiting, arrival.at_ms, passage)
         return state, passage
 
     def recheck_at_ms(self, state: PspState) -> int | None:
@@ -110,54 +118,64 @@ class Pssp:
     def recheck(self, at_ms: int, state: PspState) -> tuple[PspState, Passage]:
         """Workers that have waited long enough try another sample."""
         passage = Passage(releases={}, waits={})
-        due = [rank for rank, waiting in state.waiting.items() if waiting.due_ms is not None]
-        for rank in sorted(due, key=lambda rank: (state.waiting[rank].due_ms, rank)):
-            if (state.waiting[rank].due_ms or 0) <= at_ms:
-                self._examine(state, rank, state.waiting[rank].attempt + 1, at_ms, passage)
+        due = [
+            (waiting.due_ms, rank, waiting)
+            for rank, waiting in state.waiting.items()
+            if waiting.due_ms is not None and waiting.due_ms <= at_ms
+        ]
+        for _, rank, waiting in sorted(due, key=itemgetter(0, 1)):
+            self._examine_again(state, rank, waiting, at_ms, passage)
         left = [waiting.due_ms for waiting in state.waiting.values() if waiting.due_ms is not None]
         state.recheck_ms = min(left, default=None)
         return state, passage
 
-    def _examine(self, state: PspState, rank: int, attempt: int, at_ms: int, passage: Passage) -> None:
-        """Release ``rank``, or let it wait for workers of its sample that are too far behind."""
-        done = state.done[rank]
-        count = min(self.parameters.sample, state.population.others)
-        if count > SHOWN and done - state.slowest <= self.staleness:
-            state.waiting.pop(rank, None)
-            reason = f"nobody is {self._allowed()}, and so none of a sample of {count}"
-            passage.releases[rank] = Release(watermark=done + 1, reason=reason)
+    def _examine(self, state: PspState, rank: int, at_ms: int, passage: Passage) -> None:
+        """Release a worker that has finished an iteration, or begin its wait for those of its sample that are too far
+        behind. Only the beginning is a decision to log: a wait may take many samples.
+        """
+        population, done = state.population, state.done[rank]
+        if done - state.slowest <= self.staleness:  # no worker is too far behind, so any sample would pass
+            passage.releases[rank] = Release(watermark=done + 1, reason=self._passes(population.others, 0))
             return
-        sampled = sample(state.population, self.parameters, rank, done + 1, attempt)
-        behind = [other for other in sampled if done - state.done[other] > self.staleness]
+        chance = chance_before(population, rank, done + 1)
+        sampled = sample(population, self.parameters, rank, chance, 0)
+        behind = self._behind(state, done, sampled)
         if not behind:
-            state.waiting.pop(rank, None)
-            passage.releases[rank] = Release(watermark=done + 1, reason=self._reason(sampled))
+            passage.releases[rank] = Release(watermark=done + 1, reason=self._passes(population.others, 0))
             return
         passage.waits[rank] = self._wait(state, rank, sampled, behind)
-        due_ms = self._due_ms(state, rank, at_ms)
-        state.waiting[rank] = Waiting(sampled=sampled, behind=behind, attempt=attempt, due_ms=due_ms)
-        for other in behind:
-            state.watched.setdefault(other, {})[rank] = True
-        if due_ms is not None:
-            state.recheck_ms = due_ms if state.recheck_ms is None else min(state.recheck_ms, due_ms)
+        waiting = Waiting(
+            behind=behind, attempt=0, chance=chance, after_ms=self._after_ms(population, rank), due_ms=None
+        )
+        state.waiting[rank] = waiting
+        _watch(state, rank, waiting, at_ms)
 
-    def _due_ms(self, state: PspState, rank: int, at_ms: int) -> int | None:
+    def _examine_again(self, state: PspState, rank: int, waiting: Waiting, at_ms: int, passage: Passage) -> None:
+        """Release a waiting worker by another sample, or let it wait by that."""
+        population, done = state.population, state.done[rank]
+        waiting.attempt += 1
+        if done - state.slowest > self.staleness:
+            sampled = sample(population, self.parameters, rank, waiting.chance, waiting.attempt)
+            waiting.behind = self._behind(state, done, sampled)
+            if waiting.behind:
+                _watch(state, rank, waiting, at_ms)
+                return
+        del state.waiting[rank]
+        passage.releases[rank] = Release(watermark=done + 1, reason=self._passes(population.others, waiting.attempt))
+
+    def _behind(self, state: PspState, done: int, sampled: list[int]) -> list[int]:
+        others, least = state.done, done - self.staleness
+        return [other for other in sampled if others[other] < least]
+
+    def _after_ms(self, population: Population, rank: int) -> int | None:
         parameters = self.parameters
         redrawn = parameters.resample == "redrawn" and parameters.strategy != "fixed"
-        if not redrawn or not parameters.recheck or parameters.sample >= state.population.others:
+        if not redrawn or not parameters.recheck or parameters.sample >= population.others:
             return None
-        after_ms = max(LEAST_RECHECK_MS, int(parameters.recheck * state.population.busy_s.get(rank, 0.0) * 1000))
-        # On a common grid, so that a thousand waiting workers do not make a thousand looks per second.
-        grid_ms = 1 << (after_ms.bit_length() - 1)
-        return -(-(at_ms + after_ms) // grid_ms) * grid_ms
+        return max(LEAST_RECHECK_MS, int(parameters.recheck * population.busy_s.get(rank, 0.0) * 1000))
 
-    def _reason(self, sampled: list[int]) -> str:
-        if not sampled:
-            return "no worker is sampled: it continues as it finishes"
-        return f"none of the sampled {workers(sampled)} is {self._allowed()}{self._clamped(sampled)}"
-
-    def _allowed(self) -> str:
-        return f"more than {iterations(self.staleness)} behind" if self.staleness else "behind"
+    def _passes(self, others: int, attempt: int) -> str:
+        return _passing(self.parameters.sample, others, self.staleness, attempt)
 
     def _wait(self, state: PspState, rank: int, sampled: list[int], behind: list[int]) -> Wait:
         last = min(behind, key=lambda other: (state.done[other], other))
@@ -167,9 +185,39 @@ class Pssp:
         return Wait(waits_for=behind, reason=reason)
 
     def _clamped(self, sampled: list[int]) -> str:
-        if self.parameters.sample <= len(sampled):
-            return ""
-        return f" (a sample of {self.parameters.sample} was asked for, there are {len(sampled)} others)"
+        return _clamping(self.parameters.sample, len(sampled))
+
+
+@lru_cache(maxsize=256)
+def _passing(sample: int, others: int, staleness: int, attempt: int) -> str:
+    """Why a worker continues. Without the names of those who were sampled, so that it is written once for all."""
+    count = min(sample, others)
+    if not count:
+        return "no worker is sampled: it continues as it finishes"
+    allowed = f"more than {iterations(staleness)} behind" if staleness else "behind"
+    tried = f"; before, {attempt:,} had some" if attempt else ""
+    return f"no worker in a sample of {count} is {allowed}{_clamping(sample, count)}{tried}"
+
+
+def _clamping(sample: int, count: int) -> str:
+    return f" (a sample of {sample} was asked for, there are {count} others)" if sample > count else ""
+
+
+def _watch(state: PspState, rank: int, waiting: Waiting, at_ms: int) -> None:
+    """Evaluate it again when one of those that it waits for reports, or when it is time."""
+    watched = state.watched
+    for other in waiting.behind:
+        if (watching := watched.get(other)) is None:
+            watched[other] = {rank: True}
+        else:
+            watching[rank] = True
+    if waiting.after_ms is None:
+        return
+    # On a common grid, so that a thousand waiting workers do not make a thousand looks per second.
+    grid_ms = 1 << (waiting.after_ms.bit_length() - 1)
+    waiting.due_ms = due_ms = -(-(at_ms + waiting.after_ms) // grid_ms) * grid_ms
+    if state.recheck_ms is None or due_ms < state.recheck_ms:
+        state.recheck_ms = due_ms
 
 
 def _count(state: PspState, arrival: Arrival) -> None:

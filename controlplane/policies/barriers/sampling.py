@@ -7,7 +7,7 @@
 - ``grouped``: as ``dynamic``, but half from the slow and half from the fast, by K-means on the workers' times per
   iteration, or by a given threshold.
 
-What is drawn depends on the job's seed, the worker, its iteration and the number of the try, and on nothing else.
+A draw depends only on the job's seed, the worker, its iteration and the number of the try.
 """
 
 import itertools
@@ -15,11 +15,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controlplane.policies.chance import draw, key
-from controlplane.policies.parameters import SampleParameters
+from controlplane.policies.catalogue.barriers import SampleParameters
+from controlplane.protocol.chance import key, others
+from controlplane.protocol.drawing import any_others_of_try, chance_of_tries, chance_of_try, first_others, fixed_order
 
-_FIXED, _DYNAMIC, _FAST, _SLOW = range(4)
-"""What a draw is for, so that no two of them share their chance."""
+_FAST, _SLOW = range(2, 4)
+"""What a draw is for, so that no two of them share their chance; the first ones are ``protocol.drawing``'s."""
 
 SMOOTHING = 0.2
 """Weight of the newest iteration in a worker's time per iteration."""
@@ -52,7 +53,7 @@ def populate(ranks: Sequence[int], seed: int, parameters: SampleParameters, befo
     """The population of a generation; times per iteration are kept from the one ``before``."""
     listed = sorted(ranks)
     if parameters.strategy == "fixed":
-        listed.sort(key=lambda rank: (key(seed, _FIXED, rank), rank))
+        listed = fixed_order(listed, seed)
     known = before.busy_s if before is not None else {}
     population = Population(
         seed=seed,
@@ -76,19 +77,22 @@ def measure(population: Population, rank: int, busy_s: float, parameters: Sample
         _group(population, parameters)
 
 
-def sample(population: Population, parameters: SampleParameters, rank: int, iteration: int, attempt: int) -> list[int]:
-    """The workers that ``rank`` looks at before it starts ``iteration``, for the given try; sorted."""
+def chance_before(population: Population, rank: int, iteration: int) -> int:
+    """The chance of all samples that ``rank`` looks at before it starts ``iteration``."""
+    return chance_of_tries(population.seed, rank, iteration)
+
+
+def sample(population: Population, parameters: SampleParameters, rank: int, chance: int, attempt: int) -> list[int]:
+    """The workers that ``rank`` looks at, for the given try, by its ``chance_before`` an iteration; sorted."""
     count = min(parameters.sample, population.others)
     if count == population.others:
         return sorted(other for other in population.ranks if other != rank)
     if parameters.strategy == "fixed":
-        looked_at = population.ranks[: count + 1]
-        return sorted([other for other in looked_at if other != rank][:count])
+        return first_others(population.ranks, rank, count)
     attempt = attempt if parameters.resample == "redrawn" else 0
-    chance = key(population.seed, rank, iteration, attempt)
     if parameters.strategy == "grouped" and population.slow_from_s is not None:
-        return sorted(_from_groups(population, rank, count, chance))
-    return _others(population.ranks, population.place[rank], count, key(chance, _DYNAMIC))
+        return sorted(_from_groups(population, rank, count, chance_of_try(chance, attempt)))
+    return any_others_of_try(population.ranks, population.place[rank], count, chance, attempt)
 
 
 def split_by_means(times: Sequence[float]) -> float | None:
@@ -132,13 +136,6 @@ def _from_groups(population: Population, rank: int, count: int, chance: int) -> 
     at_slow, at_fast = (at, None) if own is slow else (None, at)
     free_slow, free_fast = len(slow) - (own is slow), len(fast) - (own is fast)
     from_slow = min(max(count // 2, count - free_fast), free_slow)
-    return _others(slow, at_slow, from_slow, key(chance, _SLOW)) + _others(
+    return others(slow, at_slow, from_slow, key(chance, _SLOW)) + others(
         fast, at_fast, count - from_slow, key(chance, _FAST)
     )
-
-
-def _others(ranks: Sequence[int], but: int | None, count: int, chance: int) -> list[int]:
-    """``count`` of ``ranks`` without the one at place ``but``."""
-    size = len(ranks) - (but is not None)
-    skip = size if but is None else but
-    return [ranks[place + (place >= skip)] for place in draw(chance, size, count)]

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from controlplane.core.barriers import NOTHING, Arrival, Members, Passage, StepScale, Wait
-from controlplane.core.choices import Release
-from controlplane.policies.parameters import SspParameters
+from controlplane.core.barriers import NOTHING, Arrival, Members, Passage, Release, StepScale, Wait
+from controlplane.policies.catalogue.barriers import SspParameters
 from controlplane.policies.wording import SHOWN, iterations, workers
 
 
@@ -48,8 +47,8 @@ class Ssp:
         levels: dict[int, dict[int, bool]] = {}
         for rank in sorted(members.done):
             levels.setdefault(members.done[rank], {})[rank] = True
-        begun = SspState(done=dict(members.done), levels=levels, slowest=min(levels, default=0))
-        return begun, self._examine(begun, sorted(members.done), members.watermark)
+        state = SspState(done=dict(members.done), levels=levels, slowest=min(levels, default=0))
+        return state, self._examine(state, sorted(members.done), members.watermark)
 
     def arrive(self, arrival: Arrival, state: SspState) -> tuple[SspState, Passage]:
         """It may continue, or must wait; if it was the last one at its iteration, waiting workers may continue too."""
@@ -75,7 +74,7 @@ class Ssp:
         return state, NOTHING
 
     def _examine(self, state: SspState, ranks: list[int], granted: dict[int, int]) -> Passage:
-        """Release or hold ``ranks``; one whose ``leave`` reaches further than it is does not wait yet."""
+        """Release or hold ``ranks``; one whose watermark is above what it has finished does not wait yet."""
         watermark = state.slowest + 1 + self.parameters.staleness
         passage = Passage(releases={}, waits={})
         release = None

@@ -1,4 +1,4 @@
-"""Divides samples over workers in whole numbers, exactly: what every batching policy ends with.
+"""Divides samples over workers in whole numbers, exactly: the last step of every batching policy.
 
 LB-BSP Alg. 1 line 6 under ruling 1: proportional to the weights, what a limit cuts off is redistributed over the
 others, then largest remainder with ties to the lowest rank. All arithmetic is in integers (a float is an integer
@@ -37,6 +37,20 @@ def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[
     free = {rank: exact[rank] for rank in sorted(exact) if rank not in pinned}
     shares = pinned | _round(total - sum(pinned.values()), free)
     return {rank: shares[rank] for rank in sorted(shares)}
+
+
+def divide_evenly(request: ShareRequest) -> dict[int, int]:
+    """What ``apportion`` makes of equal weights within the limits of a request.
+
+    Raises:
+        ImpossibleShares: where no shares respect the limits; it names them.
+    """
+    ranks = sorted(request.current)
+    base, more = divmod(request.total, len(ranks) or 1)
+    bounds = set(request.limits.values())
+    if not ranks or base < 1 or any(low > base or high < base + (more > 0) for low, high in bounds):
+        return apportion(request.total, dict.fromkeys(ranks, 1), limits_of(request))
+    return dict.fromkeys(ranks[:more], base + 1) | dict.fromkeys(ranks[more:], base)
 
 
 def is_possible(total: int, limits: Limits) -> bool:

@@ -18,7 +18,7 @@ from controlplane.core.events import PredictorPromoted, PredictorTrained
 from controlplane.policies.batching.apportion import limits_of
 from controlplane.policies.batching.lb_bsp_cpu import decide_by
 from controlplane.policies.batching.proportional import divide
-from controlplane.policies.parameters import DeadlineParameters
+from controlplane.policies.catalogue.batching import DeadlineParameters
 from controlplane.policies.prediction.interface import Predictor
 from controlplane.policies.prediction.panel import Panel
 from controlplane.policies.wording import seconds
@@ -77,9 +77,9 @@ class Deadline:
         deficit = min(max(state.owed + request.total - processed, -most), most)
         return self._with_budget(request, learnt, decision, deficit)
 
-    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+    def learn(self, state: Any, outcome: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
         """New weights for the predictor."""
-        panel, acting, sentence = self.panel.learn(state.panel, news)
+        panel, acting, sentence = self.panel.learn(state.panel, outcome)
         return self.state_type(panel=panel, owed=state.owed), acting, sentence
 
     def _with_budget(
@@ -97,7 +97,7 @@ class Deadline:
             for rank, share in decision.shares.items()
         }
         made_up = (
-            f" to make up for {deficit} samples"
+            f" to compensate for {deficit} samples"
             if deficit > 0
             else f" since {-deficit} are ahead"
             if deficit < 0

@@ -13,12 +13,13 @@ import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.core.events import PredictorPromoted, PredictorTrained
-from controlplane.policies.batching import settling
-from controlplane.policies.batching.apportion import limits_of
+from controlplane.policies.batching import objective, settling
+from controlplane.policies.batching.apportion import Limits, limits_of
+from controlplane.policies.batching.min_max import Line
 from controlplane.policies.batching.proportional import divide
 from controlplane.policies.batching.settling import Taken, gain_of
 from controlplane.policies.batching.slower_pairs import is_sound
-from controlplane.policies.parameters import LbBspCpuParameters
+from controlplane.policies.catalogue.batching import LbBspCpuParameters
 from controlplane.policies.prediction.interface import Predictor, measure
 from controlplane.policies.prediction.panel import Panel
 
@@ -42,51 +43,79 @@ class LbBspCpu:
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """That of the panel."""
+        """The panel's state."""
         return self.panel.state_type
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
-        """Shares by the speeds known from the generation before, if the same predictors measured them.
+        """Shares by the speeds of the previous generation, if the same predictors measured them.
 
         Raises:
             ImpossibleShares: where no shares respect the limits.
         """
         known = state if isinstance(state, self.state_type) else self.panel.start()
         kept = self.panel.keep(request.current.keys(), known)
-        return kept, divide(request, self.panel.speeds(kept), kept.acting)
+        decision = divide(request, self.panel.speeds(kept), kept.acting)
+        adopted = _pursue(self.parameters, request, decision, limits_of(request))
+        return kept, decision if adopted is None else adopted.decision
 
     def carry(self, before: Any, state: Any) -> Any | None:
-        """What predictors that are still there have learnt."""
+        """The state of predictors that remain."""
         return self.panel.carry(before.panel, state) if isinstance(before, LbBspCpu) else None
 
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
-        """Alg. 1, lines 2 to 7; unless ``literal``, what it says is adopted where it is worth it."""
-        return decide_by(self.panel, request, observations, state, literal=self.parameters.literal)
+        """Alg. 1, lines 2 to 7; unless ``literal``, its shares are adopted only if the change is worth it."""
+        own = self.parameters
+        return decide_by(self.panel, request, observations, state, literal=own.literal, pursued=own)
 
-    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
-        """New weights, or another predictor to act upon."""
-        return self.panel.learn(state, news)
+    def learn(self, state: Any, outcome: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+        """New weights, or another active predictor."""
+        return self.panel.learn(state, outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredLbBspCpu(LbBspCpu):
+    """With energy or cost as objective."""
+
+    counts_power: ClassVar[bool] = True
 
 
 def decide_by(
-    panel: Panel, request: ShareRequest, observations: Sequence[Observation], state: Any, *, literal: bool = False
+    panel: Panel,
+    request: ShareRequest,
+    observations: Sequence[Observation],
+    state: Any,
+    *,
+    literal: bool = False,
+    pursued: objective.Pursued | None = None,
 ) -> tuple[Any, ShareDecision]:
-    """Shares in proportion to what the panel expects, once it has seen ``observations``, if they are worth a change."""
+    """Shares by the panel's forecast, once it has seen ``observations``, if they are worth a change.
+
+    In proportion to speeds, unless another objective than time is ``pursued``.
+    """
     expected = panel.speeds(state)
     learnt, lessons = panel.request_lesson(panel.observe(measure(observations), state))
     learnt, scores, findings = panel.score(learnt)
-    decision = divide(request, panel.speeds(learnt), learnt.acting)
+    decision, limits = divide(request, panel.speeds(learnt), learnt.acting), limits_of(request)
+    gain = _gain(request, decision.shares, decision.speeds)
+    if pursued is not None and (adopted := _pursue(pursued, request, decision, limits)) is not None:
+        decision, gain = adopted.decision, adopted.gain
     if not literal:
         habit = settling.learn(learnt.habit, _taken(observations, expected))
-        habit, decision = settling.settle(
-            request, decision, limits_of(request), habit, gain=_gain(request, decision.shares, decision.speeds)
-        )
+        name = pursued.objective if pursued is not None else "time"
+        habit, decision = settling.settle(request, decision, limits, habit, gain=gain, objective=name)
         learnt = msgspec.structs.replace(learnt, habit=habit)
     if lessons or scores or findings:
         decision = msgspec.structs.replace(decision, lessons=lessons, scores=scores, findings=findings)
     return learnt, decision
+
+
+def _pursue(
+    pursued: objective.Pursued, request: ShareRequest, decision: ShareDecision, limits: Limits
+) -> objective.Adopted | None:
+    lines = {rank: Line(begin=0.0, per_sample=1 / speed) for rank, speed in decision.speeds.items()}
+    return objective.pursue(pursued.objective, pursued.slack, request, decision, lines, limits)
 
 
 def _taken(observations: Sequence[Observation], expected: Mapping[int, float]) -> dict[int, Taken]:

@@ -14,7 +14,8 @@ import msgspec
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
 from controlplane.policies.batching.lb_bsp_cpu import decide_by
 from controlplane.policies.batching.proportional import divide
-from controlplane.policies.parameters import EmaParameters, LbBspFederatedParameters
+from controlplane.policies.catalogue.batching import LbBspFederatedParameters
+from controlplane.policies.catalogue.prediction import EmaParameters
 from controlplane.policies.prediction.ema import Ema
 from controlplane.policies.prediction.panel import Panel
 
@@ -27,6 +28,7 @@ class LbBspFederated:
 
     name: ClassVar[str] = "lb-bsp-federated"
     every_iteration: ClassVar[bool] = False
+    for_federations: ClassVar[bool] = True
 
     parameters: LbBspFederatedParameters
 
@@ -55,4 +57,11 @@ class LbBspFederated:
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
         """Batch sizes in proportion to smoothed speeds; their sum stays n times the batch size of the job."""
-        return decide_by(self.panel, request, observations, state)
+        return decide_by(self.panel, request, observations, state, pursued=self.parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredLbBspFederated(LbBspFederated):
+    """With energy or cost as objective."""
+
+    counts_power: ClassVar[bool] = True

@@ -11,9 +11,11 @@ ones after a long observation (``fine``). By the rulings, unless ``literal``:
 that it is hopeless (the paper: everything stays as it is from then on); 6. a worker that would exceed the memory limit
 *by the step* does not lead (the paper: one that is above it already).
 
-Where the gap of a pair is large over a window, the step is half of what would make the two equal, and further pairs of
-the next fastest and the next slowest take theirs in the same iteration: sixteen workers whose speeds turn round are
-balanced again within some fifty iterations, whatever the batch. Limits hold and windows are full under ``literal`` too.
+Where the gap of a pair is large over a window, the step is three quarters of what would make the two equal, and the
+next fastest and the next slowest take theirs in the same iteration: sixteen workers whose speeds turn round are
+balanced again within some fifty iterations, whatever the batch. For such a gap two iterations are a window at first:
+noise is smaller. A fine step is taken only where its taker stays the faster one by it. Limits hold and windows are full
+under ``literal`` too.
 """
 
 import statistics
@@ -27,7 +29,7 @@ from controlplane.core.choices import Finding, Observation, ShareDecision, Share
 from controlplane.policies.batching import slower_pairs
 from controlplane.policies.batching.apportion import apportion, limits_of
 from controlplane.policies.batching.memory import Memory
-from controlplane.policies.parameters import LbBspGpuParameters
+from controlplane.policies.catalogue.batching import LbBspGpuParameters
 from controlplane.policies.wording import listing, number, seconds
 from controlplane.protocol.base import Value
 
@@ -38,7 +40,7 @@ PART = 0.5
 
 
 class LbBspGpuState(Value, frozen=True, kw_only=True):
-    """What has been observed under this roster, and the phase."""
+    """Observations under this roster, and the phase."""
 
     fine: bool = False
     window: tuple[Times, ...] = ()
@@ -50,8 +52,12 @@ class LbBspGpuState(Value, frozen=True, kw_only=True):
     """Ranks that the operator was notified about."""
 
 
-BIG = 0.5
-"""The part of what would make two equal that moves between them where their gap is large."""
+BIG = 0.75
+"""The part of what would make two equal that moves between them where their gap is large: less, as two continue to
+move before the effect is seen."""
+
+SOON = 2
+"""So many iterations suffice for the first steps where the gap is large in each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,7 @@ class LbBspGpu:
         known = state.memory if isinstance(state, LbBspGpuState) else {}
         kept = LbBspGpuState(memory={rank: one for rank, one in known.items() if rank in request.current})
         shares = _within(request)
-        reason = f"{request.total} samples over {len(shares)} workers to begin with, then in steps"
+        reason = f"{request.total} samples over {len(shares)} workers at first, then in steps"
         return kept, ShareDecision(shares=shares, reason=reason)
 
     def decide(
@@ -153,10 +159,13 @@ class LbBspGpu:
         state = self._rearmed(state, shares, stuck)
         phase, step, window = self._phase(state)
         past = state.window[-window:]
-        if len(past) < window:
+        if len(past) < window and not (len(past) >= SOON and self._is_far(leader, straggler, past)):
             reason = f"{phase}: {len(past)} of {window} iterations are observed"
             return state, ShareDecision(shares=shares, reason=reason, findings=findings)
         if all(one[leader] < one[straggler] for one in past):
+            if state.fine and not self._gains(leader, straggler, step, shares, times, past):
+                reason = f"{phase}: w{leader} with {step} more would take as long as w{straggler} does now"
+                return state, ShareDecision(shares=shares, reason=reason, findings=findings)
             pairs = self._pairs(slow, sorted(takers, key=lambda rank: (times[rank], rank)), times, past)
             moved, sentences = dict(shares), []
             for fast, slower in pairs:
@@ -194,10 +203,22 @@ class LbBspGpu:
         near = 1 - self.parameters.rearm_gap
         return all(one[taker] < near * one[giver] for one in past)
 
+    def _gains(
+        self, taker: int, giver: int, step: int, shares: Mapping[int, int], times: Times, past: Sequence[Times]
+    ) -> bool:
+        """Whether the taker is still the faster one after a fine step, if its time goes with its share; of a large gap
+        that is not asked. Without this, two workers hand one sample to and fro.
+        """
+        if self._is_far(taker, giver, past):
+            return True
+        more = 1 + step / shares[taker]
+        pairs = ((times[taker], times[giver]), (_median(past, taker), _median(past, giver)))
+        return all(fast * more < slow for fast, slow in pairs)
+
     def _step_of(
         self, taker: int, giver: int, step: int, shares: Mapping[int, int], times: Times, past: Sequence[Times]
     ) -> int:
-        """A step; where the two are far apart, half of what would make them equal if time went with the share."""
+        """A step; where the two are far apart, most of what would make them equal if time went with the share."""
         if not self._is_far(taker, giver, past):
             return step
         equal = min(
@@ -255,7 +276,7 @@ class LbBspGpu:
             if rank not in state.hopeless
         ]
         closed = [
-            Finding(rank=rank, kind="hopeless", open=False, sentence=f"w{rank} is not held up at its least share")
+            Finding(rank=rank, kind="hopeless", open=False, sentence=f"w{rank} does not wait at its smallest share")
             for rank in state.hopeless
             if rank not in stuck
         ]
@@ -267,7 +288,7 @@ class LbBspGpu:
 
     def _changed_places(self, leader: int, straggler: int) -> str:
         return (
-            f"w{leader} and w{straggler} have changed places: from now on steps of {self.parameters.fine_step} after"
+            f"w{leader} and w{straggler} have swapped places: from now on steps of {self.parameters.fine_step} after"
             f" {self.parameters.fine_window} iterations"
         )
 

@@ -4,25 +4,41 @@ LB-BSP Alg. 2 moves one step between two workers per iteration. Where time is a 
 saturation (section 3.3.1, Fig. 4), two different shares of a worker give its line, and all shares follow at once.
 """
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
-from controlplane.policies.batching import recursive
-from controlplane.policies.batching.apportion import apportion, limits_of
+from controlplane.policies.batching import objective, recursive, settling
+from controlplane.policies.batching.apportion import Limits, apportion, is_possible, limits_of
 from controlplane.policies.batching.min_max import Line, min_max
 from controlplane.policies.batching.proportional import change, held, keep_unknown
 from controlplane.policies.batching.recursive import Fit
-from controlplane.policies.parameters import LbBspLinearParameters
+from controlplane.policies.batching.settling import Habit
+from controlplane.policies.catalogue.batching import LbBspLinearParameters
 from controlplane.policies.wording import listing, seconds
 from controlplane.protocol.base import Value
 
+NOISES = 0.25
+"""The slowest may take so many times the typical error of a fit longer than the least possible, for even shares."""
+
+FLOOR = 0.125
+FLOOR_NOISES = 2.0
+"""A worker has this part of an even share at least, unless the slowest would take so many times the typical error
+longer for that: with next to no samples a worker's line is not learned, and noise would keep it there."""
+
+BIAS = 0.5
+"""Speeds are steady where the latest errors average to less than this part of a typical one: noise, to 0.2 of it."""
+
+STEADY = 0.5
+"""As ``settling`` counts errors: lines that are known are of many measurements, and err less than each."""
+
 
 class LbBspLinearState(Value, frozen=True, kw_only=True):
-    """What is known about each worker."""
+    """The state of each worker."""
 
     fits: dict[int, Fit] = {}
 
@@ -60,16 +76,86 @@ class LbBspLinear:
         within = keep_unknown(request, lines, limits)
         if not lines:
             shares = apportion(request.total, request.current, within)
-            reason = f"no time is measured yet: {request.total} samples stay as they are over {len(shares)} workers"
+            reason = f"no time has been measured yet: {request.total} samples stay divided over {len(shares)} workers"
             return ShareDecision(shares=shares, reason=reason)
         typical = _typical(lines)
-        shares = min_max(request.total, {rank: lines.get(rank, typical) for rank in request.current}, within)
-        return ShareDecision(
+        whole = {rank: lines.get(rank, typical) for rank in request.current}
+        shares = min_max(request.total, whole, within)
+        error = statistics.median(state.fits[rank].error for rank in lines)
+        shares = raised(shares, whole, within, FLOOR, FLOOR_NOISES * (error - recursive.LEAST_ERROR))
+        known = len(lines) == len(whole) and all(state.fits[rank].weight > recursive.KNOWN for rank in lines)
+        if known:
+            shares = evened(shares, whole, within, NOISES * error)
+        decision = ShareDecision(
             shares=shares,
             reason=_reason(request, shares, lines) + held(shares, limits, request.total),
             speeds={rank: shares[rank] / line.at(shares[rank]) for rank, line in lines.items()},
             predicted_s=_slowest_s(shares, lines),
         )
+        decision = self._pursue(request, decision, lines, within, error)
+        if not known or not _are_steady(state.fits[rank] for rank in lines) or self.parameters.objective != "time":
+            return decision
+        before, after = (
+            {rank: line.at(division[rank]) for rank, line in lines.items()}
+            for division in (request.current, decision.shares)
+        )
+        gain = settling.gain_of(before, after)
+        return settling.settle(request, decision, within, Habit(noise=STEADY * error), gain=gain)[1]
+
+    def _pursue(
+        self, request: ShareRequest, decision: ShareDecision, lines: Mapping[int, Line], limits: Limits, error: float
+    ) -> ShareDecision:
+        """The decision by the objective, if it is another one than time and worth a change."""
+        own, least = self.parameters, int(FLOOR * request.total / len(request.current))
+        # Lines of workers with next to no samples are not learned.
+        bounds = {rank: (max(low, min(decision.shares[rank], least)), high) for rank, (low, high) in limits.items()}
+        adopted = objective.pursue(own.objective, own.slack, request, decision, lines, bounds)
+        if adopted is None:
+            return decision
+        _, settled = settling.settle(
+            request, adopted.decision, bounds, Habit(noise=error), gain=adopted.gain, objective=own.objective
+        )
+        return settled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeteredLbBspLinear(LbBspLinear):
+    """With energy or cost as objective."""
+
+    counts_power: ClassVar[bool] = True
+
+
+def evened(shares: Mapping[int, int], lines: Mapping[int, Line], limits: Limits, room: float) -> dict[int, int]:
+    """Shares as even as they can be where the slowest may take that part of its time longer.
+
+    Where a constant cost is most of the time, samples that move from rank to rank gain less than what measurements vary
+    by; without this, noise would give almost all of them to one rank.
+    """
+    end = (1.0 + room) * max(lines[rank].at(share) for rank, share in shares.items())
+    most = {rank: max(shares[rank], int((end - line.begin) / line.per_sample)) for rank, line in lines.items()}
+    bounds = {rank: (low, min(high, most[rank])) for rank, (low, high) in limits.items()}
+    return apportion(sum(shares.values()), dict.fromkeys(shares, 1), bounds)
+
+
+def raised(
+    shares: dict[int, int], lines: Mapping[int, Line], limits: Limits, floor: float, room: float
+) -> dict[int, int]:
+    """Shares of at least ``floor`` of an even one, as far as the slowest takes that part of its time longer at most."""
+    total, least = sum(shares.values()), int(floor * sum(shares.values()) / len(shares))
+    end = (1.0 + room) * max(lines[rank].at(share) for rank, share in shares.items())
+    lows = {
+        rank: max(shares[rank], low, min(high, least, int((end - lines[rank].begin) / lines[rank].per_sample)))
+        if shares[rank] < least
+        else low
+        for rank, (low, high) in limits.items()
+    }
+    bounds = {rank: (lows[rank], high) for rank, (_, high) in limits.items()}
+    return min_max(total, lines, bounds) if is_possible(total, bounds) else shares
+
+
+def _are_steady(fits: Iterable[Fit]) -> bool:
+    """Whether times vary around the lines. Of speeds that drift, lines are learned from changes of shares alone."""
+    return statistics.median(abs(fit.bias) / fit.error for fit in fits) < BIAS
 
 
 def _typical(lines: Mapping[int, Line]) -> Line:

@@ -80,7 +80,7 @@ def _reason(
     after: float | None,
 ) -> str:
     if not speeds:
-        return f"no speed is measured yet: {request.total} samples stay as they are over {len(shares)} workers"
+        return f"no speed has been measured yet: {request.total} samples stay as they are over {len(shares)} workers"
     # Speeds are in order of rank, so that the lowest one of equals is named.
     ends = dict.fromkeys((min(speeds, key=speeds.__getitem__), max(speeds, key=speeds.__getitem__)))
     expected = " and ".join(f"{number(speeds[rank])} samples/s of w{rank}" for rank in ends)

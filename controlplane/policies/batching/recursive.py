@@ -1,11 +1,13 @@
 """The line t = a + b x of one worker's compute time over its share, fitted recursively and robustly.
 
 Weighted means and moments, discounted by 0.98 per iteration. The slope is drawn towards the last one, the more the
-noisier the times are, since constant shares give no information about it. One outlier counts little; a second one on
-the same side is a new speed: the line is scaled to it and fitted again.
+noisier the times are, since constant shares give no information about it. One outlier counts little; a second slow one
+in a row, or a third fast one, is a new speed: the line is scaled to it and fitted again.
 """
 
 import math
+
+import msgspec
 
 from controlplane.core.choices import Observation
 from controlplane.policies.batching.min_max import Line
@@ -20,8 +22,11 @@ FIRST_ERROR, LEAST_ERROR = 0.05, 0.01
 OUTLYING = 4.0
 """An error above this multiple of the typical one is an outlier."""
 
-LASTING = 2
-"""This many outliers in a row on one side are a new speed."""
+SLOWER, FASTER = 2, 3
+"""This many outliers in a row on that side are a new speed. Who is taken for faster than it is holds all others up."""
+
+KNOWN = 5.0
+"""Weight of the points of a line that is known, so that an outlier is more likely than another line."""
 
 UNCERTAIN = 0.3
 """Prior standard deviation of the slope around the last one, relative to t / x."""
@@ -29,7 +34,7 @@ UNCERTAIN = 0.3
 LEAST_SLOPE = 0.02
 """Least slope, relative to t / x: every sample takes some time."""
 
-RECENT = 3
+RECENT = 5
 """Communication times in the median that smooths the next one."""
 
 
@@ -44,6 +49,8 @@ class Fit(Value, frozen=True, kw_only=True):
     slope: float
     error: float = FIRST_ERROR
     """Typical relative error."""
+    bias: float = 0.0
+    """Mean of the latest relative errors: near 0 where the worker's speed is steady."""
     odd: int = 0
     """Outliers in a row: above 0 too slow, below too fast."""
     communication_s: float
@@ -77,21 +84,26 @@ def observe(fit: Fit | None, seen: Observation, forgetting: float) -> Fit:
     expected = fit.compute_s + fit.slope * (seen.samples - fit.share)
     error = seen.compute_s / expected - 1.0
     communication_s, recent = _communication(fit, seen)
-    if abs(error) <= OUTLYING * fit.error:
+    most = OUTLYING * fit.error
+    fit = msgspec.structs.replace(fit, bias=fit.bias + SMOOTHING * (min(max(error, -most), most) - fit.bias))
+    if abs(error) <= most:
         typical = max(LEAST_ERROR, fit.error + SMOOTHING * (1.25 * abs(error) - fit.error))
         return _add(fit, seen, 1.0, forgetting, error=typical, odd=0, communication_s=communication_s, recent=recent)
     side = 1 if error > 0 else -1
     odd = fit.odd + side if fit.odd * side >= 0 else side
-    if abs(odd) >= LASTING:
+    if odd >= SLOWER or odd <= -(FASTER if fit.weight > KNOWN else SLOWER):
         return _rescaled(fit, seen, seen.compute_s / expected, communication_s, recent)
-    weight = OUTLYING * fit.error / abs(error)
+    weight = most / abs(error)
+    if fit.weight > KNOWN:
+        # It moves the line up or down a little, and says nothing about the slope: a far-off point would turn it alone.
+        seen = msgspec.structs.replace(seen, samples=round(fit.share), compute_s=fit.compute_s * (1.0 + error))
     return _add(fit, seen, weight, forgetting, error=fit.error, odd=odd, communication_s=communication_s, recent=recent)
 
 
 def _communication(fit: Fit, seen: Observation) -> tuple[float, tuple[float, ...]]:
-    """Smoothed, by the median of the last three: one outlier moves it no further than an ordinary time."""
+    """Smoothed, by the median of the last five: two outliers move it no further than ordinary times."""
     recent = (*fit.recent, seen.communication_s)[-RECENT:]
-    middle = sorted(recent)[len(recent) // 2] if len(recent) == RECENT else min(recent)
+    middle = sorted(recent)[(len(recent) - 1) // 2]
     if len(recent) < RECENT or len(fit.recent) < RECENT:
         return middle, recent
     return fit.communication_s + SMOOTHING * (middle - fit.communication_s), recent
@@ -139,6 +151,7 @@ def _add(
         covariance=covariance,
         slope=slope,
         error=error,
+        bias=fit.bias,
         odd=odd,
         communication_s=communication_s,
         recent=recent,

@@ -30,7 +30,7 @@ MEMORY: Final = 0.2
 
 
 class Habit(Value, frozen=True, kw_only=True):
-    """What is remembered from one decision to the next."""
+    """The state between decisions."""
 
     noise: float = 0.0
     """Typical relative error of a prediction of one worker's time."""
@@ -41,7 +41,7 @@ class Habit(Value, frozen=True, kw_only=True):
 
     @property
     def threshold(self) -> float:
-        """What a new division has to gain."""
+        """The required gain of a new division."""
         lasting = NOISES * self.noise * math.sqrt(MEMORY / (2 - MEMORY))
         if self.missed > max(LEAST_GAIN, lasting):
             return LEAST_GAIN
@@ -76,7 +76,13 @@ def learn(habit: Habit, taken: Mapping[int, Taken]) -> Habit:
 
 
 def settle(
-    request: ShareRequest, decision: ShareDecision, limits: Limits, habit: Habit, *, gain: float | None
+    request: ShareRequest,
+    decision: ShareDecision,
+    limits: Limits,
+    habit: Habit,
+    *,
+    gain: float | None,
+    objective: str = "time",
 ) -> tuple[Habit, ShareDecision]:
     """The decision, or one that leaves the shares as they are since it is not worth adopting.
 
@@ -86,14 +92,16 @@ def settle(
         limits: of each rank.
         habit: what is remembered.
         gain: predicted part of the iteration's time that the decision saves; None where nothing is predicted.
+        objective: what the part is of, if not of the time.
     """
     adopted = Habit(noise=habit.noise)
     if decision.shares == request.current or gain is None or not _is_legal(request, limits):
         return adopted, decision
     if gain > habit.threshold:
         return adopted, decision
-    worth = f"a new division would save {gain:.1%} of the iteration, and less than {habit.threshold:.1%} is not worth"
-    reason = f"shares stay as they are: {worth} a change; {decision.reason}"
+    saved = f"of the {objective}" if objective != "time" else "of the iteration"
+    worth = f"new shares would save {gain:.1%} {saved}, less than the threshold of {habit.threshold:.1%}"
+    reason = f"shares stay as they are: {worth}; {decision.reason}"
     held = msgspec.structs.replace(decision, shares=dict(request.current), reason=reason)
     return msgspec.structs.replace(habit, proposed=decision.shares), held
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from controlplane.core.choices import Observation, ShareDecision, ShareRequest
-from controlplane.policies.batching.apportion import apportion, limits_of
+from controlplane.policies.batching.apportion import divide_evenly
 from controlplane.protocol.base import Value
 
 
@@ -20,10 +20,11 @@ class Uniform:
     name: ClassVar[str] = "uniform"
     state_type: ClassVar[type[msgspec.Struct]] = UniformState
     every_iteration: ClassVar[bool] = False
+    ignores_speed: ClassVar[bool] = True
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[UniformState, ShareDecision]:
         """Even shares; raises ``ImpossibleShares`` where the limits forbid any."""
-        shares = apportion(request.total, dict.fromkeys(request.current, 1), limits_of(request))
+        shares = divide_evenly(request)
         return UniformState(), ShareDecision(shares=shares, reason=_reason(shares))
 
     def decide(

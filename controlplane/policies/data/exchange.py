@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlplane.core.choices import DataDecision
+from controlplane.policies.catalogue.data import ExchangeParameters
 from controlplane.policies.data.rotation import Rotation
-from controlplane.policies.data.splits import SplitsState, count_anew, give
-from controlplane.policies.parameters import ExchangeParameters
+from controlplane.policies.data.splits import SplitsState, give, reset_counts
 from controlplane.policies.wording import listing, number
 
 SWAP_GAP = 5
@@ -82,11 +82,11 @@ class Exchange(Rotation):
         chosen = _about(target, behind, state)
         moved, moves = give(state, dict.fromkeys(chosen, ahead))
         if not moves:
-            return count_anew(moved), _none(f"{facts}: w{behind} has a single split left; counts restart")
+            return reset_counts(moved), _none(f"{facts}: w{behind} has a single split left; counts restart")
         samples = sum(move.stop - move.start for move in moves)
         names = listing(f"split {index}" for index in chosen)
         reason = f"{facts}: w{ahead} takes {samples:,} samples from w{behind} ({names}), and counts restart"
-        return count_anew(moved), DataDecision(moves=moves, reason=reason)
+        return reset_counts(moved), DataDecision(moves=moves, reason=reason)
 
 
 def _about(target: float, rank: int, state: SplitsState) -> list[int]:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import msgspec
 
 from controlplane.core.choices import DataDecision
+from controlplane.policies.catalogue.data import RotationParameters
 from controlplane.policies.data import splits
 from controlplane.policies.data.splits import SplitsState
-from controlplane.policies.parameters import RotationParameters
 from controlplane.protocol.orders import Piece
 
 

@@ -164,7 +164,7 @@ def give(state: SplitsState, takers: Mapping[int, int]) -> tuple[SplitsState, li
     return SplitsState(splits=splits), moves
 
 
-def count_anew(state: SplitsState) -> SplitsState:
+def reset_counts(state: SplitsState) -> SplitsState:
     """Counts begin at 0; what was processed stays known."""
     return SplitsState(splits=[msgspec.structs.replace(split, counted_from=split.processed) for split in state.splits])
 

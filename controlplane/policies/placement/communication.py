@@ -111,9 +111,14 @@ def lines_of(moments: Mapping[int, Moments], servers: Sequence[int]) -> dict[int
 
 
 def average(lines: Sequence[Line]) -> Line:
-    """The prediction for a new server, with infinite uncertainty."""
+    """The prediction for a new server, with infinite uncertainty: the mean of their performance (PSLD section 5.1).
+
+    Performance is bytes per second (section 2.3). The mean of the times per byte instead is nearly that of the slow
+    ones: with six servers of eight at a tenth of the speed it predicts 2.5 times less, and servers are not asked for.
+    """
+    speeds = [1 / line.alpha for line in lines if line.alpha > 0]
     return Line(
-        alpha=sum(line.alpha for line in lines) / len(lines),
+        alpha=len(speeds) / sum(speeds) if speeds else 0.0,
         beta=sum(line.beta for line in lines) / len(lines),
         variance=math.inf,
     )

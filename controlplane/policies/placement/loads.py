@@ -1,4 +1,4 @@
-"""What each server holds, in bytes, and the even ways to hand blocks out."""
+"""Bytes on each server, and even assignments of blocks."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlplane.core.placing import cut_blocks
-from controlplane.policies.parameters import MxnetParameters
+from controlplane.policies.catalogue.placement import MxnetParameters
 from controlplane.policies.placement.loads import Slice, ensure_servers, loads_in_words, loads_of
 from controlplane.protocol.orders import Block
 

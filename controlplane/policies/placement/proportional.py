@@ -11,7 +11,7 @@ from typing import ClassVar
 import msgspec
 
 from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
-from controlplane.policies.parameters import ProportionalParameters
+from controlplane.policies.catalogue.placement import ProportionalParameters
 from controlplane.policies.placement.communication import Moments
 from controlplane.policies.placement.loads import bytes_of, hand_out, largest_first, loads_in_words, loads_of
 from controlplane.policies.placement.movement import moved
@@ -35,13 +35,13 @@ class Proportional(Measuring):
         state = take_note(request, transfers, state, forgetting=self.parameters.forgetting)
         speeds = _speeds(request.servers, state.moments)
         if not is_due(request, state, every=self.parameters.every) or not speeds:
-            return state, unchanged("no look at the placement is due" if speeds else "no server is measured yet")
+            return state, unchanged("no check of the placement is due" if speeds else "no server has been measured yet")
         state = msgspec.structs.replace(state, looked=request.iteration)
         variance = (max(speeds.values()) - min(speeds.values())) / min(speeds.values())
         limit = self.parameters.variance
         lost = any(block.server not in speeds for block in request.blocks)
         if variance <= limit and not lost:
-            return state, unchanged(f"servers' speeds vary by {number(variance)}, at most {number(limit)} is let be")
+            return state, unchanged(f"servers' speeds vary by {number(variance)}, at most {number(limit)} is tolerated")
         blocks = _in_proportion(request.blocks, speeds)
         reason = (
             f"servers' speeds vary by {number(variance)}, above {number(limit)}: "

@@ -21,7 +21,7 @@ from typing import ClassVar
 import msgspec
 
 from controlplane.core.choices import PlacementDecision, PlacementRequest
-from controlplane.policies.parameters import PsldParameters
+from controlplane.policies.catalogue.placement import PsldParameters
 from controlplane.policies.placement import rebalancing
 from controlplane.policies.placement.communication import Line, average, exchange_s
 from controlplane.policies.placement.loads import Slice, bytes_of, hand_out, largest_first, loads_of
@@ -67,6 +67,7 @@ class Psld(Looking):
     """Looks every few iterations; all chance comes from the request's seed."""
 
     name: ClassVar[str] = "psld"
+    adds_servers: ClassVar[bool] = True
 
     parameters: PsldParameters
 
@@ -175,8 +176,8 @@ class Psld(Looking):
         few = f"{len(superior)} superior servers are fewer than {number(needed)}"
         if self.parameters.literal:
             return 1, f"{few}: one more is asked for"
-        if with_s > without_s * (1 - self.parameters.margin):
-            return 0, f"; {few}, but one more would take it from {seconds(without_s)} to {seconds(with_s)} only"
+        if with_s >= without_s:
+            return 0, f"; {few}, but one more would take it from {seconds(without_s)} to {seconds(with_s)}"
         return 1, f"; {few}: one more is asked for, {seconds(with_s)} instead of {seconds(without_s)}"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controlplane.core.choices import PlacementDecision, PlacementRequest
-from controlplane.policies.parameters import PsldLptParameters
+from controlplane.policies.catalogue.placement import PsldLptParameters
 from controlplane.policies.placement import rebalancing
 from controlplane.policies.placement.communication import Line, exchange_s
 from controlplane.policies.placement.loads import bytes_of, hand_out, largest_first, loads_of

@@ -8,7 +8,7 @@ from typing import ClassVar
 import msgspec
 
 from controlplane.core.choices import PlacementDecision, PlacementRequest, Transfer
-from controlplane.policies.parameters import ProbingParameters, RebalancingParameters
+from controlplane.policies.catalogue.placement import ProbingParameters, RebalancingParameters
 from controlplane.policies.placement.communication import Line, Moments, exchange_s, lines_of, remember
 from controlplane.policies.placement.loads import MEBIBYTE, Slice, balanced, cut_tensors, loads_in_words, loads_of
 from controlplane.policies.placement.movement import moved
@@ -78,11 +78,11 @@ class Looking(Measuring):
         state = take_note(request, transfers, state, forgetting=parameters.forgetting)
         lines = reachable(request, state)
         if not lines:
-            return state, unchanged("no server is measured yet")
+            return state, unchanged("no server has been measured yet")
         probes = probes_of(request, state, lines, parameters) if self.probes else {}
         retire = retired(request, state, parameters)
         if not is_due(request, state, every=parameters.every):
-            return state, unchanged("no look at the placement is due", probes=probes, retire=retire)
+            return state, unchanged("no check of the placement is due", probes=probes, retire=retire)
         state = msgspec.structs.replace(state, looked=request.iteration)
         decision = self.look(request, lines)
         return state, msgspec.structs.replace(decision, probes=probes, retire=retire if not decision.blocks else [])

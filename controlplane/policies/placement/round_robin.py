@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from controlplane.policies.parameters import RoundRobinParameters
+from controlplane.policies.catalogue.placement import RoundRobinParameters
 from controlplane.policies.placement.loads import Slice, balanced, cut_tensors, hand_out, loads_in_words, loads_of
 from controlplane.protocol.orders import Block
 

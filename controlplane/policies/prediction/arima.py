@@ -16,7 +16,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from controlplane.policies.parameters import ArimaParameters
+from controlplane.policies.catalogue.prediction import ArimaParameters
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
 from controlplane.policies.prediction.stationary import invertible, stationary
@@ -98,7 +98,7 @@ class Arima:
         return ArimaState(sheet=fill(state.sheet.ranks, rows))
 
     def keep(self, ranks: Collection[int], state: ArimaState) -> ArimaState:
-        """What is known about ``ranks``."""
+        """The state of ``ranks``."""
         return ArimaState(sheet=state.sheet.kept(ranks, self._width))
 
     def _step(self, rows: Array, speeds: Array) -> Array:

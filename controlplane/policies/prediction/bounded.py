@@ -1,11 +1,13 @@
 """Bounds what one report may do, in front of all predictors: clocks jump, and machines pause for a moment.
 
-A speed counts for no more than twice, and no less than half, the median of itself and the two before it. A lasting
-change counts from the second report of it; one odd report moves no forecast further than that. If it was a worker's
-very first, which could not be detected, the third one shows it: the worker's state is then reset.
+A speed counts for no more than twice, and no less than half, a median. A worker that is taken for slower leaves work
+to others, which costs little; one that is taken for faster makes every iteration wait for it. So a lasting decrease
+counts from its second report, by the median of three, and an increase from its third, by the median of five: two odd
+reports among three move no forecast up further than that. If a worker's very first report was odd, which could not be
+detected, the third one shows it: the worker's state is then reset.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,8 +19,8 @@ FACTOR = 2.0
 IMPLAUSIBLE = 10.0
 """A speed this many times as far from the predictors' input is ignored."""
 
-WINDOW = 3
-"""Reports that the median is of."""
+SHORT, LONG = 3, 5
+"""Reports that the medians are of: of a speed's least and greatest value."""
 
 Recent = Mapping[int, tuple[float, ...]]
 """The last speeds of each rank as they were reported, the latest last."""
@@ -30,19 +32,20 @@ def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int,
     window = dict(recent)
     begins: set[int] = set()
     for rank, seen in measured.items():
-        last = (*window.get(rank, ()), seen.speed)[-WINDOW:]
+        last = (*window.get(rank, ()), seen.speed)[-LONG:]
         window[rank] = last
-        # Of two, the one before: there is nothing else to hold the new one against.
-        middle = sorted(last)[1] if len(last) == WINDOW else last[0]
-        if middle / FACTOR <= seen.speed <= middle * FACTOR:
-            limited[rank] = seen
-        else:
-            speed = min(max(seen.speed, middle / FACTOR), middle * FACTOR)
-            limited[rank] = msgspec.structs.replace(seen, speed=speed)
-        first = recent.get(rank, ())
-        if len(first) == WINDOW - 1 and not middle / FACTOR <= first[0] <= middle * FACTOR:
+        usual = _middle(last)
+        least, most = min(_middle(last[-SHORT:]), usual) / FACTOR, usual * FACTOR
+        speed = min(max(seen.speed, least), most)
+        limited[rank] = seen if speed == seen.speed else msgspec.structs.replace(seen, speed=speed)
+        if len(last) == SHORT and not least <= last[0] <= most:
             begins.add(rank)
     return limited, window, begins
+
+
+def _middle(last: Sequence[float]) -> float:
+    """The median; of an even number the lower one, of two the one before: nothing else tells which is odd."""
+    return last[0] if len(last) == 2 else sorted(last)[(len(last) - 1) // 2]
 
 
 def is_plausible(seen: Measured, limited: Measured) -> bool:

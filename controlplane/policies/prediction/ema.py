@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from controlplane.policies.parameters import EmaParameters
+from controlplane.policies.catalogue.prediction import EmaParameters
 from controlplane.policies.prediction.interface import Measured
 from controlplane.protocol.base import Value
 

@@ -5,7 +5,7 @@ of LB-BSP section 4. Both stop early, by the error on each worker's last fifth, 
 models each keep their best step. There they are compared with each worker's average too: only what beats it is used.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from controlplane.policies.parameters import RecurrentParameters
+from controlplane.policies.catalogue.prediction import RecurrentParameters
 from controlplane.policies.prediction.networks import SPREAD, Network, relative
 from controlplane.policies.prediction.sheet import Array
 from controlplane.policies.prediction.weights import LessonData, Weights, encode, lesson_decoder, read_weights
@@ -25,6 +25,12 @@ COMMON_SAMPLES = 1024
 
 COMMON_STEPS = 300
 COMMON_RATE, OWN_RATE = 0.02, 0.01
+TURNS = 4
+"""Each step of the own models learns from every fourth sample, in turn: as good as from all of them, and cheaper."""
+
+TOGETHER = 200
+"""So many own models are fitted at a time."""
+
 PATIENCE = 20
 """Steps without a better error after which a fit ends."""
 
@@ -58,12 +64,11 @@ def _one_thread() -> Iterator[None]:
 def _fit(
     network: Network, parameters: RecurrentParameters, lesson: LessonData, samples: "_Samples", seed: int
 ) -> tuple[bytes, float]:
-    parts = samples.inputs, samples.targets, samples.learn, samples.check
     chance = torch.Generator().manual_seed(seed)
     common = _begin(network, parameters, lesson.initial, chance)
-    common = _fit_common(network, common, *parts, chance)
+    common = _fit_common(network, common, samples, chance)
     own = _begin_own(network, parameters, lesson, samples.ranks, common)
-    own = _descend(network, own, *parts, steps=network.own_steps, rate=OWN_RATE)
+    own = _fit_own(network, own, samples)
     better, error = _compare(network, common, own, samples)
     weights = Weights(
         network=network.name,
@@ -94,6 +99,8 @@ class _Samples:
     """1 where a sample is whole and to be learnt from, else 0."""
     check: Tensor
     """1 where it is whole and held back."""
+    held: int
+    """How many of the last samples are held back."""
 
 
 def _samples(network: Network, parameters: RecurrentParameters, lesson: LessonData) -> _Samples:
@@ -121,6 +128,7 @@ def _samples(network: Network, parameters: RecurrentParameters, lesson: LessonDa
         averages=_tensor(np.nan_to_num((averages / usual[:, None] - 1.0) / SPREAD)),
         learn=_tensor(whole & ~late),
         check=_tensor(whole & late),
+        held=held,
     )
 
 
@@ -172,52 +180,85 @@ def _given(network: Network, parameters: RecurrentParameters, initial: bytes) ->
 
 
 def _fit_common(
-    network: Network,
-    begin: dict[str, Tensor],
-    inputs: Tensor,
-    targets: Tensor,
-    learn: Tensor,
-    check: Tensor,
-    chance: torch.Generator,
+    network: Network, begin: dict[str, Tensor], samples: _Samples, chance: torch.Generator
 ) -> dict[str, Tensor]:
     """One model for a random part of all workers' samples."""
+    inputs, targets = samples.inputs.flatten(0, 1), samples.targets.flatten()
     pick = torch.randperm(targets.numel(), generator=chance)[:COMMON_SAMPLES]
-    parts = (inputs.flatten(0, 1)[pick], targets.flatten()[pick], learn.flatten()[pick], check.flatten()[pick])
-    return _descend(network, begin, *(part[None] for part in parts), steps=COMMON_STEPS, rate=COMMON_RATE)
+    learn, check = (
+        _Batch(inputs=inputs[those][None], targets=targets[those][None], counted=torch.ones(1, len(those)))
+        for those in (pick[mask.flatten()[pick] > 0] for mask in (samples.learn, samples.check))
+    )
+    return _descend(network, begin, [learn], check, steps=COMMON_STEPS, rate=COMMON_RATE)
+
+
+def _fit_own(network: Network, begin: dict[str, Tensor], samples: _Samples) -> dict[str, Tensor]:
+    """Each worker's own model; a few workers at a time, so that what a step works on stays in the cache."""
+    whole = samples.targets.shape[1] - samples.held
+    parts = [
+        {name: tensor[first : first + TOGETHER] for name, tensor in begin.items()}
+        for first in range(0, len(samples.ranks), TOGETHER)
+    ]
+    fitted = []
+    for first, part in zip(range(0, len(samples.ranks), TOGETHER), parts, strict=True):
+        workers = slice(first, first + TOGETHER)
+        learn = [_batch(samples, samples.learn, workers, slice(turn, whole, TURNS)) for turn in range(TURNS)]
+        check = _batch(samples, samples.check, workers, slice(whole, None))
+        fitted.append(_descend(network, part, learn, check, steps=network.own_steps, rate=OWN_RATE))
+    return {name: torch.cat([part[name] for part in fitted]) for name in begin}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Samples of several models, (models, samples)."""
+
+    inputs: Tensor
+    """(models, samples, values)."""
+    targets: Tensor
+    counted: Tensor
+    """1 where a sample counts, else 0."""
+
+
+def _batch(samples: _Samples, counted: Tensor, workers: slice, which: slice) -> _Batch:
+    tensors = (tensor[workers, which].contiguous() for tensor in (samples.inputs, samples.targets, counted))
+    inputs, targets, counted = tensors
+    return _Batch(inputs=inputs, targets=targets, counted=counted)
 
 
 def _descend(
     network: Network,
     begin: dict[str, Tensor],
-    inputs: Tensor,
-    targets: Tensor,
-    learn: Tensor,
-    check: Tensor,
+    learn: Sequence[_Batch],
+    check: _Batch,
     *,
     steps: int,
     rate: float,
 ) -> dict[str, Tensor]:
-    """Adam on all models at once; each keeps the weights of its best step."""
+    """Adam on all models at once, on the batches in turn; each keeps the weights of its best step."""
     weights = {name: tensor.clone().requires_grad_() for name, tensor in begin.items()}
     best = {name: tensor.clone() for name, tensor in begin.items()}
-    least = torch.full((len(targets),), torch.inf)
+    least = torch.full((len(check.targets),), torch.inf)
     optimizer = torch.optim.Adam(weights.values(), lr=rate, fused=True)
     idle = 0
-    for _ in range(steps):
-        losses = _losses(network.forward(torch, weights, inputs), targets)
+    for step in range(steps):
         with torch.no_grad():
-            held = _mean(losses, check)
+            held = _loss(network, weights, check)
             better = held < least * 0.999
             least = torch.where(better, held, least)
             for name, tensor in weights.items():
-                best[name][better] = tensor.detach()[better]
+                best[name] = torch.where(better[:, None, None], tensor, best[name])
         idle = 0 if bool(better.any()) else idle + 1
         if idle > PATIENCE:
             break
         optimizer.zero_grad()
-        torch.autograd.backward(_mean(losses, learn).sum())
+        torch.autograd.backward(_loss(network, weights, learn[step % len(learn)]).sum())
         optimizer.step()
     return best
+
+
+def _loss(network: Network, weights: dict[str, Tensor], batch: _Batch) -> Tensor:
+    """Of each model, over the samples that count."""
+    return _mean(_losses(network.forward(torch, weights, batch.inputs), batch.targets), batch.counted)
 
 
 def _losses(forecasts: Tensor, targets: Tensor) -> Tensor:

@@ -106,13 +106,13 @@ class Panel:
         }
         first = self.predictors[0].name
         keeps_active = first == before.predictors[0].name and state.acting in minds
-        begun = self.state_type(
+        state = self.state_type(
             acting=state.acting if keeps_active else first,
             minds=self._minds_type(**minds),
             flagged=state.flagged,
             recent=state.recent,
         )
-        return self._with_minds(begun, minds)
+        return self._with_minds(state, minds)
 
     def speeds(self, state: Any) -> dict[int, float]:
         """What the acting predictor expects: samples per second of every rank that there is evidence about."""
@@ -139,17 +139,17 @@ class Panel:
         findings, flagged = _judge(scores[state.acting], state.tallies[EVEN].score(), state)
         return msgspec.structs.replace(state, tallies={}, flagged=flagged), scores, findings
 
-    def learn(self, state: Any, news: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
+    def learn(self, state: Any, outcome: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
         """See ``core.choices.Learner``."""
-        predictor = self._named(news.predictor)
-        if isinstance(news, PredictorPromoted):
-            sentence = f"{news.actor} promoted {news.predictor}: shares follow it instead of {state.acting}"
-            return msgspec.structs.replace(state, acting=news.predictor), news.predictor, sentence
+        predictor = self._named(outcome.predictor)
+        if isinstance(outcome, PredictorPromoted):
+            sentence = f"{outcome.actor} promoted {outcome.predictor}: shares follow it instead of {state.acting}"
+            return msgspec.structs.replace(state, acting=outcome.predictor), outcome.predictor, sentence
         learn = getattr(predictor, "learn", None)
         if learn is None:
-            raise ValueError(f"{news.predictor} has nothing to be trained")
-        mind, sentence = learn(getattr(state.minds, news.predictor), news)
-        minds = {p.name: getattr(state.minds, p.name) for p in self.predictors} | {news.predictor: mind}
+            raise ValueError(f"{outcome.predictor} has nothing to be trained")
+        mind, sentence = learn(getattr(state.minds, outcome.predictor), outcome)
+        minds = {p.name: getattr(state.minds, p.name) for p in self.predictors} | {outcome.predictor: mind}
         return self._with_minds(state, minds), state.acting, sentence
 
     def _named(self, name: str) -> Predictor:

@@ -1,4 +1,4 @@
-"""What the recurrent predictors share: their history, when they ask to be fitted, and how they predict.
+"""The recurrent predictors, which differ in their network: history, when they ask to be fitted, how they predict.
 
 Until there are weights, each worker's EMA is the prediction (LB-BSP section 4: the first 500 iterations), and so it
 stays where the worker's model did not beat it on what was held back (docs/decisions/0054). Fitting is asked for as a
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from controlplane.core.choices import Lesson
 from controlplane.core.events import PredictorTrained
-from controlplane.policies.parameters import EmaParameters, RecurrentParameters
+from controlplane.policies.catalogue.prediction import EmaParameters, RecurrentParameters
 from controlplane.policies.prediction.ema import Ema, EmaState
 from controlplane.policies.prediction.interface import Measured
-from controlplane.policies.prediction.networks import SPREAD, Network, relative
+from controlplane.policies.prediction.networks import LSTM, NARX, RNN, SPREAD, Network, relative
 from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
 from controlplane.policies.prediction.weights import LessonData, encode, read_weights, weights_decoder
 from controlplane.policies.wording import number
@@ -75,14 +75,14 @@ class Recurrent:
         if not measured:
             return state
         ranks, rows = state.sheet.with_ranks(measured, np.zeros(self._width))
-        everybody = len(measured) == len(ranks)
+        complete = len(measured) == len(ranks)
         at, seen = columns(measured, ranks)
-        part = rows if everybody else rows[at]
+        part = rows if complete else rows[at]
         part[:, 0] += 1
         part[:, 1] += (seen[:, 0] - part[:, 1]) / part[:, 0]
         part[:, 5:] = part[:, 2:-3].copy()
         part[:, 2:5] = seen
-        if everybody:
+        if complete:
             line = seen.astype(np.float32)
         else:
             rows[at] = part
@@ -152,19 +152,19 @@ class Recurrent:
         choice = Choice(name=self.name, parameters=msgspec.to_builtins(self.parameters))
         return updated, Lesson(predictor=choice, round=updated.asked, data=encode(data), reason=reason)
 
-    def learn(self, state: RecurrentState, news: PredictorTrained) -> tuple[RecurrentState, str]:
+    def learn(self, state: RecurrentState, outcome: PredictorTrained) -> tuple[RecurrentState, str]:
         """Predict with these weights from now on.
 
         Raises:
             ValueError: where they do not fit, answer no question, or come after those of a later round.
         """
-        if news.round and not state.answered < news.round <= state.asked:
-            found = f"{self.name}: found weights of round {news.round}"
+        if outcome.round and not state.answered < outcome.round <= state.asked:
+            found = f"{self.name}: found weights of round {outcome.round}"
             raise ValueError(f"{found}, expected one after {state.answered} and up to {state.asked}")
-        read = read_weights(news.weights, self.network, self.parameters)
-        learnt = msgspec.structs.replace(state, weights=news.weights, answered=max(state.answered, news.round))
-        whose = f" by {news.source}" if news.source else ""
-        error = f", error {number(news.error)} samples/s on what was held back" if news.error is not None else ""
+        read = read_weights(outcome.weights, self.network, self.parameters)
+        learnt = msgspec.structs.replace(state, weights=outcome.weights, answered=max(state.answered, outcome.round))
+        whose = f" by {outcome.source}" if outcome.source else ""
+        error = f", error {number(outcome.error)} samples/s on what was held back" if outcome.error is not None else ""
         models = f"models of {len(read.ranks)} workers and a common one"
         averaged = len(read.ranks) - sum(read.better[1:]) if read.better else 0
         kept = f"; {averaged} of {len(read.ranks)} stay with their average, which is no worse" if averaged else ""
@@ -239,3 +239,31 @@ def _relaid(state: RecurrentState, ranks: list[int]) -> tuple[bytes, ...]:
         if rank in place:
             new[:, i] = old[:, place[rank]]
     return tuple(line.tobytes() for line in new)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rnn(Recurrent):
+    """Plain recurrent network over the last speeds; blind to CPU and memory (LB-BSP section 3.2.2, Table 3)."""
+
+    name: ClassVar[str] = "rnn"
+    network: ClassVar[Network] = RNN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lstm(Recurrent):
+    """Long short-term memory over the last speeds; blind to CPU and memory (LB-BSP section 3.2.2, Table 3)."""
+
+    name: ClassVar[str] = "lstm"
+    network: ClassVar[Network] = LSTM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Narx(Recurrent):
+    """Nonlinear autoregressive model with exogenous series: speed, CPU and memory (LB-BSP section 3.2.2, Eq. 4).
+
+    Feedforward, one hidden layer, over the last speeds and the last and coming CPU and memory. It can distinguish a
+    lasting change, which CPU or memory explains, from a disturbance, which they do not.
+    """
+
+    name: ClassVar[str] = "narx"
+    network: ClassVar[Network] = NARX

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from controlplane.policies.parameters import RegressionParameters
+from controlplane.policies.catalogue.prediction import RegressionParameters
 from controlplane.policies.prediction.interface import Measured
 from controlplane.policies.prediction.sheet import Array, Sheet, columns, fill, predictions
 from controlplane.protocol.base import Value

@@ -26,10 +26,10 @@ class Sheet(Value, frozen=True, kw_only=True):
         """Ranks and rows of all workers, those of ``ranks`` who have none yet at ``blank``."""
         rows = self.rows(len(blank))
         if new := sorted(set(ranks) - set(self.ranks)):
-            everybody = self.ranks + new
+            all_ranks = self.ranks + new
             rows = np.concatenate([rows, np.tile(blank, (len(new), 1))])
-            order = sorted(range(len(everybody)), key=everybody.__getitem__)
-            return [everybody[i] for i in order], rows[order]
+            order = sorted(range(len(all_ranks)), key=all_ranks.__getitem__)
+            return [all_ranks[i] for i in order], rows[order]
         return self.ranks, rows
 
     def kept(self, ranks: Collection[int], width: int) -> "Sheet":

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.policies.parameters import RecurrentParameters
+from controlplane.policies.catalogue.prediction import RecurrentParameters
 from controlplane.policies.prediction.networks import Network
 from controlplane.protocol.base import Value
 

@@ -57,11 +57,11 @@ class Readings(Value, frozen=True, kw_only=True, array_like=True):
 
 def read(known: Readings, ranks: list[int], *, cpu: list[float], memory: list[float]) -> Readings:
     """The readings with one more iteration, of the machines of ``ranks``; of a new one this is what is usual."""
-    everybody = ranks if known.ranks == ranks else sorted({*known.ranks, *ranks})
-    before = known.for_ranks(everybody)
-    now = Readings(ranks=ranks, cpu=cpu, memory=memory, usual_cpu=cpu, usual_memory=memory).for_ranks(everybody)
+    all_ranks = ranks if known.ranks == ranks else sorted({*known.ranks, *ranks})
+    before = known.for_ranks(all_ranks)
+    now = Readings(ranks=ranks, cpu=cpu, memory=memory, usual_cpu=cpu, usual_memory=memory).for_ranks(all_ranks)
     return Readings(
-        ranks=everybody,
+        ranks=all_ranks,
         cpu=_smoothed(before.cpu, now.cpu, QUICK),
         memory=_smoothed(before.memory, now.memory, QUICK),
         usual_cpu=_smoothed(before.usual_cpu, now.usual_cpu, SLOW),
@@ -90,6 +90,8 @@ def cause_of(kind: str, rank: int, readings: Readings) -> tuple[str, str]:
 
 
 def _smoothed(before: list[float], now: list[float], pace: float) -> list[float]:
+    if before == now:
+        return now
     return [
         (old + pace * (new - old) if old == old else new) if new == new else old
         for old, new in zip(before, now, strict=True)

@@ -12,20 +12,20 @@
 """
 
 import math
+import operator
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import ClassVar, Literal
 
 import msgspec
 
 from controlplane.core.choices import Finding, Observation, Transfer
-from controlplane.policies.parameters import EvidenceParameters
-from controlplane.policies.stragglers import explanations, guard, panel, verdict
+from controlplane.policies.catalogue.stragglers import EvidenceParameters
+from controlplane.policies.stragglers import even_shares, explanations, panel, verdict
 from controlplane.policies.stragglers.causes import Readings, read
+from controlplane.policies.stragglers.even_shares import EvenShares
 from controlplane.policies.stragglers.explanations import Situation, Subject
-from controlplane.policies.stragglers.guard import GuardState
 from controlplane.policies.stragglers.measuring import Row, Worth
 from controlplane.policies.stragglers.panel import Column, Panel
 from controlplane.policies.stragglers.verdict import Persistence
@@ -44,7 +44,7 @@ class EvidenceState(Value, frozen=True, kw_only=True):
     communication: Panel = Panel()
     servers: Panel = Panel()
     readings: Readings = Readings()
-    guard: GuardState = GuardState()
+    guard: EvenShares = EvenShares()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class Evidence:
             iteration_s=iteration_s,
         )
         communication, more = self._follow(state.communication, row, "communication", "worker", situation)
-        watched, warning = guard.watch(seen, state.guard, iterations=self.parameters.guard)
+        watched, warning = even_shares.watch(seen, state.guard, iterations=self.parameters.guard)
         known = compute.ranks
         if communication.ranks and communication.ranks != known:
             known = sorted({*known, *communication.ranks})
@@ -181,7 +181,8 @@ def _comparable(observations: Sequence[Observation]) -> list[Observation]:
         and seen.compute_s > 0
         and math.isfinite(seen.compute_s + seen.communication_s + seen.waiting_s)
     ]
-    if any(one.rank >= other.rank for one, other in pairwise(comparable)):
+    ranks = [seen.rank for seen in comparable]
+    if any(map(operator.ge, ranks, ranks[1:])):
         by_rank = {seen.rank: seen for seen in comparable}
         return [by_rank[rank] for rank in sorted(by_rank)]
     return comparable

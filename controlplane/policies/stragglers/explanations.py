@@ -31,9 +31,9 @@ class Situation:
 
     def waits(self, rank: int) -> bool:
         """Whether a worker is one that waits: others hold it up, not it them."""
-        if rank not in self.ranks:
-            return False
         at = bisect_left(self.ranks, rank)
+        if at == len(self.ranks) or self.ranks[at] != rank:
+            return False
         return self.waiting_s[at] > MUCH_WAITING * (self.busy_s[at] + self.waiting_s[at])
 
 

@@ -57,6 +57,8 @@ def extend(panel: Panel, row: Row, worth: Worth, window: int) -> tuple[Panel, li
     Returns the panel, with its open flags as they were, and the ranks that were not seen in the whole window: they are
     in it no longer.
     """
+    if not panel.ranks and not any(row.seconds):
+        return panel, []  # no one was measured, in this iteration or before
     panel, row = _aligned(panel, row, window)
     kept = 1 - window
     past = Past(

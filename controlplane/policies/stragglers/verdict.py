@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Literal
 
-from controlplane.policies.parameters import EvidenceParameters
+from controlplane.policies.catalogue.stragglers import EvidenceParameters
 from controlplane.policies.stragglers.panel import Column
 
 SPIKES = 3

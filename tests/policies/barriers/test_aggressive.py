@@ -43,7 +43,7 @@ def test_example_of_figure_5() -> None:
         processed=1800,
         total=3000,
         reason="w0 has finished iteration 0 and 1,800 of 3,000 samples are processed (0.60, asked for 0.50): "
-        "all stop and synchronise what they have",
+        "all stop and synchronize",
     )
 
 

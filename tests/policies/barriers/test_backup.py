@@ -10,10 +10,10 @@ def test_first_n_to_be_ready_make_the_iteration() -> None:
         assert quorum is None
     state, quorum = barrier.computed(0, 0, state)
     assert (quorum.iteration, quorum.ranks) == (0, [0, 1, 4])
-    assert quorum.reason == "the first 3 of 5 workers are ready with iteration 0; it goes on without w2 w3"
+    assert quorum.reason == "the first 3 of 5 workers are ready with iteration 0; it continues without w2 w3"
 
 
-def test_who_comes_late_names_nobody() -> None:
+def test_who_comes_late_names_no_one() -> None:
     barrier = resolve("barrier", "backup", backups=1)
     state, _ = barrier.appoint([0, 1], -1, None)
     state, quorum = barrier.computed(0, 0, state)

@@ -1,12 +1,15 @@
 """pBSP and pSSP: who waits, for whom, and when it is looked at again."""
 
+import re
 from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.core.barriers import Passage
 from controlplane.policies.barriers import psp
+from controlplane.protocol.chance import draw, key
 from tests.policies.barriers.crowd import Crowd
 
 
@@ -43,7 +46,7 @@ def test_pssp_lets_a_worker_be_as_far_ahead_as_its_staleness_says() -> None:
     assert list(crowd.finish(1).releases) == [1, 0]
 
 
-def test_waiting_worker_goes_on_when_the_one_it_waits_for_arrives() -> None:
+def test_waiting_worker_continues_when_the_one_it_waits_for_arrives() -> None:
     crowd = Crowd("pbsp", 2, sample=1)
     crowd.finish(0)
     assert waits(crowd) == {0: [1]}
@@ -67,10 +70,27 @@ def test_held_sample_is_never_looked_at_again_for_time() -> None:
 
 def test_redrawn_sample_is_another_one_at_each_look() -> None:
     crowd = Crowd("pbsp", 40, sample=4)
-    seen = {crowd.finish(0, busy_s=1.0).waits[0].reason}
+    crowd.finish(0, busy_s=1.0)
+    seen = {tuple(waits(crowd)[0])}
     for _ in range(5):
-        seen.add(crowd.recheck().waits[0].reason)
+        crowd.recheck()
+        seen.add(tuple(waits(crowd)[0]))
     assert len(seen) == 6
+
+
+def test_a_wait_is_told_once_however_many_samples_it_takes() -> None:
+    crowd = Crowd("pbsp", 40, sample=4)
+    assert crowd.finish(0).waits.keys() == {0}
+    for _ in range(3):
+        assert crowd.recheck() == Passage(releases={}, waits={})
+    for rank in range(1, 40):
+        passage = crowd.finish(rank)
+        assert 0 not in passage.waits
+        if 0 in passage.releases:
+            break
+    tries = re.fullmatch(r"no worker in a sample of 4 is behind; before, (\d+) had some", passage.releases[0].reason)
+    assert tries is not None
+    assert int(tries[1]) >= 4
 
 
 def test_waiting_worker_is_looked_at_again_after_a_part_of_its_iteration() -> None:
@@ -91,15 +111,16 @@ def test_thousand_waiting_workers_are_looked_at_together() -> None:
 
 def test_sample_beyond_the_others_is_clamped_and_the_reason_says_so() -> None:
     crowd = Crowd("pbsp", 3, sample=8)
-    crowd.finish(0)
+    reason = crowd.finish(0).waits[0].reason
+    assert reason.endswith("among the sampled w1 w2 (a sample of 8 was asked for, there are 2 others)")
     crowd.finish(1)
     passage = crowd.finish(2)
     assert passage.releases[2].reason == (
-        "none of the sampled w0 w1 is behind (a sample of 8 was asked for, there are 2 others)"
+        "no worker in a sample of 2 is behind (a sample of 8 was asked for, there are 2 others)"
     )
 
 
-def test_nobody_sampled_is_asp() -> None:
+def test_no_one_sampled_is_asp() -> None:
     crowd = Crowd("pbsp", 3, sample=0)
     for _ in range(20):
         assert crowd.finish(1).releases[1].reason == "no worker is sampled: it continues as it finishes"
@@ -116,7 +137,7 @@ def test_chance_does_not_depend_on_who_came_before() -> None:
     first.finish(3)
     second.finish(9)
     second.finish(3)
-    assert first.state.waiting[3].sampled == second.state.waiting[3].sampled
+    assert first.state.waiting[3].chance == second.state.waiting[3].chance
 
 
 def test_other_seed_draws_other_samples() -> None:
@@ -124,7 +145,7 @@ def test_other_seed_draws_other_samples() -> None:
     for seed in (1, 2):
         crowd = Crowd("pbsp", 30, seed=seed)
         crowd.finish(0)
-        drawn.append(crowd.state.waiting[0].sampled)
+        drawn.append(waits(crowd)[0])
     assert drawn[0] != drawn[1]
 
 
@@ -132,7 +153,7 @@ def test_new_generation_keeps_times_and_looks_at_those_who_stand() -> None:
     crowd = Crowd("pbsp", 3, sample=2, strategy="grouped")
     crowd.finish(0, busy_s=3.0)
     crowd.finish(1, busy_s=1.0)
-    del crowd.done[2], crowd.leave[2]
+    del crowd.done[2], crowd.watermark[2]
     assert crowd.begin().releases.keys() == {0, 1}
     assert crowd.state.population.busy_s == {0: 3.0, 1: 1.0}
 
@@ -146,20 +167,44 @@ def test_ten_thousand_workers_with_nearly_all_sampled_start_without_a_draw(name:
     assert len(Crowd(name, 10_000, sample=9_990).going) == 10_000
 
 
-@pytest.mark.parametrize("parameters", [{}, {"staleness": 2}, {"strategy": "grouped"}, {"resample": "held"}])
-@given(chance=st.randoms(use_true_random=False))
-def test_whether_a_sample_is_drawn_that_cannot_matter_changes_no_decision(parameters, chance) -> None:
-    name = "pssp" if "staleness" in parameters else "pbsp"
-    with pytest.MonkeyPatch.context() as patched:
-        lazy = Crowd(name, 16, sample=12, **parameters)
-        patched.setattr(psp, "SHOWN", 100)
-        eager = Crowd(name, 16, sample=12, **parameters)
-        for _ in range(60):
-            patched.setattr(psp, "SHOWN", 100)
-            rank, busy_s = chance.choice(eager.going), chance.choice([0.1, 1.0])
-            expected = eager.finish(rank, busy_s=busy_s)
-            patched.setattr(psp, "SHOWN", 8)
-            found = lazy.finish(rank, busy_s=busy_s)
-            marks = {rank: release.watermark for rank, release in expected.releases.items()}
-            assert {rank: release.watermark for rank, release in found.releases.items()} == marks
-            assert found.waits == expected.waits
+def scanned(
+    crowd: Crowd, rank: int, attempts: dict[int, int], staleness: int, count: int
+) -> tuple[list[int], list[int]]:
+    """The sample of a worker and those of it that are behind, by a scan of all workers and a key from its beginning."""
+    others = [other for other in sorted(crowd.done) if other != rank]
+    chance = key(key(crowd.seed, rank, crowd.done[rank] + 1, attempts[rank]), 1)
+    sampled = [others[place] for place in draw(chance, len(others), count)]
+    return sampled, [other for other in sampled if crowd.done[rank] - crowd.done[other] > staleness]
+
+
+@pytest.mark.parametrize(("name", "staleness"), [("pbsp", 0), ("pssp", 2)])
+@given(chance=st.randoms(use_true_random=False), workers=st.integers(6, 24), count=st.integers(1, 5))
+def test_decisions_are_those_of_a_scan_of_all_workers_at_every_report(name, staleness, chance, workers, count) -> None:
+    parameters = {"staleness": staleness} if staleness else {}
+    crowd = Crowd(name, workers, sample=count, **parameters)
+    waiting: dict[int, list[int]] = {}
+    attempts: dict[int, int] = {}
+    for _ in range(60):
+        rank = chance.choice(crowd.going)
+        granted = crowd.watermark[rank]
+        before = dict(waiting)
+        passage = crowd.finish(rank)
+        looked_at = [rank] if granted <= crowd.done[rank] else []
+        looked_at += [other for other in sorted(before) if rank in before[other]]
+        released, held = [], {}
+        for other in looked_at:
+            attempts[other] = attempts[other] + 1 if other in before else 0
+            sampled, behind = scanned(crowd, other, attempts, staleness, count)
+            if not behind:
+                waiting.pop(other, None)
+                released.append(other)
+                continue
+            waiting[other] = behind
+            if other not in before:
+                held[other] = behind
+                assert passage.waits[other].reason.partition(" among the sampled ")[2] == " ".join(
+                    f"w{each}" for each in sampled
+                )
+        assert list(passage.releases) == released
+        assert {other: wait.waits_for for other, wait in passage.waits.items()} == held
+        assert waits(crowd) == waiting

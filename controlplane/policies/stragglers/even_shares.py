@@ -1,8 +1,8 @@
-"""The guard rail: if shares make iterations slower than even ones would, the operator is notified.
+"""Compares shares with even ones: if they make iterations slower, the operator is notified.
 
 How long an iteration would have taken with even shares follows from what was measured in it: each worker's compute time
 per sample times the even share, and its communication as it was. A fixed cost per iteration makes a small share look
-dear by this, and so the even split: the guard may then be late, never rash.
+dear by this, and so the even split: the finding may then be late, never rash.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ RECOVERS = 0.99
 """An open finding closes when shares are at least this much better than even ones again: noise must not do it."""
 
 
-class GuardState(Value, frozen=True, kw_only=True):
+class EvenShares(Value, frozen=True, kw_only=True):
     """The latest iterations under uneven shares."""
 
     actual_s: list[float] = []
@@ -26,15 +26,15 @@ class GuardState(Value, frozen=True, kw_only=True):
 
 
 def watch(
-    observations: Sequence[Observation], state: GuardState, *, iterations: int
-) -> tuple[GuardState, list[Finding]]:
+    observations: Sequence[Observation], state: EvenShares, *, iterations: int
+) -> tuple[EvenShares, list[Finding]]:
     """One more iteration of comparable observations."""
     shares = [seen.samples for seen in observations]
     if not iterations or len(shares) < 2:
         return state, []
     if max(shares) - min(shares) <= 1:
         closing = [_finding(False, "shares are even again")] if state.open else []
-        return GuardState(), closing
+        return EvenShares(), closing
     even = sum(shares) / len(shares)
     actual_s = max(seen.busy_s for seen in observations)
     even_s = max(seen.compute_s / seen.samples * even + seen.communication_s for seen in observations)
@@ -47,10 +47,10 @@ def watch(
         instead = f"even ones would have taken {seconds(sum(evens) / len(evens))}"
         worse = "shares make the job slower" if is_open else "shares pay again"
         found = [_finding(is_open, f"{worse}: {means}, {instead}")]
-    return GuardState(actual_s=actual, even_s=evens, open=is_open), found
+    return EvenShares(actual_s=actual, even_s=evens, open=is_open), found
 
 
-def _is_open(actual: Sequence[float], evens: Sequence[float], state: GuardState, iterations: int) -> bool:
+def _is_open(actual: Sequence[float], evens: Sequence[float], state: EvenShares, iterations: int) -> bool:
     if state.open:
         return sum(actual) > RECOVERS * sum(evens)
     if len(actual) < iterations or sum(actual) <= sum(evens):

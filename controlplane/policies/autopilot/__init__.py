@@ -1,0 +1,1 @@
+"""The autopilot: which of the policies that a job may have it should have."""

@@ -1,0 +1,253 @@
+"""An autopilot that believes a prediction only beyond its error, and a switch only as it was measured.
+
+It measures seconds per sample, which compares policies however they divide and synchronize. It learns for some global
+batches, has the alternatives simulated on what it has seen, and switches to the best of those that saved time with
+every seed and save more than the model's error. Some batches after the switch it measures as many again: where a
+sample took longer than before, it goes back. What was left is not tried again for a stated number of batches.
+
+A roster that changes ends every comparison: nothing measured before it says anything about after it.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controlplane.core.pilot_commands import Judged
+from controlplane.core.supervisors import Ask, Mark, Measured, PlayedAlternative, Verdict
+from controlplane.policies.autopilot.alternatives import alternatives
+from controlplane.policies.wording import seconds
+from controlplane.protocol.autopilot import Autopilot, Mode
+from controlplane.protocol.base import Value
+from controlplane.protocol.spec import JobSpec, Synchronization
+
+LEAST_GAIN: Final = 0.03
+"""The smallest part of the time for which policies are changed."""
+
+SETTLE: Final = 6
+"""Global batches after a switch that are not measured: the change takes effect, and shares settle."""
+
+DRIFT: Final = 0.1
+"""By which part a sample must take longer than at the last simulation for an early new one."""
+
+PATIENCE_S: Final = 300.0
+"""How long an answer is waited for; then the simulation is asked for again."""
+
+RARELY: Final = 16
+"""Simulations without a switch get rarer, up to this many times as rare as ``learn``."""
+
+
+class Offer(Value, frozen=True, kw_only=True):
+    """A switch that was decided or proposed, with what it was expected to bring."""
+
+    name: str
+    saved: float
+    error: float
+    before_s: float
+
+
+class Trial(Value, frozen=True, kw_only=True):
+    """A switch whose effect is being measured."""
+
+    offer: Offer
+    came_from: str
+    at: int
+    begins: Mark | None = None
+    """From here on it is measured."""
+
+
+class PilotState(Value, frozen=True, kw_only=True):
+    """Everything that its decisions depend on."""
+
+    mode: Mode
+    looks: int = 0
+    asked_s: float | None = None
+    """Since when an answer is waited for."""
+    next_look: int = 0
+    block: Mark | None = None
+    """Where the measurement of the present pace began."""
+    pace_s: float | None = None
+    """Seconds per sample when alternatives were last simulated."""
+    workers: int = 0
+    trial: Trial | None = None
+    offer: Offer | None = None
+    avoided: dict[str, int] = {}
+    """Policies that are not tried before so many batches."""
+    missed: dict[str, float] = {}
+    """By how much the last prediction of each exceeded what was measured."""
+    rests: int = 0
+    """Simulations since the last switch."""
+
+
+class PredictedGain:
+    """The policy. All marks that it is shown rise."""
+
+    name = "predicted-gain"
+    state_type = PilotState
+
+    def __init__(self, parameters: Autopilot) -> None:
+        self._of = parameters
+        self._found: tuple[JobSpec, dict[str, Synchronization]] | None = None
+
+    def start(self) -> PilotState:
+        """Nothing is known."""
+        return PilotState(mode=self._of.mode)
+
+    def alternatives(self, spec: JobSpec) -> dict[str, Synchronization]:
+        """Policies that this job may have, by name."""
+        if self._found is None or self._found[0] is not spec:
+            self._found = spec, alternatives(spec, self._of)
+        return self._found[1]
+
+    def observe(self, mark: Mark, workers: int, state: PilotState) -> tuple[PilotState, Ask | Measured | None]:
+        """The job has processed another global batch, by so many workers."""
+        if state.block is None or workers != state.workers:
+            return self._begin(replace(state, workers=workers, trial=None, offer=None), mark), None
+        if state.trial is not None:
+            return self._watch(state, state.trial, mark)
+        if state.asked_s is not None:
+            if mark.at_s - state.asked_s <= PATIENCE_S:
+                return state, None
+            return self._ask(state, mark, f"no answer came within {seconds(PATIENCE_S)}")
+        measured = mark.batches - state.block.batches
+        if measured < self._of.learn:
+            return state, None
+        if mark.batches >= state.next_look:
+            return self._ask(state, mark, f"{measured} global batches were measured")
+        slower = (state.block.pace_to(mark) or 0.0) / state.pace_s - 1.0 if state.pace_s is not None else 0.0
+        if slower > DRIFT:
+            return self._ask(state, mark, f"a sample takes {slower:.0%} longer than it did")
+        return replace(state, block=mark), None
+
+    def decide(
+        self, look: int, present: str, played: list[PlayedAlternative], error: float, mark: Mark, state: PilotState
+    ) -> tuple[PilotState, Verdict]:
+        """The answer to an ``Ask``.
+
+        Raises:
+            ValueError: if it is not the answer that is waited for.
+        """
+        if state.asked_s is None or look != state.looks or state.block is None:
+            waited = f"an answer to simulation {state.looks}" if state.asked_s is not None else "none"
+            raise ValueError(f"an answer to simulation {look} of alternatives, expected {waited}")
+        before_s = state.block.pace_to(mark)
+        rows = [self._judge(each, error, mark, state) for each in played if each.name != present]
+        good = {row.name: row for row in rows if not row.verdict}
+        best = max(good.values(), key=lambda row: (row.saved, row.name), default=None)
+        rows = [_explained(row, best) for row in sorted(rows, key=lambda row: (-row.saved, row.name))]
+        switches = best is not None and before_s is not None and self.switches(state)
+        state = replace(state, asked_s=None, pace_s=before_s, block=mark, offer=None)
+        state = self._rest(state, mark)
+        if best is None or before_s is None:
+            return state, Verdict(chosen="", switches=False, rows=rows, reason=_none_reason(present, rows, best))
+        offer = Offer(name=best.name, saved=best.saved, error=best.error, before_s=before_s)
+        reason = f"{best.name} is predicted to save {best.saved:.0%} of {present}'s time, the error is {best.error:.1%}"
+        return replace(state, offer=offer), Verdict(chosen=best.name, switches=switches, rows=rows, reason=reason)
+
+    def switched(self, came_from: str, to: str, mark: Mark, state: PilotState, *, by_itself: bool) -> PilotState:
+        """Other policies take effect. After a user's change it only proposes, until it is set to auto again."""
+        offer, after = state.offer, self._begin(replace(state, trial=None, offer=None, rests=0), mark)
+        if not by_itself:
+            after = replace(after, mode="suggest")
+        if offer is None or offer.name != to:
+            return after
+        trial = Trial(offer=offer, came_from=came_from, at=mark.batches)
+        return replace(after, trial=trial, avoided=self._avoid(after, came_from, mark))
+
+    def switches(self, state: PilotState) -> bool:
+        """Whether it changes policies by itself."""
+        return state.mode == "auto"
+
+    def impossible(self, name: str, mark: Mark, state: PilotState) -> PilotState:
+        """The job cannot have this alternative now, or it was found to do harm: it is not tried again soon."""
+        return replace(state, trial=None, offer=None, avoided=self._avoid(state, name, mark))
+
+    def restarted(self, mark: Mark, state: PilotState) -> PilotState:
+        """An answer came when the job could not act on it: measure anew, and ask again."""
+        return self._begin(replace(state, trial=None, offer=None), mark)
+
+    def told(self, mode: Mode, mark: Mark, state: PilotState) -> PilotState:
+        """A user set its mode: it compares again soon."""
+        return self._begin(replace(state, mode=mode, rests=0, trial=state.trial), mark)
+
+    def _begin(self, state: PilotState, mark: Mark) -> PilotState:
+        """Measure from here on, and simulate when that has been measured."""
+        return replace(state, block=mark, pace_s=None, asked_s=None, next_look=mark.batches + self._of.learn)
+
+    def _rest(self, state: PilotState, mark: Mark) -> PilotState:
+        rests = state.rests + 1
+        wait = self._of.learn * min(RARELY, 2**rests)
+        return replace(state, rests=rests, next_look=mark.batches + wait)
+
+    def _ask(self, state: PilotState, mark: Mark, reason: str) -> tuple[PilotState, Ask]:
+        looks = state.looks + 1
+        return replace(state, looks=looks, asked_s=mark.at_s), Ask(look=looks, reason=reason)
+
+    def _avoid(self, state: PilotState, name: str, mark: Mark) -> dict[str, int]:
+        kept = {each: until for each, until in state.avoided.items() if until > mark.batches}
+        return {**kept, name: mark.batches + self._of.retry_after}
+
+    def _watch(self, state: PilotState, trial: Trial, mark: Mark) -> tuple[PilotState, Measured | None]:
+        if trial.begins is None:
+            if mark.batches < trial.at + SETTLE:
+                return state, None
+            return replace(state, trial=replace(trial, begins=mark)), None
+        after_s = trial.begins.pace_to(mark)
+        if mark.batches < trial.begins.batches + self._of.learn or after_s is None:
+            return state, None
+        offer = trial.offer
+        gain = 1.0 - after_s / offer.before_s
+        kept = after_s <= offer.before_s
+        found = f"{offer.name} was predicted to save {offer.saved:.0%} and saves {gain:.1%}"
+        measured = Measured(
+            name=offer.name,
+            came_from=trial.came_from,
+            before_s=offer.before_s,
+            after_s=after_s,
+            predicted=offer.saved,
+            error=offer.error,
+            kept=kept,
+            reason=found if kept else f"{found}: {trial.came_from} was better",
+        )
+        state = replace(
+            state,
+            trial=None,
+            missed={**state.missed, offer.name: max(0.0, offer.saved - gain)},
+            avoided=state.avoided if kept else self._avoid(state, offer.name, mark),
+        )
+        state = self._rest(self._begin(state, mark), mark)
+        if not kept:
+            back = {name: until for name, until in state.avoided.items() if name != trial.came_from}
+            state = replace(state, avoided=back)
+        return state, measured
+
+    def _judge(self, played: PlayedAlternative, error: float, mark: Mark, state: PilotState) -> Judged:
+        """A row with why it is no candidate; empty: it is one."""
+        error = max(error, state.missed.get(played.name, 0.0))
+        until = state.avoided.get(played.name, 0)
+        if played.unfinished:
+            verdict = "did not come to its end"
+        elif until > mark.batches:
+            verdict = f"not tried again for {until - mark.batches} batches"
+        elif played.low <= 0.0:
+            verdict = "saves nothing with some seed"
+        elif played.saved <= max(LEAST_GAIN, error):
+            verdict = "saves no more than the error" if error >= LEAST_GAIN else f"saves no more than {LEAST_GAIN:.0%}"
+        else:
+            verdict = ""
+        return Judged(
+            name=played.name, saved=played.saved, low=played.low, high=played.high, error=error, verdict=verdict
+        )
+
+
+def _explained(row: Judged, best: Judged | None) -> Judged:
+    if row.verdict:
+        return row
+    return replace(row, verdict="saves most" if best is not None and row.name == best.name else "saves less")
+
+
+def _none_reason(present: str, rows: list[Judged], best: Judged | None) -> str:
+    if best is not None:
+        return f"{present} stays: {best.name} saves most, but the present time per sample was not measured"
+    if not rows:
+        return f"{present} stays: no alternative could be simulated"
+    return f"{present} stays: {rows[0].name} comes next, and {rows[0].verdict}"

@@ -1,0 +1,1 @@
+"""Judges of convergence: whether other policies make training worse."""

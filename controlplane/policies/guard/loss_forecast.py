@@ -1,0 +1,197 @@
+"""A guard that forecasts the training loss from the global batches before a change.
+
+The logarithm of the loss is fitted linearly to the logarithm of the samples (learning curves are close to power laws).
+The forecast continues that line with a fraction of its slope: most curves flatten, and a forecast that is too low would
+call a harmless change harmful. After the change, the mean excess over ``SPAN`` global batches is compared with a limit:
+``NOISE`` standard errors of the fit, but at least the tolerance. Many changes disturb the loss for some iterations and
+then do no harm. So an excess counts only while it does not shrink from one span to the next. At the end of the time
+that the judgement may take, the mean of all batches after the first span is compared with a closer limit
+(``NOISE_AT_END``), since more batches tell more. A loss that runs away, ``RUNAWAY`` times the limit in each of a few
+batches, counts at once: what is lost then does not come back with the policies.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from controlplane.core.supervisors import Judgement
+from controlplane.protocol.base import Value
+from controlplane.protocol.guard import Guard
+
+SPAN: Final = 12
+"""Global batches whose mean excess is judged."""
+
+NOISE: Final = 8.0
+"""Standard errors of a span's mean. The losses of neighbouring batches are correlated, so fewer would not do."""
+
+RUNAWAY: Final = 8.0
+RUNAWAY_SPAN: Final = 4
+"""Global batches of which each must be so far above."""
+
+NOISE_AT_END: Final = 4.0
+
+SLOPE: Final = 0.3
+"""The part of the fitted slope that the forecast keeps."""
+
+LEAST: Final = 1e-9
+"""Losses below have no logarithm that means anything."""
+
+DIVERGED: Final = math.log(1e6)
+"""What a loss that is not a number, or above, counts as."""
+
+
+class Forecast(Value, frozen=True, kw_only=True):
+    """A line through the losses before a change: ``level + slope * (log(samples) - origin)``, in logarithms."""
+
+    level: float
+    slope: float
+    origin: float
+    deviation: float
+    """Standard deviation of the losses around the line."""
+
+    def at(self, samples: float) -> float:
+        """The logarithm of the expected loss after so many samples (their logarithm)."""
+        return self.level + SLOPE * min(self.slope, 0.0) * (samples - self.origin)
+
+
+class GuardState(Value, frozen=True, kw_only=True):
+    """Everything that its judgements depend on."""
+
+    samples: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    """Logarithms, of the latest global batches under the present policies."""
+    forecast: Forecast | None = None
+    """While a change is judged."""
+    excess: tuple[float, ...] = ()
+    """Of each global batch since the change, over the forecast."""
+
+
+class LossForecast:
+    """The rule. The samples that it is shown rise."""
+
+    name = "loss-forecast"
+    state_type = GuardState
+
+    def __init__(self, parameters: Guard) -> None:
+        self._of = parameters
+
+    def start(self) -> GuardState:
+        """Nothing is known."""
+        return GuardState()
+
+    def is_ready(self, state: GuardState) -> bool:
+        """Whether a change that took effect now could be judged: enough batches are known, and none is judged yet."""
+        return state.forecast is None and len(state.losses) >= self._of.reference and not self.is_blind(state)
+
+    def is_blind(self, state: GuardState) -> bool:
+        """Whether the losses have no logarithm: the script reports none, or they are 0 and below."""
+        return bool(state.losses) and min(state.losses) <= math.log(LEAST)
+
+    def relaxed(self, state: GuardState) -> tuple[GuardState, Judgement | None]:
+        """Relaxed policies take effect; a judgement if there is too little to compare them with."""
+        if state.forecast is not None:  # policies were relaxed further: the comparison stays
+            return replace(state, excess=()), None
+        found, needed = len(state.losses), self._of.reference
+        if found < needed:
+            reason = (
+                f"cannot judge whether the change harms convergence: only {found} global batches were measured under"
+                f" the policies before it, and {needed} are needed"
+            )
+            return GuardState(), Judgement(verdict="unknown", batches=0, reason=reason)
+        return GuardState(forecast=fitted(state.samples, state.losses)), None
+
+    def restored(self, state: GuardState) -> GuardState:
+        """Stricter policies take effect, or samples are repeated: nothing before counts any more."""
+        return GuardState()
+
+    def observe(self, samples: int, loss: float, state: GuardState) -> tuple[GuardState, Judgement | None]:
+        """The mean loss over one more global batch, after so many samples in all."""
+        x = math.log(max(1, samples))
+        y = min(math.log(max(loss, LEAST)), DIVERGED) if math.isfinite(loss) else DIVERGED
+        state = replace(
+            state,
+            samples=(*state.samples, x)[-self._of.reference :],
+            losses=(*state.losses, y)[-self._of.reference :],
+        )
+        forecast = state.forecast
+        if forecast is None:
+            return state, None
+        state = replace(state, excess=(*state.excess, y - forecast.at(x)))
+        judgement = self._judge(state, forecast, x)
+        if judgement is None:
+            return state, None
+        if judgement.verdict == "harmful":
+            return GuardState(), judgement
+        return replace(state, forecast=None, excess=()), judgement
+
+    def _judge(self, state: GuardState, forecast: Forecast, samples: float) -> Judgement | None:
+        count = len(state.excess)
+        if self._runs_away(state, forecast):
+            return self._judgement(state, forecast, samples, RUNAWAY_SPAN, is_harmful=True)
+        if count < SPAN:
+            return None
+        excess = state.excess
+        mean = sum(excess[-SPAN:]) / SPAN
+        if count < self._of.judge_within:
+            before = sum(excess[-2 * SPAN : -SPAN]) / SPAN if count >= 2 * SPAN else math.inf
+            if mean <= self._limit(forecast, SPAN) or mean < before:
+                return None
+            return self._judgement(state, forecast, samples, SPAN, is_harmful=True)
+        rest = count - SPAN
+        is_harmful = mean > math.log1p(self._of.tolerance) and sum(excess[SPAN:]) / rest > self._limit(
+            forecast, rest, NOISE_AT_END
+        )
+        return self._judgement(state, forecast, samples, rest, NOISE_AT_END, is_harmful=is_harmful)
+
+    def _limit(self, forecast: Forecast, span: int, noise: float = NOISE) -> float:
+        """The mean excess over so many batches above which a change is harmful."""
+        return max(noise * forecast.deviation / math.sqrt(span), math.log1p(self._of.tolerance))
+
+    def _runs_away(self, state: GuardState, forecast: Forecast) -> bool:
+        limit = self._limit(forecast, RUNAWAY_SPAN) + math.log(RUNAWAY)
+        return len(state.excess) >= RUNAWAY_SPAN and min(state.excess[-RUNAWAY_SPAN:]) > limit
+
+    def _judgement(
+        self,
+        state: GuardState,
+        forecast: Forecast,
+        samples: float,
+        span: int,
+        noise: float = NOISE,
+        *,
+        is_harmful: bool,
+    ) -> Judgement:
+        count, diverged = len(state.excess), state.losses[-1] >= DIVERGED
+        expected = math.exp(forecast.at(samples))
+        highest = expected * math.exp(self._limit(forecast, span, noise))
+        measured = expected * math.exp(sum(state.excess[-span:]) / span)
+        shown = "is not a number or above 1e6" if diverged else f"is {measured:.4g}"
+        reason = (
+            f"{count} global batches after the change, the training loss {shown}; {expected:.4g} was expected from the"
+            f" batches before it, and more than {highest:.4g} counts as harm"
+        )
+        return Judgement(
+            verdict="harmful" if is_harmful else "harmless",
+            batches=count,
+            measured=None if diverged else measured,
+            expected=expected,
+            limit=highest,
+            reason=reason,
+        )
+
+
+def fitted(samples: Sequence[float], losses: Sequence[float]) -> Forecast:
+    """The line of least squares through logarithms of losses over those of samples, raised to its latest losses."""
+    count = len(losses)
+    origin = samples[-1]
+    mean_x, mean_y = math.fsum(samples) / count, math.fsum(losses) / count
+    spread = math.fsum((x - mean_x) ** 2 for x in samples)
+    together = math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(samples, losses, strict=True))
+    slope = together / spread if spread else 0.0
+    level = mean_y + slope * (origin - mean_x)
+    squares = math.fsum((y - level - slope * (x - origin)) ** 2 for x, y in zip(samples, losses, strict=True))
+    # Where a curve flattens, its line ends below it.
+    level = max(level, math.fsum(losses[-SPAN:]) / min(SPAN, count))
+    return Forecast(level=level, slope=slope, origin=origin, deviation=math.sqrt(squares / max(1, count - 2)))

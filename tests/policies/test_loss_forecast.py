@@ -1,0 +1,140 @@
+"""The guard's rule: what it calls harmful, harmless and unknown."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.core.supervisors import Judgement
+from controlplane.policies.guard.loss_forecast import GuardState, LossForecast, fitted
+from controlplane.protocol.guard import Guard
+
+BATCH = 256
+
+
+def judged(before: Sequence[float], after: Sequence[float], **settings: float) -> list[Judgement]:
+    """What it says of a change between these losses, one per global batch."""
+    rule = LossForecast(Guard(**settings))  # type: ignore[arg-type]
+    state, found = rule.start(), []
+    for number, loss in enumerate([*before, *after]):
+        if number == len(before):
+            state, judgement = rule.relaxed(state)
+            found += [judgement] if judgement is not None else []
+        state, judgement = rule.observe(BATCH * (number + 1), loss, state)
+        found += [judgement] if judgement is not None else []
+    return found
+
+
+def curve(count: int, slope: float, noise: float, seed: int, floor: float = 0.0) -> np.ndarray:
+    """A power law of the samples above a floor, with log-normal noise."""
+    x = np.arange(1, count + 1)
+    return (floor + 2.0 * x**-slope) * np.exp(np.random.default_rng(seed).normal(0.0, noise, count))
+
+
+curves = {
+    "slope": st.floats(0.0, 1.0),
+    "noise": st.floats(0.0, 0.3),
+    "floor": st.floats(0.0, 1.0),
+    "count": st.integers(60, 300),
+    "seed": st.integers(0, 2**32 - 1),
+}
+
+
+@given(**curves | {"noise": st.floats(0.0, 0.03)})
+def test_a_curve_that_continues_is_harmless(slope: float, noise: float, floor: float, count: int, seed: int) -> None:
+    losses = curve(count + 100, slope, noise, seed, floor)
+    (judgement,) = judged(losses[:count], losses[count:])
+    assert (judgement.verdict, judgement.batches) == ("harmless", 48)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.3, 1.0])
+def test_of_noisy_curves_that_continue_few_are_called_harmful(noise: float) -> None:
+    curves = [curve(160, 0.3, noise, seed) for seed in range(300)]
+    verdicts = [judged(losses[:100], losses[100:])[0].verdict for losses in curves]
+    assert verdicts.count("harmful") <= 6
+
+
+@given(**curves, factor=st.floats(1.1, 100.0), late=st.integers(0, 10))
+def test_a_loss_that_rises_beyond_the_noise_and_stays_is_found_in_time(
+    slope: float, noise: float, floor: float, count: int, seed: int, factor: float, late: int
+) -> None:
+    losses = curve(count, slope, noise, seed, floor)
+    level = losses[-60:].max() * math.exp(8 * noise)
+    after = level * factor * np.exp(np.random.default_rng(seed + 1).normal(0.0, noise, 48))
+    judgements = judged(losses, [*losses[-1:].repeat(late), *after])
+    assert [each.verdict for each in judgements] == ["harmful"]
+    (judgement,) = judgements
+    assert judgement.batches <= 48
+    assert judgement.measured is not None
+    assert judgement.expected is not None
+    assert judgement.limit is not None
+    assert judgement.measured > judgement.limit > judgement.expected
+
+
+def test_a_disturbance_that_passes_is_harmless() -> None:
+    losses = curve(168, 0.5, 0.02, 1)
+    losses[120:] *= 1 + 2.0 * np.exp(-np.arange(48) / 8)
+    assert [each.verdict for each in judged(losses[:120], losses[120:])] == ["harmless"]
+
+
+def test_the_reason_has_the_evidence() -> None:
+    before = [1.0, 1.1, 0.9] * 20
+    (judgement,) = judged(before, [2.0] * 24)
+    assert judgement.reason == (
+        "24 global batches after the change, the training loss is 2; 0.9964 was expected from the batches before it,"
+        " and more than 1.208 counts as harm"
+    )
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, 1e300])
+def test_a_loss_that_is_no_number_is_harmful(loss: float) -> None:
+    (judgement,) = judged([1.0] * 60, [loss] * 24)
+    assert (judgement.verdict, judgement.measured, judgement.batches) == ("harmful", None, 4)
+    assert "is not a number or above 1e6" in judgement.reason
+
+
+def test_too_few_batches_before_a_change_are_said() -> None:
+    (judgement,) = judged([1.0] * 59, [9.0] * 100)
+    assert (judgement.verdict, judgement.batches) == ("unknown", 0)
+    assert "only 59 global batches were measured" in judgement.reason
+
+
+@pytest.mark.parametrize("losses", [[0.0] * 60, [1e-300] * 60, [5.0] * 60])
+def test_losses_without_spread_have_a_forecast(losses: list[float]) -> None:
+    assert [each.verdict for each in judged(losses, losses[:48])] == ["harmless"]
+
+
+def test_a_further_relaxation_is_compared_with_what_was_before_the_first() -> None:
+    rule = LossForecast(Guard())
+    state = rule.start()
+    for number in range(60):
+        state, _ = rule.observe(number + 1, 1.0, state)
+    state, _ = rule.relaxed(state)
+    for number in range(60, 70):
+        state, _ = rule.observe(number + 1, 1.0, state)
+    again, judgement = rule.relaxed(state)
+    assert (again.forecast, again.excess, judgement) == (state.forecast, (), None)
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=200))
+def test_its_state_is_bounded(losses: list[float]) -> None:
+    rule = LossForecast(Guard())
+    state: GuardState = rule.start()
+    for number, loss in enumerate(losses):
+        state, _ = rule.observe(number + 1, loss, state)
+        if number % 70 == 69:
+            state, _ = rule.relaxed(state)
+        assert len(state.samples) == len(state.losses) <= 60
+        assert len(state.excess) <= 48
+
+
+@given(st.floats(0, 2), st.floats(-5, 5), st.integers(2, 60))
+def test_the_line_through_points_on_a_rising_line_is_that_line(slope: float, level: float, count: int) -> None:
+    x = [math.log(k + 1) for k in range(count)]
+    found = fitted(x, [level + slope * each for each in x])
+    assert found.slope == pytest.approx(slope, abs=1e-9)
+    assert found.level == pytest.approx(level + slope * x[-1], abs=1e-9)
+    assert found.deviation == pytest.approx(0.0, abs=1e-6)
