@@ -1,10 +1,9 @@
-"""What barriers can do beyond the lockstep of ``choices.Barrier``, and what goes together with them.
+"""Barriers as the engine sees them: interfaces and their values.
 
-An ``AsyncBarrier`` lets each worker pass on its own. A ``PartialBarrier`` cuts an iteration short. A ``QuorumBarrier``
-names the workers whose updates count. Their cost per event must not grow with the number of workers. So, unlike other
-policies, these change the given state in place and return it; they still keep nothing themselves.
-
-``conflict`` checks what policies can do, never their names, so it accepts both policies and their classes.
+Every ``Barrier`` says how far workers may go. Some can do more. An ``AsyncBarrier`` lets each worker pass on its own. A
+``PartialBarrier`` cuts an iteration short. A ``QuorumBarrier`` names the workers whose updates count. The cost of these
+per event must not grow with the number of workers. So, unlike other policies, they change the given state in place and
+return it; they still keep nothing themselves.
 
 What follows a synchronous run at equal samples depends on the optimizer (``Stepping``). A step of plain SGD is as long
 as the gradient, so n steps of an n-th are one. One that divides the gradient by its own size (Adam and its kin) makes
@@ -17,14 +16,41 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol, runtime_
 
 import msgspec
 
-from controlplane.core.choices import Budgeting, Partitioned, Release
 from controlplane.protocol.base import Value
 from controlplane.protocol.catalogue import WORKLOADS
-from controlplane.protocol.optimizers import clips_by_norm, is_proportional, knows_step, settings
+from controlplane.protocol.drawing import PeerSampling
+from controlplane.protocol.optimizers import is_proportional, settings
 from controlplane.protocol.spec import JobSpec
 
 NO_LIMIT: Final = 2**53
 """Above any watermark that a worker reaches."""
+
+
+class Progress(Value, frozen=True, kw_only=True):
+    """How far each counting worker is: ``done[rank]`` is its last finished iteration, -1 before the first."""
+
+    done: dict[int, int]
+    first_iteration: int
+    lead: int
+    """How many iterations ahead a synchronous barrier may grant, since the servers' quorum holds it."""
+
+
+class Release(Value, frozen=True, kw_only=True):
+    """A worker may start iterations up to ``watermark``."""
+
+    watermark: int
+    reason: str
+
+
+class Barrier(Protocol):
+    """Decides when a worker may continue."""
+
+    name: ClassVar[str]
+    synchronous: ClassVar[bool]
+    """Whether the servers close an iteration only with every worker's contribution."""
+
+    def release(self, progress: Progress) -> dict[int, Release]:
+        """How far each rank may go, given every worker's progress."""
 
 
 class Members(Value, frozen=True, kw_only=True):
@@ -92,7 +118,11 @@ class AsyncBarrier(Protocol):
         """That of its state."""
 
     def start(self, members: Members, state: Any | None) -> tuple[Any, Passage]:
-        """A generation begins: evaluate every stopped worker. ``state`` is that of the generation before, if any."""
+        """A generation begins: evaluate every stopped worker.
+
+        ``state`` is that of the generation before, of this barrier's ``state_type``; None before the first one, and
+        where another barrier's state does not fit (``core/context.py``).
+        """
 
     def arrive(self, arrival: Arrival, state: Any) -> tuple[Any, Passage]:
         """A worker has finished an iteration: which workers may continue now, including those that waited for it."""
@@ -104,8 +134,23 @@ class AsyncBarrier(Protocol):
         """The time given by ``wake`` has come."""
 
 
+@runtime_checkable
+class SampledByPeers(AsyncBarrier, Protocol):
+    """An asynchronous barrier that each worker applies by itself: it asks others how far they are.
+
+    The control plane hands out samples in advance, says who takes part, and hears what has happened.
+    """
+
+    @property
+    def lease_s(self) -> float:
+        """For how long samples are handed out in advance."""
+
+    def sampling(self, seed: int) -> PeerSampling:
+        """The barrier's part of each worker's orders."""
+
+
 class Processed(Value, frozen=True, kw_only=True):
-    """What a worker says about an iteration that is under way."""
+    """A worker's message about a running iteration."""
 
     rank: int
     iteration: int
@@ -140,7 +185,10 @@ class PartialBarrier(Protocol):
         """That of its state."""
 
     def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[Any, list[Cut]]:
-        """A generation begins; ``left`` has the workers that left, with their shares."""
+        """A generation begins; ``left`` has the workers that left, with their shares.
+
+        ``state``: see ``AsyncBarrier``.
+        """
 
     def observe(self, processed: Processed, state: Any) -> tuple[Any, Cut | None]:
         """Decide again (ruling 17); the answer may be to stop at most once per iteration."""
@@ -166,40 +214,16 @@ class QuorumBarrier(Protocol):
         """That of its state."""
 
     def appoint(self, ranks: list[int], completed: int, state: Any | None) -> tuple[Any, list[Quorum]]:
-        """A generation begins, with these workers; fewer of them may be enough for iterations that are under way."""
+        """A generation begins, with these workers; fewer of them may be enough for iterations that are under way.
+
+        ``state``: see ``AsyncBarrier``.
+        """
 
     def computed(self, rank: int, iteration: int, state: Any) -> tuple[Any, Quorum | None]:
         """A worker's update is ready; the last one that was needed names the quorum, once per iteration."""
 
     def close(self, iteration: int, state: Any) -> Any:
         """Every iteration up to this one is complete."""
-
-
-def conflict(batching: object, barrier: object, data: object) -> str | None:
-    """Why these do not go together, as a sentence; None: they do."""
-    if isinstance(barrier, QuorumBarrier) and isinstance(data, Partitioned):
-        return (
-            f"barrier {_name(barrier)} drops the updates of late workers, and with data {_name(data)} nobody else "
-            "draws their samples: data of slow workers would hardly count"
-        )
-    if isinstance(batching, Budgeting) and isinstance(barrier, AsyncBarrier):
-        return (
-            f"batching {_name(batching)} gives all workers one time budget per iteration, and under barrier "
-            f"{_name(barrier)} they have no iterations in common"
-        )
-    if isinstance(batching, Budgeting) and isinstance(barrier, PartialBarrier):
-        return f"both batching {_name(batching)} and barrier {_name(barrier)} decide when an iteration is cut short"
-    if isinstance(batching, Budgeting) and isinstance(barrier, QuorumBarrier):
-        return (
-            f"under batching {_name(batching)} all workers are ready at the same time, and barrier {_name(barrier)} "
-            "would drop updates that no worker has to wait for"
-        )
-    return None
-
-
-def _name(policy: object) -> str:
-    name: str = getattr(policy, "name", type(policy).__name__)
-    return name
 
 
 class Stepping(NamedTuple):
@@ -210,7 +234,7 @@ class Stepping(NamedTuple):
 
 
 def rule_of(spec: JobSpec, step_scale: StepScale) -> Literal["mean", "average", "paper"] | float:
-    """What holds for this job."""
+    """The stepping of this job."""
     if step_scale is not None and step_scale != "auto":
         return step_scale
     workload = WORKLOADS.get(spec.workload.name)
@@ -243,40 +267,11 @@ def step_sentence(spec: JobSpec, step_scale: StepScale, workers: int) -> str:
     return f"Each update is applied as it arrives, as {rule:g} of a step."
 
 
-def has_everybody(barrier: object) -> bool:
+def includes_all_workers(barrier: object) -> bool:
     """Whether each iteration is made of the updates of all who count; of some of them it may be only a part."""
     return not isinstance(barrier, AsyncBarrier | QuorumBarrier)
 
 
 def is_full(barrier: object) -> bool:
     """Whether each iteration is made of the whole updates of all who count."""
-    return has_everybody(barrier) and not isinstance(barrier, PartialBarrier)
-
-
-def misfit(spec: JobSpec, barrier: object) -> tuple[str, object, str] | None:
-    """Why a job cannot be driven under a barrier: field, found, expected. None: it can."""
-    if spec.workers_hold and not has_everybody(barrier):
-        what = "communication all-reduce" if spec.reduces else "server_mode aggregating"
-        expected = f"one with everybody in every iteration (bsp, aggressive) with {what}, where workers hold the"
-        need = f"parameters: {_name(barrier)} needs servers that take each worker's update by itself"
-        return "synchronization.barrier.name", _name(barrier), f"{expected} {need}"
-    if not isinstance(barrier, AsyncBarrier):
-        return None
-    applied = "federated.server" if spec.federated else "optimizer"
-    clip = spec.applied.clip
-    if clips_by_norm(spec.applied) and clip is not None:
-        return (
-            f"{applied}.clip.norm",
-            clip.norm,
-            f"none under barrier {barrier.name}, where each update is applied by itself and at another time on each "
-            "server, so that none knows its norm over all parameters: clip by value, or choose a barrier with "
-            "iterations in common (bsp, aggressive, backup)",
-        )
-    if barrier.step_scale in (None, "auto") and not knows_step(spec.applied):
-        return (
-            "synchronization.barrier.step_scale",
-            "auto",
-            "mean, average, paper or a number with an optimizer that you wrote: whether n steps of an n-th are one "
-            f"step of {spec.applied.name} is not known",
-        )
-    return None
+    return includes_all_workers(barrier) and not isinstance(barrier, PartialBarrier)

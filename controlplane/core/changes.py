@@ -13,20 +13,23 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.core import drawing, generations, granting, placing, recovery
-from controlplane.core.barriers import conflict, has_everybody, misfit
+from controlplane.core.barriers import includes_all_workers
 from controlplane.core.choices import Partitioned
-from controlplane.core.commands import ChangePolicies, MoveJob
+from controlplane.core.combinations import conflict, misfit, unsuited
+from controlplane.core.commands import ChangePolicies, DeclineRequest, MoveJob
 from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
-from controlplane.core.records import Worker
+from controlplane.core.processes import Worker
 from controlplane.core.state import End, Job, Round, Updates
 from controlplane.core.states import JOB_OVER, JobState
-from controlplane.protocol.launching import CUTTING
-from controlplane.protocol.messages import Held
+from controlplane.protocol.messages import Quiesced
 from controlplane.protocol.spec import CHOICES, Choice
 
 TOGETHER: Final = ("batching", "barrier", "data")
 """Choices that may contradict each other."""
+
+AFTER_STOP: Final = ": every worker has stopped"
+"""How the reason of a change ends that was pending until then."""
 
 
 def on_change_requested(context: Context, event: ChangeRequested) -> None:
@@ -38,7 +41,7 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
     choices = {**job.requests.choices, **event.choices}
     choices = {question: choice for question, choice in choices.items() if _current(job, question, request) != choice}
     if not choices and not job.requests.choices:
-        raise EventRefused(f"{request}, but it runs with these policies already")
+        raise EventRefused(f"{request}, but it already runs with these policies")
     policies = _resolve(context, choices, request)
     _check_together(context, policies, request)
     if "placement" in policies and job.generation.number:
@@ -48,20 +51,33 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
     barrier = policies.get("barrier", context.chosen.barrier)
     if (found := misfit(context.spec, barrier)) is not None:
         raise EventRefused(f"{request}: {found[0]} is {found[1]}, expected {found[2]}")
-    if job.generation.number and context.mode.is_asynchronous and barrier.synchronous:
-        job.requests.choices = choices
-        granting.hold(context, f"{_summary(choices)}, asked for by {event.actor}: after every worker has stopped")
+    if job.generation.number and context.chosen.async_barrier is not None and barrier.synchronous:
+        job.requests.choices, job.requests.actor = choices, event.actor
+        granting.hold(context, f"{_summary(choices)}, requested by {event.actor}: after every worker has stopped")
         return
     job.requests.choices = {}
     if not choices:
         granting.release(context, f"{event.actor} withdrew the change")
         return
     first = _first_iteration(context)
-    if not context.mode.is_asynchronous and job.end.stop_at is not None and first >= job.end.stop_at:
+    if context.mode.ends_together and job.end.stop_at is not None and first >= job.end.stop_at:
         raise EventRefused(
             f"{request} would begin with iteration {first}, but it ends before iteration {job.end.stop_at}"
         )
-    _install(context, choices, policies, first, f"{_summary(choices)}, asked for by {event.actor}")
+    job.requests.actor = event.actor
+    _install(context, choices, policies, first, f"{_summary(choices)}, requested by {event.actor}")
+
+
+def attempt(context: Context, actor: str, choices: dict[str, Choice], *, failing: str) -> bool:
+    """As if ``actor`` had asked for it; whether the job adopts it. If not, nothing changes, and the reason is recorded
+    behind ``failing``.
+    """
+    try:
+        on_change_requested(context, ChangeRequested(actor=actor, choices=choices))
+    except EventRefused as refusal:
+        context.emit(DeclineRequest, f"{failing}: {refusal}", actor=actor)
+        return False
+    return True
 
 
 def on_pause_requested(context: Context, event: PauseRequested) -> None:
@@ -81,15 +97,15 @@ def on_resume_requested(context: Context, event: ResumeRequested) -> None:
     causes: list[granting.Cause] = ["operator", "checkpoint", "policy"]
     mine = [cause for cause in causes if cause in job.pauses]
     if not mine:
-        raise EventRefused(f"{request}, but {'; '.join(job.pauses.values())}: it goes on by itself")
+        raise EventRefused(f"{request}, but {'; '.join(job.pauses.values())}: it resumes by itself")
     if "policy" in mine:
         mine.remove("policy")
-        _begin_batching_anew(context, f"resumed by {event.actor}")
+        _restart_batching(context, f"resumed by {event.actor}")
     for cause in mine:
         granting.lift(context, cause, f"resumed by {event.actor}")
 
 
-def _begin_batching_anew(context: Context, reason: str) -> None:
+def _restart_batching(context: Context, reason: str) -> None:
     """Restart the failed batching policy in a new generation, without anything that it had learned."""
     job = context.job
     context.chosen.batching_state = None
@@ -99,10 +115,12 @@ def _begin_batching_anew(context: Context, reason: str) -> None:
     )
 
 
-def on_held(context: Context, worker: Worker, held: Held) -> None:
+def on_quiesced(context: Context, worker: Worker, message: Quiesced) -> None:
     """A worker has stopped in response to this hold, not an earlier one."""
     job = context.job
-    if job.hold.sequence is None or held.sequence < job.hold.sequence or held.iteration != worker.last_completed + 1:
+    if job.hold.sequence is None or message.sequence < job.hold.sequence:
+        return
+    if message.iteration != worker.last_completed + 1:
         return
     worker.is_stopped = True
 
@@ -126,7 +144,8 @@ def settle(context: Context) -> None:
         first = max((worker.last_completed for worker in job.counting), default=job.round.completed) + 1
         if job.state is not JobState.PAUSED:
             job.release_hold()
-        _install(context, choices, policies, first, f"{_summary(choices)}: every worker has stopped")
+        who = f", requested by {job.requests.actor}" if job.requests.actor else ""
+        _install(context, choices, policies, first, f"{_summary(choices)}{who}{AFTER_STOP}")
         context.emit(MoveJob, "the change has taken effect", state=job.state, awaited=granting.awaited(job))
     elif job.state is JobState.PAUSED:
         job.hold.is_quiesced = True
@@ -136,10 +155,10 @@ def settle(context: Context) -> None:
 
 def _install(context: Context, choices: dict[str, Choice], policies: dict[str, Any], first: int, reason: str) -> None:
     job = context.job
-    was_asynchronous = context.mode.is_asynchronous
+    had_global_batch = context.mode.has_global_batch
     context.chosen.adopt(policies)
     job.synchronization = msgspec.structs.replace(job.synchronization, **choices)
-    is_asynchronous = context.mode.is_asynchronous
+    has_global_batch = context.mode.has_global_batch
     context.emit(
         ChangePolicies,
         reason,
@@ -153,12 +172,12 @@ def _install(context: Context, choices: dict[str, Choice], policies: dict[str, A
         _begin_barrier(job, first)
     if "data" in choices:
         drawing.take_back(context, first)
-    if was_asynchronous and is_asynchronous:
-        _shorten_leases(job)
-    elif is_asynchronous:
+    if had_global_batch and not has_global_batch:
         _become_asynchronous(job, first)
-    elif was_asynchronous:
+    elif has_global_batch and not had_global_batch:
         _become_synchronous(job, first)
+    elif not has_global_batch:
+        _shorten_leases(job)
     generations.begin_generation(context, job.generation.roster, first_iteration=first, reason=reason)
     if "placement" in choices:
         placing.adopt(context, reason)
@@ -209,7 +228,7 @@ def _become_synchronous(job: Job, first: int) -> None:
     left = drawing.left_over(job)
     if left is not None:
         job.end.stop_at = first + max(1, -(-left // job.batch))
-        job.end.reason = f"samples for {job.spec.stop.iterations} iterations were asked for"
+        job.end.reason = f"samples for {job.spec.stop.iterations} iterations were requested"
 
 
 def _first_iteration(context: Context) -> int:
@@ -235,17 +254,17 @@ def _resolve(context: Context, choices: dict[str, Choice], request: str) -> dict
 
 
 def _check_together(context: Context, policies: Mapping[str, Any], request: str) -> None:
-    together = (policies.get(question, getattr(context.chosen, question)) for question in TOGETHER)
-    if (reason := conflict(*together)) is not None:
+    together = {question: policies.get(question, getattr(context.chosen, question)) for question in TOGETHER}
+    if (reason := conflict(**together)) is not None:
         raise EventRefused(f"{request}: {reason}")
-    barrier = policies.get("barrier", context.chosen.barrier)
-    if context.spec.attached and (other := policies.keys() - {"batching"}):
+    if not context.mode.owns_loop and (other := policies.keys() - {"batching"}):
         cure = "submit a native job for that (launch: native)"
         raise EventRefused(f"{request}: {', '.join(sorted(other))} of an attached job stays as it is; {cure}")
-    if context.spec.attached and policies["batching"].name in CUTTING:
-        raise EventRefused(f"{request}: expected {CUTTING[policies['batching'].name]}")
-    if context.spec.server_mode == "aggregating" and not has_everybody(barrier):
-        raise EventRefused(f"{request}: {barrier.name} needs servers that hold the parameters; these only add up")
+    if (found := unsuited(context.spec, **together)) is not None:
+        raise EventRefused(f"{request}: {found[0]} is {found[1]}, expected {found[2]}")
+    if context.spec.server_mode == "aggregating" and not includes_all_workers(together["barrier"]):
+        name = together["barrier"].name
+        raise EventRefused(f"{request}: {name} needs servers that hold the parameters; these only add up")
 
 
 def _check_placement(context: Context, placement: Any, request: str) -> None:

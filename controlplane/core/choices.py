@@ -1,24 +1,22 @@
-"""The four choices of a job and the straggler detector, as the engine sees them: interfaces and their values.
+"""What a job chooses besides its barrier, and the straggler detector, as the engine sees them: interfaces and values.
 
 A policy is values in, decision out. It stores nothing: all that it must remember is a state that it receives and
 returns, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
-from controlplane.protocol.base import Value
+from controlplane.protocol.base import Count32, Finite, Name, Text, Value, Word
+from controlplane.protocol.energy import Draw
 from controlplane.protocol.orders import Block, Piece
 from controlplane.protocol.spec import Choice
 
-if TYPE_CHECKING:
-    from controlplane.core.events import PredictorPromoted, PredictorTrained
-
 
 class Observation(Value, frozen=True, kw_only=True, gc=False):
-    """What one worker did in one iteration, past its warm-up. ``busy_s`` is t of LB-BSP Alg. 1."""
+    """One worker's result of one iteration, after its warm-up. ``busy_s`` is t of LB-BSP Alg. 1."""
 
     rank: int
     iteration: int
@@ -36,7 +34,7 @@ class Observation(Value, frozen=True, kw_only=True, gc=False):
 
 
 class ShareRequest(Value, frozen=True, kw_only=True):
-    """What a batching policy has to divide: ``total`` samples over the ranks of ``current``, within ``limits``."""
+    """The input of a batching policy: ``total`` samples over the ranks of ``current``, within ``limits``."""
 
     iteration: int
     total: int
@@ -44,6 +42,10 @@ class ShareRequest(Value, frozen=True, kw_only=True):
     """Each rank's share so far; on a new roster, the even split."""
     limits: dict[int, tuple[int, int]]
     """Lowest and highest share of each rank."""
+    multiple: int = 1
+    """Shares should be multiples of so many samples."""
+    draws: dict[int, Draw] = {}
+    """Power and cost of each rank; only for policies that use them."""
 
 
 class Finding(Value, frozen=True, kw_only=True):
@@ -65,12 +67,32 @@ class Finding(Value, frozen=True, kw_only=True):
 
 
 class Lesson(Value, frozen=True, kw_only=True):
-    """What a predictor wants to be fitted to, outside of the engine. The answer comes as an event."""
+    """Training data of a predictor, for a fit outside of the engine. The answer comes as an event."""
 
     predictor: Choice
     round: int
     data: bytes
     reason: str
+
+
+class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
+    """An event: a fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
+
+    predictor: Name
+    round: Count32
+    """That of the request; 0: there was none, the weights come from another job."""
+    weights: bytes
+    error: Finite | None = None
+    """Root mean square error on the samples that were held back, in samples per second."""
+    source: Text = ""
+    """Whose model it is, where it is not this job's own."""
+
+
+class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promoted"):
+    """An event: a user chose the active predictor."""
+
+    predictor: Name
+    actor: Word
 
 
 class PredictorScore(Value, frozen=True, kw_only=True):
@@ -101,7 +123,7 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     findings: list[Finding] = []
     """An additional message for the operator."""
     lessons: list[Lesson] = []
-    """What should be fitted outside of the engine."""
+    """A fit requested from the driver."""
     acting: str = ""
     """The predictor that the speeds are from."""
     scores: dict[str, PredictorScore] = {}
@@ -144,10 +166,31 @@ class Budgeting(Protocol):
 
 
 @runtime_checkable
+class Federating(Protocol):
+    """A batching policy for clients of a federation."""
+
+    for_federations: ClassVar[bool]
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A batching policy that minimises energy or cost: it asks what each worker draws."""
+
+    counts_power: ClassVar[bool]
+
+
+@runtime_checkable
+class Unchanging(Protocol):
+    """A batching policy whose shares depend on the roster alone, not on what was measured."""
+
+    ignores_speed: ClassVar[bool]
+
+
+@runtime_checkable
 class Learner(Protocol):
     """A batching policy that accepts updates while it runs: weights, and which predictor to use."""
 
-    def learn(self, state: Any, news: "PredictorTrained | PredictorPromoted") -> tuple[Any, str, str]:
+    def learn(self, state: Any, outcome: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
         """The updated state, the active predictor, and the sentence for the operator.
 
         Raises:
@@ -169,33 +212,6 @@ class Trainable(Protocol):
 
     def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
         """Weights from a lesson's data, and their error on samples held back, in samples per second."""
-
-
-class Progress(Value, frozen=True, kw_only=True):
-    """How far each counting worker is: ``done[rank]`` is its last finished iteration, -1 before the first."""
-
-    done: dict[int, int]
-    first_iteration: int
-    lead: int
-    """How many iterations ahead a synchronous barrier may grant, since the servers' quorum holds it."""
-
-
-class Release(Value, frozen=True, kw_only=True):
-    """A worker may start iterations up to ``watermark``."""
-
-    watermark: int
-    reason: str
-
-
-class Barrier(Protocol):
-    """Decides when a worker may continue."""
-
-    name: ClassVar[str]
-    synchronous: ClassVar[bool]
-    """Whether the servers close an iteration only with every worker's contribution."""
-
-    def release(self, progress: Progress) -> dict[int, Release]:
-        """How far each rank may go, given every worker's progress."""
 
 
 class PlacementPolicy(Protocol):
@@ -246,7 +262,7 @@ class PlacementRequest(Value, frozen=True, kw_only=True):
 
 
 class PlacementDecision(Value, frozen=True, kw_only=True):
-    """What should change about the servers, with the sentence for the operator."""
+    """Changes of servers, with the reason for the operator."""
 
     reason: str
     blocks: list[Block] | None = None
@@ -276,6 +292,13 @@ class Rebalancing(Protocol):
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: Any
     ) -> tuple[Any, PlacementDecision]:
         """Given what one iteration's transfers add; mostly nothing changes."""
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """A placement that may ask for more servers than the job began with."""
+
+    adds_servers: ClassVar[bool]
 
 
 class DataPolicy(Protocol):
@@ -318,7 +341,7 @@ class Partitioned(Protocol):
         """Cut the data set among the workers; with the sentence for the operator."""
 
     def pieces(self, shares: Mapping[int, int], state: Any) -> dict[int, list[Piece]]:
-        """What each worker processes for its share, in order."""
+        """Each worker's samples for its share, in order."""
 
     def advance(self, done: Iterable[Piece], state: Any) -> Any:
         """The state when these samples were processed; each piece is one that was given, or its beginning."""
@@ -346,7 +369,7 @@ class Detector(Protocol):
         """The state before any observation."""
 
     def observe(self, observations: Sequence[Observation], state: Any) -> tuple[Any, list[Finding]]:
-        """What one finished iteration adds: only changes are returned, an open finding is not repeated."""
+        """Findings of one finished iteration: only changes are returned, an open finding is not repeated."""
 
 
 @runtime_checkable

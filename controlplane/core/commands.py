@@ -7,18 +7,18 @@ executor adds keys and addresses.
 from typing import Any, Final
 
 from controlplane.core.choices import PredictorScore, SplitMove
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.pilot_commands import Command as Command
+from controlplane.core.pilot_commands import JudgeAlternatives as JudgeAlternatives
+from controlplane.core.pilot_commands import JudgeConvergence as JudgeConvergence
+from controlplane.core.pilot_commands import MeasureSwitch as MeasureSwitch
+from controlplane.core.pilot_commands import PlayAlternatives as PlayAlternatives
+from controlplane.core.pilot_commands import SetAutopilot as SetAutopilot
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.protocol.base import Count, Name, Positive, Value
 from controlplane.protocol.orders import Block, Orders, PeerAddress, Rejection, Role, ServerOrders
 from controlplane.protocol.parts import Seed
 from controlplane.protocol.spec import Choice, Emulation
-
-
-class Command(Value, frozen=True, kw_only=True):
-    """Base of all commands. ``cause`` is the id of the log entry that led to it."""
-
-    cause: str
-    reason: str
 
 
 class MoveJob(Command, frozen=True, kw_only=True, tag="move-job"):
@@ -116,7 +116,7 @@ class RollBack(Command, frozen=True, kw_only=True, tag="roll-back"):
 
     to_iteration: Count
     completed: int
-    """The last iteration that was complete; those from ``to_iteration`` to it are done again."""
+    """The last iteration that was complete; those from ``to_iteration`` to it are repeated."""
 
 
 class RefillBlocks(Command, frozen=True, kw_only=True, tag="refill-blocks"):
@@ -212,7 +212,7 @@ class MeasurePlacement(Command, frozen=True, kw_only=True, tag="measure-placemen
     paused_s: float
     """The longest that any worker was held up by it."""
     took_s: float
-    """From the order to the commit, in which training went on."""
+    """From the order to the commit, in which training continued."""
 
 
 class RequestSlot(Command, frozen=True, kw_only=True, tag="request-slot"):
@@ -379,7 +379,7 @@ class NoteUpdates(Command, frozen=True, kw_only=True, tag="note-updates"):
     late: dict[int, int]
     """By rank: how many came when others had made their iteration, and were dropped, in the whole job so far."""
     missing: list[tuple[int, int]]
-    """(iteration, rank): it left before it had pushed all of it. What it had pushed counts."""
+    """(iteration, rank): it left before it had pushed all of it. Its pushed updates count."""
 
 
 class NoteMicroBatch(Command, frozen=True, kw_only=True, tag="note-micro-batch"):
@@ -421,6 +421,11 @@ AnyCommand = (
     | RaiseFlag
     | CloseFlag
     | ChangePolicies
+    | PlayAlternatives
+    | JudgeAlternatives
+    | MeasureSwitch
+    | SetAutopilot
+    | JudgeConvergence
     | DeclineRequest
     | LeaveOut
     | TakeBack
@@ -436,3 +441,26 @@ AnyCommand = (
 
 CARRIERS: Final = (IssueOrders, IssuePlacement, IssueServerOrders, RejectMessage)
 """Commands that only deliver a decision: they are not decisions themselves."""
+
+
+class Delivered(Command, frozen=True, kw_only=True):
+    """One of ``CARRIERS`` as history reads it: without what it carries, which takes most of the time to decode."""
+
+
+class DeliveredOrders(Delivered, frozen=True, kw_only=True, tag="issue-orders"):
+    """Of ``IssueOrders``."""
+
+
+class DeliveredPlacement(Delivered, frozen=True, kw_only=True, tag="issue-placement"):
+    """Of ``IssuePlacement``."""
+
+
+class DeliveredServerOrders(Delivered, frozen=True, kw_only=True, tag="issue-server-orders"):
+    """Of ``IssueServerOrders``."""
+
+
+class DeliveredRejection(Delivered, frozen=True, kw_only=True, tag="reject-message"):
+    """Of ``RejectMessage``."""
+
+
+DELIVERED: Final = (DeliveredOrders, DeliveredPlacement, DeliveredServerOrders, DeliveredRejection)

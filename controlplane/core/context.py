@@ -9,14 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from controlplane.core.barriers import AsyncBarrier, PartialBarrier, QuorumBarrier
+from controlplane.core.barriers import AsyncBarrier, Barrier, PartialBarrier, QuorumBarrier, SampledByPeers
 from controlplane.core.choices import (
-    Barrier,
     Batching,
     Carrying,
     DataPolicy,
     Detector,
     Finding,
+    Metered,
     Observation,
     Partitioned,
     PlacementPolicy,
@@ -36,10 +36,13 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.core.modes import Asynchronous, Lockstep
-from controlplane.core.records import Process, Server, Worker
+from controlplane.core.modes import Lockstep, mode_of
+from controlplane.core.processes import AT_WORK, PROCESS_ARROWS, Process, ProcessState, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import AT_WORK, JOB_ARROWS, PROCESS_ARROWS, JobState, ProcessState, in_words, move
+from controlplane.core.states import JOB_ARROWS, JobState, in_words, move
+from controlplane.core.supervisors import ConvergenceGuard, Pilot
+from controlplane.protocol.autopilot import Autopilot
+from controlplane.protocol.guard import Guard
 from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization
 
 LOOK_MS: Final = 20
@@ -63,8 +66,21 @@ class Policies:
     placement: PlacementPolicy
     data: DataPolicy
 
-    def __init__(self, chosen: Synchronization, resolve: Resolve) -> None:
-        self.resolve = resolve
+    def __init__(
+        self,
+        chosen: Synchronization,
+        resolve: Resolve,
+        autopilot: Autopilot | None = None,
+        guard: Guard | None = None,
+        *,
+        attached: bool = False,
+    ) -> None:
+        """``attached``: a launcher owns the workers."""
+        self.resolve, self._attached = resolve, attached
+        self.pilot: Pilot | None = resolve("autopilot", _piloting(autopilot)) if autopilot is not None else None
+        self.pilot_state: Any = self.pilot.start() if self.pilot is not None else None
+        self.guard: ConvergenceGuard | None = resolve("guard", _judging(guard)) if guard is not None else None
+        self.guard_state: Any = self.guard.start() if self.guard is not None else None
         self.detector: Detector = resolve("stragglers", Choice(name="evidence"))
         self.batching_state: Any = None
         self.barrier_state: Any = None
@@ -82,12 +98,16 @@ class Policies:
             setattr(self, question, policy)
         barrier: Any = self.barrier
         placement: Any = self.placement
+        # Asked here once: every report needs the answer, and to ask a protocol takes 15 µs.
+        self.is_metered = isinstance(self.batching, Metered)
+        """Whether shares follow energy or cost."""
         self.rebalancing = placement if isinstance(placement, Rebalancing) else None
         self._placement_state_type = self.rebalancing.state_type if self.rebalancing is not None else type(None)
         if not isinstance(self.placement_state, self._placement_state_type):
             self.placement_state = None
         self.async_barrier = barrier if isinstance(barrier, AsyncBarrier) else None
-        self.mode = Lockstep() if self.async_barrier is None else Asynchronous(self.async_barrier)
+        self.peer_barrier = barrier if isinstance(barrier, SampledByPeers) else None
+        self.mode = mode_of(self.async_barrier, attached=self._attached)
         self.partial_barrier = barrier if isinstance(barrier, PartialBarrier) else None
         self.quorum_barrier = barrier if isinstance(barrier, QuorumBarrier) else None
         self.is_partial = self.partial_barrier is not None or self.quorum_barrier is not None
@@ -111,13 +131,18 @@ class Policies:
 
     def dump(self) -> dict[str, msgspec.Raw]:
         """Their states, encoded."""
-        return {
+        states = {
             "batching": msgspec.Raw(msgspec.msgpack.encode(self.batching_state)),
             "barrier": msgspec.Raw(msgspec.msgpack.encode(self.barrier_state)),
             "data": msgspec.Raw(msgspec.msgpack.encode(self.data_state)),
             "placement": msgspec.Raw(msgspec.msgpack.encode(self.placement_state)),
             "stragglers": msgspec.Raw(msgspec.msgpack.encode(self.detector_state)),
         }
+        if self.pilot is not None:
+            states["autopilot"] = msgspec.Raw(msgspec.msgpack.encode(self.pilot_state))
+        if self.guard is not None:
+            states["guard"] = msgspec.Raw(msgspec.msgpack.encode(self.guard_state))
+        return states
 
     def load(self, states: dict[str, msgspec.Raw]) -> None:
         """Take their states from what ``dump`` gave."""
@@ -126,6 +151,18 @@ class Policies:
         self.placement_state = msgspec.msgpack.decode(states["placement"], type=self._placement_state_type | None)
         self.data_state = msgspec.msgpack.decode(states["data"], type=self._data_state_type | None)
         self.detector_state = msgspec.msgpack.decode(states["stragglers"], type=self.detector.state_type)
+        if self.pilot is not None:
+            self.pilot_state = msgspec.msgpack.decode(states["autopilot"], type=self.pilot.state_type)
+        if self.guard is not None:
+            self.guard_state = msgspec.msgpack.decode(states["guard"], type=self.guard.state_type)
+
+
+def _piloting(autopilot: Autopilot) -> Choice:
+    return Choice(name="predicted-gain", parameters=msgspec.to_builtins(autopilot))
+
+
+def _judging(guard: Guard) -> Choice:
+    return Choice(name="loss-forecast", parameters=msgspec.to_builtins(guard))
 
 
 class Context:
@@ -158,8 +195,10 @@ class Context:
 
     @property
     def mode(self) -> Lockstep:
-        """How workers are synchronized: in lockstep or asynchronously."""
-        return self.chosen.mode
+        """How workers are synchronized; also of a job whose policies could not be made."""
+        if self.policies is None:
+            return mode_of(None, attached=self.spec.attached)
+        return self.policies.mode
 
     def emit(self, command: type[AnyCommand], reason: str, /, **fields: Any) -> None:
         """Add a command with this entry as its cause."""
@@ -169,7 +208,7 @@ class Context:
 
     def start_process(self, process: Process, reason: str) -> None:
         """Have its agent run a process; one that it already runs continues. Ranks of a launcher have no agent."""
-        if not self.spec.attached:
+        if self.mode.owns_processes:
             self.emit(StartProcess, reason, **_instance_of(process), **_place(process))
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
@@ -203,7 +242,7 @@ class Context:
 
     def stop_process(self, process: Process, reason: str) -> None:
         """Have its agent end a process. A launcher's process has no agent; it only stops to count."""
-        if self.spec.attached:
+        if not self.mode.owns_processes:
             if not process.over:
                 self.move_process(process, ProcessState.STOPPED, reason)
             return
@@ -212,7 +251,7 @@ class Context:
     def report_process(self, process: Process, reason: str) -> None:
         """Emit the state and place of a process."""
         restart = self.restart_of(process)
-        said = process.environment if isinstance(process, Worker) else {}
+        environment = process.environment if isinstance(process, Worker) else {}
         place = _place(process)
         self.emit(
             MoveProcess,
@@ -221,7 +260,7 @@ class Context:
             state=process.state,
             **place,
             restart=restart,
-            environment=said,
+            environment=environment,
         )
 
     def restart_of(self, process: Process) -> Restart | None:
@@ -250,9 +289,13 @@ class Context:
         if not job.holds_slots or (running and not late):
             return
         for process in running:
-            self.move_process(process, ProcessState.STOPPED, f"no word of its end within {SLOTS_RETURN_MS / 1000:g} s")
+            self.move_process(
+                process, ProcessState.STOPPED, f"its end was not reported within {SLOTS_RETURN_MS / 1000:g} s"
+            )
         job.holds_slots = False
-        self.emit(ReleaseSlots, "its processes had their time" if late else "every process of the job has ended")
+        self.emit(
+            ReleaseSlots, "the deadline for its processes to end has passed" if late else "all processes have ended"
+        )
 
     def look(self, observations: list[Observation], transfers: list[Transfer]) -> None:
         """Show the detector what is complete now, unless it was shown something a moment ago."""
@@ -327,7 +370,7 @@ def being(number: int) -> str:
 
 
 def flag_key(kind: str, subject: str, rank: int) -> str:
-    """What can be open once at a time."""
+    """Subjects that can be open only once."""
     return f"{kind}:{subject}:{rank}"
 
 

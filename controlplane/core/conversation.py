@@ -11,9 +11,9 @@ from typing import Final, Literal
 from controlplane.core import (
     changes,
     drawing,
-    generations,
     granting,
     hangs,
+    iterations,
     membership,
     moving,
     ordering,
@@ -21,20 +21,21 @@ from controlplane.core import (
     rank_ends,
     ranks,
     recovery,
+    starting,
 )
 from controlplane.core.commands import BeginIncarnation, MoveJob, RejectMessage, SetRoster, SetShares
 from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import (
     ConnectionLost,
     IncarnationBegan,
-    ServerHeard,
-    ServerSaid,
-    WorkerHeard,
-    WorkerSaid,
+    NumberedServerMessage,
+    NumberedWorkerMessage,
+    ServerMessageReceived,
+    WorkerMessageReceived,
 )
-from controlplane.core.records import Process, Server, Worker
+from controlplane.core.processes import PROCESS_OVER, READY, UNREACHABLE, Process, ProcessState, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, PROCESS_OVER, READY, UNREACHABLE, JobState, ProcessState, in_words
+from controlplane.core.states import JOB_OVER, JobState, in_words
 from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.messages import (
     BlocksFilled,
@@ -44,10 +45,10 @@ from controlplane.protocol.messages import (
     CopiesHeld,
     Evaluation,
     FolderApart,
-    Held,
     IterationReport,
     MicroBatch,
     ProgressReport,
+    Quiesced,
     RankHello,
     RestoreFailed,
     ServerHello,
@@ -74,13 +75,13 @@ ServerProgress = ServerReport | BlocksHanded | BlocksFilled | CheckpointReport
 
 HELLOS: Final = (WorkerHello, RankHello, ServerHello)
 
-WorkerProgress = ProgressReport | Computed | MicroBatch | Held | CopiesHeld | CheckpointReport
+WorkerProgress = ProgressReport | Computed | MicroBatch | Quiesced | CopiesHeld | CheckpointReport
 
 
-def on_worker_heard(context: Context, event: WorkerHeard) -> None:
+def on_worker_message(context: Context, event: WorkerMessageReceived) -> None:
     """Handle a message of a worker."""
     message, worker = event.message, context.job.workers.get(event.rank)
-    if (worker is None or worker.instance != event.instance) and context.spec.attached:
+    if (worker is None or worker.instance != event.instance) and not context.mode.owns_processes:
         worker = ranks.speaker(context, event)
     if worker is None or not _is_accepted(context, worker, "worker", event.rank, event.instance, message.number):
         return
@@ -102,7 +103,7 @@ def on_worker_heard(context: Context, event: WorkerHeard) -> None:
         _handle_progress(context, worker, message)
 
 
-def on_server_heard(context: Context, event: ServerHeard) -> None:
+def on_server_message(context: Context, event: ServerMessageReceived) -> None:
     """Handle a message of a server."""
     server = context.job.servers.get(event.index)
     if server is None or not _is_accepted(context, server, "server", event.index, event.instance, event.message.number):
@@ -163,7 +164,7 @@ def _greet_worker(context: Context, worker: Worker, hello: WorkerHello) -> None:
     job.samples.count = min(job.samples.count or hello.sample_count, hello.sample_count)
     _is_here(context, worker)
     if job.state is JobState.STARTING or job.starts.is_rebuilding:
-        generations.begin_when_ready(context)
+        starting.begin_when_ready(context)
     elif job.counts(worker.index):
         ordering.issue_placement(context, worker, "hello")
         ordering.issue(context, worker, "hello")
@@ -172,12 +173,12 @@ def _greet_worker(context: Context, worker: Worker, hello: WorkerHello) -> None:
 
 
 def _greet_rank(context: Context, worker: Worker, hello: RankHello) -> None:
-    if not context.spec.attached:
+    if context.mode.owns_processes:
         _reject(context, worker, "unexpected", "this job is native: no launcher attaches ranks to it", hello.number)
     elif ranks.greet(context, worker, hello):
         for rank in list(context.job.generation.roster):
             take_early(context, context.job.workers[rank])
-        generations.complete(context)
+        iterations.complete(context)
 
 
 def _is_of_other_release(context: Context, process: Process, release: str) -> bool:
@@ -185,7 +186,7 @@ def _is_of_other_release(context: Context, process: Process, release: str) -> bo
     if understands(release):
         return False
     found = f"{process.title} is of release {release}, the control plane of {RELEASE}"
-    context.end_job(JobState.FAILED, f"{found}: bring the machine of agent {process.agent} up to date")
+    context.end_job(JobState.FAILED, f"{found}: upgrade the machine of agent {process.agent} up to date")
     return True
 
 
@@ -193,9 +194,9 @@ def _begins_otherwise(context: Context, process: Process, others: Iterable[Proce
     """Whether two processes have different initial parameters; that ends the job with a message on what to do."""
     for other in others if initial else ():
         if other is not process and other.initial and other.initial != initial:
-            found = f"{process.title} begins with other parameters than {other.title}"
+            found = f"{process.title} starts with different parameters than {other.title}"
             cure = "load them from one file, draw from torch, numpy or random alone, or set workload.init to seed"
-            context.end_job(JobState.FAILED, f"{found}: the module is built with other values there; {cure}")
+            context.end_job(JobState.FAILED, f"{found}: the module has different initial values there; {cure}")
             return True
     process.initial = initial
     return False
@@ -227,7 +228,7 @@ def _greet_server(context: Context, server: Server, hello: ServerHello) -> None:
     server.found, server.skipped = hello.found, hello.skipped
     _is_here(context, server)
     if job.state is JobState.STARTING or job.starts.is_rebuilding:
-        generations.begin_when_ready(context)
+        starting.begin_when_ready(context)
     else:
         ordering.issue_server_orders(context, server, "hello")
         recovery.advance_refill(context)
@@ -247,11 +248,11 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
         return
     if not _is_granted(job, worker, report.iteration, report.generation):
         granted = f"generation {job.generation.number}, iterations up to {worker.granted}"
-        said = f"a report of iteration {report.iteration} in generation {report.generation}"
-        _reject(context, worker, "unexpected", f"{said}, but {worker.title} is granted {granted}", report.number)
+        message = f"a report of iteration {report.iteration} in generation {report.generation}"
+        _reject(context, worker, "unexpected", f"{message}, but {worker.title} is granted {granted}", report.number)
         _keep_early(worker, report)
         return
-    generations.on_report(context, worker, report)
+    iterations.on_report(context, worker, report)
     if rank is not None:
         ranks.forget_old(job)
         hangs.on_report(context, report)
@@ -265,8 +266,8 @@ def _is_granted(job: Job, worker: Worker, iteration: int, generation: int = 0) -
     return may and worker.index in job.generation.shares
 
 
-def _keep_early(worker: Worker, said: OfIteration) -> None:
-    worker.early = [*worker.early, said][-MOST_EARLY:]
+def _keep_early(worker: Worker, message: OfIteration) -> None:
+    worker.early = [*worker.early, message][-MOST_EARLY:]
 
 
 def take_early(context: Context, worker: Worker) -> None:
@@ -275,14 +276,14 @@ def take_early(context: Context, worker: Worker) -> None:
     Its message numbers were received, so resending would change nothing.
     """
     early, worker.early = worker.early, []
-    for said in early:
-        generation = said.generation if isinstance(said, IterationReport) else 0
-        if context.job.state in JOB_OVER or not _is_granted(context.job, worker, said.iteration, generation):
+    for message in early:
+        generation = message.generation if isinstance(message, IterationReport) else 0
+        if context.job.state in JOB_OVER or not _is_granted(context.job, worker, message.iteration, generation):
             continue
-        if isinstance(said, IterationReport):
-            _take_report(context, worker, said)
+        if isinstance(message, IterationReport):
+            _take_report(context, worker, message)
         else:
-            _handle_progress(context, worker, said)
+            _handle_progress(context, worker, message)
 
 
 def _take_evaluation(context: Context, worker: Worker, evaluation: Evaluation) -> None:
@@ -291,14 +292,14 @@ def _take_evaluation(context: Context, worker: Worker, evaluation: Evaluation) -
             context, worker, "unexpected", f"{worker.title} scored a version, but does not count", evaluation.number
         )
         return
-    generations.on_evaluation(context, evaluation)
+    iterations.on_evaluation(context, evaluation)
 
 
 def _handle_progress(context: Context, worker: Worker, message: WorkerProgress) -> None:
     """Handle a message that a worker sends within or between iterations."""
     job = context.job
-    if isinstance(message, Held):
-        changes.on_held(context, worker, message)
+    if isinstance(message, Quiesced):
+        changes.on_quiesced(context, worker, message)
     elif isinstance(message, CopiesHeld):
         recovery.on_copies(context, worker, message)
     elif isinstance(message, CheckpointReport):
@@ -306,14 +307,14 @@ def _handle_progress(context: Context, worker: Worker, message: WorkerProgress) 
     elif isinstance(message, MicroBatch):
         partial.on_micro_batch(context, worker, message)
     elif not _is_granted(job, worker, message.iteration):
-        said = f"word of iteration {message.iteration}, but {worker.title} is granted iterations up to"
-        _reject(context, worker, "unexpected", f"{said} {worker.granted}", message.number)
+        text = f"a message about iteration {message.iteration}, but {worker.title} is granted iterations up to"
+        _reject(context, worker, "unexpected", f"{text} {worker.granted}", message.number)
         _keep_early(worker, message)
     elif isinstance(message, ProgressReport):
         partial.on_progress(context, worker, message)
     else:
         partial.on_computed(context, worker, message)
-        generations.complete(context)
+        iterations.complete(context)
 
 
 def _take_finished(context: Context, worker: Worker, message: WorkerFinished) -> None:
@@ -321,7 +322,7 @@ def _take_finished(context: Context, worker: Worker, message: WorkerFinished) ->
     if worker.rank is not None:
         rank_ends.on_finished(context, worker, message)
         return
-    if job.forgot and job.end.stop_at is None and not context.mode.is_asynchronous and job.counts(worker.index):
+    if job.forgot and job.end.stop_at is None and context.mode.ends_together and job.counts(worker.index):
         granting.stop_at(context, message.iteration, f"{worker.title} had been ordered so by orders that were lost")
     if job.end.stop_at is None or not job.counts(worker.index) or worker.state is not ProcessState.READY:
         _reject(context, worker, "unexpected", f"{worker.title} was not ordered to finish", message.number)
@@ -358,7 +359,7 @@ def _is_accepted(context: Context, process: Process, role: Role, index: int, ins
     return False
 
 
-def _is_next(context: Context, process: Process, message: WorkerSaid | ServerSaid) -> bool:
+def _is_next(context: Context, process: Process, message: NumberedWorkerMessage | NumberedServerMessage) -> bool:
     """Whether to handle the message: the sender's next one, or a repeated hello; a gap is reported."""
     number, due = message.number, process.last_number + 1
     if number == due:

@@ -24,7 +24,8 @@ import msgspec
 from controlplane.core.choices import DataDecision, Observation, ShareDecision
 from controlplane.core.commands import MoveSplits, PartitionData
 from controlplane.core.context import Context, flag_key, number_of
-from controlplane.core.records import Checkpoint, Pieces, Worker
+from controlplane.core.processes import Pieces, Worker
+from controlplane.core.records import Checkpoint
 from controlplane.core.state import Job
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import IterationReport
@@ -88,7 +89,7 @@ def hand_out(context: Context, ranks: Iterable[int]) -> None:
     due = [worker for worker in (job.workers[rank] for rank in ranks) if worker.watermark > worker.pieces.iteration]
     if not due:
         return
-    own, free = own_bounds(context), context.mode.is_asynchronous
+    own, free = own_bounds(context), not context.mode.has_global_batch
     most = {worker.index: min(_most(job, worker), own.get(worker.index, _most(job, worker))) for worker in due}
     pieces = data.pieces(most, context.chosen.data_state)
     for worker in due:
@@ -123,9 +124,9 @@ def close_data(context: Context, observations: Sequence[Observation]) -> None:
     """
     job = context.job
     for iteration in sorted(number for number in job.round.processed if number <= job.round.completed):
-        if not job.round.processed.pop(iteration) and job.state not in JOB_OVER and not context.spec.attached:
+        if not job.round.processed.pop(iteration) and job.state not in JOB_OVER and context.mode.owns_loop:
             who = ", ".join(f"w{rank}" for rank in job.generation.roster)
-            found = f"iteration {iteration}: the updates of {who} stand for 0 samples together, expected at least 1"
+            found = f"iteration {iteration}: the updates of {who} contain 0 samples in total, expected at least 1"
             context.end_job(JobState.FAILED, found)
     if context.chosen.partitioned is not None and job.state not in JOB_OVER:
         _advance(context, [job.workers[rank] for rank in job.generation.roster])
@@ -295,6 +296,8 @@ def own_bounds(context: Context) -> dict[int, int]:
 def within_own(context: Context, limits: Limits) -> Limits:
     """The limits, where those of the data are as narrow or narrower."""
     own = own_bounds(context)
+    if not own:
+        return limits
     return {
         rank: (min(low, own.get(rank, low)), min(high, own.get(rank, high))) for rank, (low, high) in limits.items()
     }

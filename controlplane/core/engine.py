@@ -11,10 +11,14 @@ from typing import Any
 import msgspec
 
 from controlplane.core import (
+    autopilot,
     changes,
     conversation,
     granting,
+    guard,
     invariants,
+    iterations,
+    ledger,
     lifecycle,
     membership,
     moving,
@@ -28,6 +32,8 @@ from controlplane.core.commands import AnyCommand, DeclineRequest
 from controlplane.core.context import Context, EventRefused, Policies
 from controlplane.core.events import (
     REQUESTS,
+    AlternativesPlayed,
+    AutopilotRequested,
     ChangeRequested,
     ConnectionLost,
     ControlPlaneResumed,
@@ -45,26 +51,27 @@ from controlplane.core.events import (
     PredictorTrained,
     ProcessDied,
     ResumeRequested,
-    ServerHeard,
+    ServerMessageReceived,
     ServerRequested,
     SlotRefused,
     SlotsAssigned,
     StopRequested,
     TimePassed,
-    WorkerHeard,
+    WorkerMessageReceived,
 )
 from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
+from controlplane.protocol.spec import JobSpec, Synchronization
 
-ENGINE_VERSION = "8"
+ENGINE_VERSION = "11"
 """Changes whenever the same entries would lead to other commands."""
 
 HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     JobSubmitted: lifecycle.on_submitted,
     SlotsAssigned: lifecycle.on_slots_assigned,
     SlotRefused: moving.on_slot_refused,
-    WorkerHeard: conversation.on_worker_heard,
-    ServerHeard: conversation.on_server_heard,
+    WorkerMessageReceived: conversation.on_worker_message,
+    ServerMessageReceived: conversation.on_server_message,
     ConnectionLost: conversation.on_connection_lost,
     ProcessDied: lifecycle.on_process_died,
     TimePassed: lifecycle.on_time_passed,
@@ -73,12 +80,14 @@ HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     StopRequested: lifecycle.on_stop_requested,
     LauncherEnded: rank_ends.on_launcher_ended,
     EngineFailed: lifecycle.on_engine_failed,
-    PredictorTrained: sharing.on_predictor_news,
-    PredictorPromoted: sharing.on_predictor_news,
+    PredictorTrained: sharing.on_predictor_outcome,
+    PredictorPromoted: sharing.on_predictor_outcome,
     ChangeRequested: changes.on_change_requested,
+    AutopilotRequested: autopilot.on_requested,
+    AlternativesPlayed: autopilot.on_played,
     PauseRequested: changes.on_pause_requested,
     ResumeRequested: changes.on_resume_requested,
-    ExclusionRequested: membership.on_exclusion_requested,
+    ExclusionRequested: lifecycle.on_exclusion_requested,
     InclusionRequested: membership.on_inclusion_requested,
     DrainRequested: membership.on_drain_requested,
     ServerRequested: placing.on_server_requested,
@@ -96,6 +105,8 @@ class Engine:
         """The id of the last entry that was handled."""
         self.deadline_ms: int | None = None
         """When the driver should append ``TimePassed``, in milliseconds of the log's clock."""
+        self._process_deadline_ms: int | None = None
+        """The same, or sooner, without the barrier's looks at waiting workers."""
         self.failure: Exception | None = None
         """An error in the engine or a policy that ended or paused the job; for the driver's log."""
 
@@ -117,15 +128,21 @@ class Engine:
             raise EventRefused(f"job {job.number}: {type(event).__name__} before its submission")
         try:
             if self._policies is None and isinstance(event, JobSubmitted):
-                self._policies = Policies(event.spec.synchronization, self._resolve)
+                spec = event.spec
+                self._policies = _policies(spec, spec.synchronization, self._resolve)
             context = Context(job, self._policies, entry.id, entry.at_ms)
             HANDLERS[type(event)](context, event)
             if job.hold.sequence is not None:
                 changes.settle(context)
-            if job.requests.join_at is not None:
-                membership.admit(context)
+            if job.requests.join_at is not None and membership.admit(context):
+                iterations.complete(context)
+                membership.reconsider(context)
             if job.refilling.current is not None:
                 recovery.advance_refill(context)
+            if self._policies is not None and self._policies.pilot is not None:
+                autopilot.review(context)
+            if self._policies is not None and self._policies.guard is not None:
+                guard.review(context)
             if context.fault is not None:
                 self._pause(context, context.fault)
         except EventRefused as refusal:
@@ -135,15 +152,29 @@ class Engine:
             context.emit(DeclineRequest, str(refusal), actor=event.actor)
         except Exception as error:
             context = self._give_up(entry, error)
-        if isinstance(event, (WorkerHeard, ServerHeard)) and not context.has_new_deadline and job.state is state:
-            self.deadline_ms = lifecycle.deadline_after(job, event, self.deadline_ms)
-        else:
-            self.deadline_ms = lifecycle.next_deadline(job)
+        if context.has_new_deadline or job.state is not state:
+            self._process_deadline_ms = lifecycle.next_deadline(job)
+        elif isinstance(event, (WorkerMessageReceived, ServerMessageReceived)):
+            self._process_deadline_ms = lifecycle.deadline_after(job, event, self._process_deadline_ms)
+        elif not (isinstance(event, TimePassed) and event.is_look):
+            self._process_deadline_ms = lifecycle.next_deadline(job)
+        self.deadline_ms = self._process_deadline_ms
         if self._policies is not None and self._policies.async_barrier is not None:
             look_ms = granting.next_look_ms(job, self._policies)
             if look_ms is not None:
                 self.deadline_ms = look_ms if self.deadline_ms is None else min(self.deadline_ms, look_ms)
         return context.commands
+
+    def needs_heartbeats(self, at_ms: float) -> bool:
+        """Whether ``TimePassed`` should say at ``at_ms`` who has sent heartbeats; if not, it ``is_look``."""
+        return self._process_deadline_ms is not None and at_ms >= self._process_deadline_ms
+
+    def open_ledger(self) -> ledger.Ledger | None:
+        """Where a driver may have reports noted from which nothing follows, until the next entry; None: nowhere now.
+
+        ``cursor`` stays at the last entry that was handled.
+        """
+        return ledger.open_ledger(self._job, self._policies)
 
     def _give_up(self, entry: Entry, error: Exception) -> Context:
         """A fault of the engine or of a policy ends only the affected job, in the same way at every replay."""
@@ -179,9 +210,9 @@ class Engine:
         engine = cls(job=snapshot.job.number, resolve=resolve)
         engine._job = snapshot.job
         engine.cursor = snapshot.cursor
-        engine.deadline_ms = snapshot.deadline_ms
+        engine.deadline_ms = engine._process_deadline_ms = snapshot.deadline_ms
         if snapshot.job.spec is not None:
-            engine._policies = Policies(snapshot.job.synchronization, resolve)
+            engine._policies = _policies(snapshot.job.spec, snapshot.job.synchronization, resolve)
             engine._policies.load(snapshot.policies)
         return engine
 
@@ -193,3 +224,7 @@ class Engine:
             planned_ms = never if self.deadline_ms is None else self.deadline_ms
             late = f"job {self._job.number}: the driver waits until {planned_ms}, but {due_ms} is a deadline"
             assert planned_ms <= (never if due_ms is None else due_ms), late
+
+
+def _policies(spec: JobSpec, chosen: Synchronization, resolve: Resolve) -> Policies:
+    return Policies(chosen, resolve, spec.autopilot, spec.guard, attached=spec.attached)

@@ -4,7 +4,12 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from controlplane.core.choices import PredictorPromoted as PredictorPromoted
+from controlplane.core.choices import PredictorTrained as PredictorTrained
+from controlplane.core.supervisors import PlayedAlternative
+from controlplane.protocol.autopilot import Mode
 from controlplane.protocol.base import Count, Count32, Finite, Name, Positive32, Status, Text, Value, Word
+from controlplane.protocol.energy import Power
 from controlplane.protocol.messages import (
     BlocksFilled,
     BlocksHanded,
@@ -13,10 +18,10 @@ from controlplane.protocol.messages import (
     CopiesHeld,
     Evaluation,
     FolderApart,
-    Held,
     IterationReport,
     MicroBatch,
     ProgressReport,
+    Quiesced,
     RankHello,
     RestoreFailed,
     ServerHello,
@@ -28,13 +33,13 @@ from controlplane.protocol.messages import (
 from controlplane.protocol.orders import Orders, Role
 from controlplane.protocol.spec import Choice, Emulation, JobSpec
 
-WorkerSaid = (
+NumberedWorkerMessage = (
     WorkerHello
     | IterationReport
     | ProgressReport
     | Computed
     | MicroBatch
-    | Held
+    | Quiesced
     | CopiesHeld
     | Evaluation
     | WorkerFinished
@@ -44,7 +49,9 @@ WorkerSaid = (
     | RankHello
     | Stalled
 )
-ServerSaid = ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
+NumberedServerMessage = (
+    ServerHello | ServerReport | BlocksHanded | BlocksFilled | CheckpointSaved | FolderApart | RestoreFailed
+)
 
 
 class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
@@ -64,6 +71,8 @@ class Assignment(Value, frozen=True, kw_only=True):
     agent: Count
     slot: Count32
     emulate: Emulation | None = None
+    power: Power | None = None
+    """A worker's power by the machine's labels."""
 
 
 class SlotsAssigned(Value, frozen=True, kw_only=True, tag="slots-assigned"):
@@ -80,20 +89,20 @@ class SlotRefused(Value, frozen=True, kw_only=True, tag="slot-refused"):
     reason: Text
 
 
-class WorkerHeard(Value, frozen=True, kw_only=True, tag="worker-heard"):
+class WorkerMessageReceived(Value, frozen=True, kw_only=True, tag="worker-heard"):
     """A numbered message of an authenticated worker arrived."""
 
     rank: Count32
     instance: Name
-    message: WorkerSaid
+    message: NumberedWorkerMessage
 
 
-class ServerHeard(Value, frozen=True, kw_only=True, tag="server-heard"):
+class ServerMessageReceived(Value, frozen=True, kw_only=True, tag="server-heard"):
     """A numbered message of an authenticated server arrived."""
 
     index: Count32
     instance: Name
-    message: ServerSaid
+    message: NumberedServerMessage
 
 
 class ConnectionLost(Value, frozen=True, kw_only=True, tag="connection-lost"):
@@ -118,6 +127,10 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     """It was killed while the kernel ended processes of its machine for want of memory."""
 
 
+LAUNCHER: Final = "launcher:0:lease"
+"""A launcher's name in ``TimePassed.seen``, as ``role:index:instance``."""
+
+
 class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
     """A deadline that the engine had named has come.
 
@@ -128,6 +141,8 @@ class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
     seen: dict[Word, Count] = {}
     away: list[Count] = []
     """Agents that have sent no heartbeat lately."""
+    is_look: bool = False
+    """Only waiting workers are to be evaluated again (``Engine.needs_heartbeats``): heartbeats were not read."""
 
 
 class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
@@ -180,31 +195,29 @@ class EngineFailed(Value, frozen=True, kw_only=True, tag="engine-failed"):
     reason: Text
 
 
-class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
-    """A fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
-
-    predictor: Name
-    round: Count32
-    """That of the request; 0: there was none, the weights come from another job."""
-    weights: bytes
-    error: Finite | None = None
-    """Root mean square error on the samples that were held back, in samples per second."""
-    source: Text = ""
-    """Whose model it is, where it is not this job's own."""
-
-
-class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promoted"):
-    """A user chose the active predictor."""
-
-    predictor: Name
-    actor: Word
-
-
 class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
     """A user asked for other policies: the new choice for each question that changes."""
 
     actor: Word
     choices: dict[Word, Choice]
+
+
+class AutopilotRequested(Value, frozen=True, kw_only=True, tag="autopilot-requested"):
+    """A user asked that the job's autopilot switches by itself, or only proposes to."""
+
+    actor: Word
+    mode: Mode
+
+
+class AlternativesPlayed(Value, frozen=True, kw_only=True, tag="alternatives-played"):
+    """What ``PlayAlternatives`` asked for was simulated, or could not be."""
+
+    look: Count32
+    error: Finite = 0.0
+    """By which part the simulation of the present policies missed what was recorded."""
+    played: Annotated[list[PlayedAlternative], Meta(max_length=100)] = []
+    reason: Text = ""
+    """Why nothing was simulated."""
 
 
 class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
@@ -251,8 +264,8 @@ Event = (
     JobSubmitted
     | SlotsAssigned
     | SlotRefused
-    | WorkerHeard
-    | ServerHeard
+    | WorkerMessageReceived
+    | ServerMessageReceived
     | ConnectionLost
     | ProcessDied
     | TimePassed
@@ -264,6 +277,8 @@ Event = (
     | PredictorTrained
     | PredictorPromoted
     | ChangeRequested
+    | AutopilotRequested
+    | AlternativesPlayed
     | PauseRequested
     | ResumeRequested
     | ExclusionRequested
@@ -277,6 +292,7 @@ REQUESTS: Final = (
     LauncherEnded,
     PredictorPromoted,
     ChangeRequested,
+    AutopilotRequested,
     PauseRequested,
     ResumeRequested,
     ExclusionRequested,

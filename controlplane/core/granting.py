@@ -12,13 +12,12 @@ lifted.
 from typing import Final, Literal
 
 from controlplane.core import drawing, ordering, restarts
-from controlplane.core.barriers import Arrival, Members, Passage
-from controlplane.core.choices import Progress, Release
+from controlplane.core.barriers import Arrival, Members, Passage, Progress, Release
 from controlplane.core.commands import HoldWorker, MoveJob
 from controlplane.core.context import Context, Policies
-from controlplane.core.records import Worker
+from controlplane.core.processes import AT_WORK, READY, UNREACHABLE, ProcessState, Worker
 from controlplane.core.state import Hold, Job
-from controlplane.core.states import AT_WORK, JOB_OVER, READY, UNREACHABLE, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import IterationReport
 
@@ -31,20 +30,26 @@ FIRST_LEAD_ITERATIONS = 4
 LEAD_S = 15.0
 """How much time a grant should cover, so that workers continue during a restart of the control plane."""
 
+MOST_LEASED = 10_000
+"""How many iterations ahead samples are handed out at most, where workers continue by themselves."""
+
 SMOOTHING = 0.2
 """Weight of the newest iteration in a worker's pace."""
 
 Cause = Literal["operator", "ranks", "workers", "limits", "servers", "checkpoint", "policy"]
 
 AWAITED: Final[dict[str, str]] = {
-    "operator": "somebody to resume it",
-    "checkpoint": "somebody to resume it",
+    "operator": "an operator to resume it",
+    "checkpoint": "an operator to resume it",
     "ranks": "ranks",
     "workers": "more workers",
     "limits": "more workers",
     "servers": "its servers",
-    "policy": "another batching policy, or somebody to resume it",
+    "policy": "another batching policy, or an operator to resume it",
 }
+
+RANKS_AWAITED: Final = AWAITED["ranks"]
+"""``awaited`` starts with this word only while a job waits for ranks."""
 
 NAMED: Final = 8
 
@@ -54,9 +59,9 @@ BOUNDARY: Final = "every worker's next boundary"
 def raise_watermarks(context: Context) -> dict[int, str]:
     """Grant each counting worker what a synchronous barrier allows; the reason, for each whose grant has grown."""
     job = context.job
-    if context.mode.is_asynchronous or job.hold.sequence is not None:
+    if context.chosen.async_barrier is not None or job.hold.sequence is not None:
         return {}
-    if context.spec.attached:
+    if not context.mode.grants_iterations:
         for worker in job.counting:
             drawing.raise_to(worker, MAX_INT32)
         return {}
@@ -85,11 +90,11 @@ def lead(context: Context) -> int:
     return 1 if context.chosen.partitioned is not None else lead_of(context.job.pace.iteration_s)
 
 
-def lead_of(iteration_s: float) -> int:
+def lead_of(iteration_s: float, *, lead_s: float = LEAD_S, most: int = LEAD_ITERATIONS) -> int:
     """How many iterations of that length may be granted ahead; 0.0: it is not known."""
     if iteration_s <= 0.0:
         return FIRST_LEAD_ITERATIONS
-    return max(1, min(LEAD_ITERATIONS, int(LEAD_S / iteration_s)))
+    return max(1, min(most, int(lead_s / iteration_s)))
 
 
 def begin_asynchronous(context: Context) -> None:
@@ -97,7 +102,7 @@ def begin_asynchronous(context: Context) -> None:
     job, policies = context.job, context.chosen
     if policies.async_barrier is None or not _lets_go(job):
         return
-    going = [job.workers[rank] for rank in job.generation.roster if _goes_on(job.workers[rank])]
+    going = [job.workers[rank] for rank in job.generation.roster if _continues(job.workers[rank])]
     members = Members(
         done={worker.index: worker.last_completed for worker in going},
         watermark={worker.index: worker.watermark for worker in going},
@@ -112,7 +117,8 @@ def begin_asynchronous(context: Context) -> None:
 
 
 def on_arrival(context: Context, worker: Worker, report: IterationReport) -> bool:
-    """A worker waits or continues: what follows for it and for workers that waited for it. False: no worker is released
+    """A worker waits or continues: the consequences for it and for workers that waited for it. False: no worker is
+    released
     now.
     """
     job, policies = context.job, context.chosen
@@ -154,7 +160,7 @@ def _let_pass(context: Context, passage: Passage) -> None:
     job, barrier = context.job, context.chosen.async_barrier
     for rank, release in passage.releases.items():
         worker = job.workers[rank]
-        if _goes_on(worker) and _extend(context, worker, release):
+        if _continues(worker) and _extend(context, worker, release):
             ordering.issue(context, worker, release.reason)
     if passage.waits:
         _emit_waits(context, passage)
@@ -166,14 +172,14 @@ def _let_pass(context: Context, passage: Passage) -> None:
         for server in job.live_servers:
             ordering.issue_server_orders(context, server, f"the updates of {named} are applied as one sum")
     if drawing.left_over(job) == 0:
-        reason = f"samples for {context.spec.stop.iterations} iterations were asked for and handed out"
+        reason = f"samples for {context.spec.stop.iterations} iterations were requested and handed out"
         stop_each(context, reason, soon=False)
 
 
 def _extend(context: Context, worker: Worker, release: Release) -> bool:
     """Extend the grant, unless half of the possible one is still unused; whether it was extended."""
     done = worker.last_completed
-    ahead = 1 if context.chosen.partitioned is not None else lead_of(worker.pace_s)
+    ahead = 1 if context.chosen.partitioned is not None else _ahead(context, worker)
     watermark = min(release.watermark, done + ahead)
     watermark = drawing.reach(context.job, worker, watermark)
     if watermark <= worker.watermark or worker.watermark - done > (watermark - done) // 2:
@@ -181,6 +187,14 @@ def _extend(context: Context, worker: Worker, release: Release) -> bool:
     granted = drawing.grant(context.job, worker, watermark)
     drawing.hand_out(context, [worker.index])
     return granted
+
+
+def _ahead(context: Context, worker: Worker) -> int:
+    """How many iterations ahead a worker is handed samples."""
+    barrier = context.chosen.peer_barrier
+    if barrier is None:
+        return lead_of(worker.pace_s)
+    return lead_of(worker.pace_s, lead_s=barrier.lease_s, most=MOST_LEASED)
 
 
 def _emit_waits(context: Context, passage: Passage) -> None:
@@ -202,7 +216,7 @@ def _lets_go(job: Job) -> bool:
     return job.hold.sequence is None and job.end.stop_at is None
 
 
-def _goes_on(worker: Worker) -> bool:
+def _continues(worker: Worker) -> bool:
     return worker.state is READY or worker.state is UNREACHABLE
 
 
@@ -243,8 +257,36 @@ def resume(context: Context, reason: str) -> None:
         release(context, reason)
 
 
+def await_ranks(context: Context, reason: str, awaited: str) -> None:
+    """The job waits for ranks. No rank is ordered to stop: running ranks continue."""
+    job = context.job
+    if job.attachment.waits_since_ms is None:
+        job.attachment.waits_since_ms = context.now_ms
+        context.has_new_deadline = True
+    if job.state in (JobState.RUNNING, JobState.FINISHING):
+        job.pauses["ranks"] = reason
+        context.move_job(JobState.PAUSED, reason, awaited=awaited)
+    else:
+        if job.state is JobState.PAUSED:
+            job.pauses["ranks"] = reason
+        context.emit(MoveJob, reason, state=job.state, awaited=awaited)
+
+
+def go_on_with_ranks(context: Context, reason: str) -> None:
+    """The ranks are here: the job runs, unless it was paused for another reason."""
+    job = context.job
+    job.attachment.waits_since_ms = None
+    if job.pauses.pop("ranks", None) is None:
+        return
+    if job.pauses:
+        hold(context, next(iter(job.pauses.values())))
+        return
+    job.paused_ms += context.now_ms - job.since_ms
+    context.move_job(JobState.RUNNING, reason)
+
+
 def awaited(job: Job) -> str:
-    """What a paused job waits for; "" where it is not."""
+    """The condition that a paused job waits for; "" if it is not paused."""
     parts = []
     for cause in job.pauses:
         expected = [title for title in [*job.starts.starting, *job.starts.revivals] if title[0] == cause[0]]
@@ -292,10 +334,10 @@ def stop_at(context: Context, iteration: int, reason: str) -> None:
 def stop_soon(context: Context, reason: str) -> None:
     """Let the job end as early as all can agree on: after the last iteration that any worker was granted."""
     job = context.job
-    if context.mode.is_asynchronous:
+    if not context.mode.ends_together:
         stop_each(context, reason, soon=True)
         return
-    if context.spec.attached:  # they agree on the boundary by themselves
+    if not context.mode.grants_iterations:  # they agree on the boundary by themselves
         stop_at(context, job.round.completed + 1, reason)
         return
     stop_at(context, max(job.workers[rank].watermark for rank in job.generation.roster) + 1, reason)
@@ -342,7 +384,7 @@ def worker_finished(context: Context, worker: Worker) -> None:
     if job.state is JobState.RUNNING:
         context.move_job(JobState.FINISHING, job.end.reason, awaited="every worker's end and the saved parameters")
         _leave_out_latecomers(context)
-    if context.mode.is_asynchronous and job.starts.at_work == 1:
+    if not context.mode.ends_together and job.starts.at_work == 1:
         _let_finish(context)
     restarts.finish_if_all_have(context)
 

@@ -7,7 +7,7 @@ hangs after the sum does not prevent the end of that iteration: it is one behind
 
 from controlplane.core.choices import Finding
 from controlplane.core.context import Context
-from controlplane.core.records import Worker
+from controlplane.core.processes import Worker
 from controlplane.protocol.messages import IterationReport, Place, Stalled
 
 KIND = "hang"
@@ -16,10 +16,10 @@ DOING: dict[Place, str] = {
     "data": "has been waiting for its next batch",
     "compute": "has been computing",
     "outside": "has been between two iterations (evaluation, checkpoint)",
-    "sum": "has been waiting in the sum",
+    "sum": "has been waiting in the all-reduce",
 }
 
-AFTER_SUM = "has been between the sum and the end of iteration {} (optimizer, checkpoint before paceline.step)"
+AFTER_SUM = "has been between the all-reduce and the end of iteration {} (optimizer, checkpoint before paceline.step)"
 
 
 def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
@@ -45,9 +45,9 @@ def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
     elif before == message.iteration:
         silent = [each for each in members if each.index not in attachment.stalled]
         for each in silent:
-            _name(context, each, message, f"{each.title} says nothing, and the other ranks wait for it")
+            _name(context, each, message, f"{each.title} sends nothing, and the other ranks wait for it")
         if not silent:
-            _blame_nobody(context, message)
+            _no_rank_is_late(context, message)
 
 
 def _late(stalled: dict[int, Place]) -> list[int]:
@@ -77,7 +77,7 @@ def _name(context: Context, worker: Worker, message: Stalled, what: str) -> None
     about = worker.environment
     where = f" on {about['machine']}" if about.get("machine") else ""
     process = about.get("pid", "")
-    cure = f"look at its stack{where} (py-spy dump --pid {process})" if process else f"look at its process{where}"
+    cure = f"inspect its stack{where} (py-spy dump --pid {process})" if process else f"look at its process{where}"
     sentence = (
         f"iteration {message.iteration} does not end: {what}; an iteration usually takes {message.usual_s:.3g} s."
         f" {cure[0].upper()}{cure[1:]}, or have its launcher start it again"
@@ -85,10 +85,10 @@ def _name(context: Context, worker: Worker, message: Stalled, what: str) -> None
     context.open_flag(worker.index, KIND, "lasting", sentence, _evidence(message))
 
 
-def _blame_nobody(context: Context, message: Stalled) -> None:
+def _no_rank_is_late(context: Context, message: Stalled) -> None:
     sentence = (
         f"iteration {message.iteration} does not end: no rank is known to be late, and all have waited for"
-        f" {message.open_s:.0f} s; look at the network between them, and whether all make the same collectives"
+        f" {message.open_s:.0f} s; check the network between them, and whether all ranks call the same collectives"
     )
     found = Finding(
         rank=0,

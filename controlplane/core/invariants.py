@@ -1,8 +1,8 @@
 """Invariants of a job, for any log. Checked after each test that uses the engine."""
 
-from controlplane.core.records import Process
+from controlplane.core.processes import AT_WORK, Process, ProcessState
 from controlplane.core.state import Job
-from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 
 
 def check(job: Job) -> None:

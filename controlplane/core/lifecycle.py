@@ -10,24 +10,35 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from controlplane.core import generations, granting, membership, moving, rank_ends, recovery, restarts
+from controlplane.core import (
+    generations,
+    granting,
+    iterations,
+    membership,
+    moving,
+    rank_ends,
+    recovery,
+    restarts,
+    starting,
+)
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
 from controlplane.core.events import (
     Assignment,
     ControlPlaneResumed,
     EngineFailed,
+    ExclusionRequested,
     JobSubmitted,
     ProcessDied,
-    ServerHeard,
+    ServerMessageReceived,
     SlotsAssigned,
     StopRequested,
     TimePassed,
-    WorkerHeard,
+    WorkerMessageReceived,
 )
-from controlplane.core.records import Process, Server, Worker
+from controlplane.core.processes import AT_WORK, Process, ProcessState, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import ServerHello, WorkerHello
 
 _PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
@@ -53,7 +64,7 @@ def on_submitted(context: Context, event: JobSubmitted) -> None:
     job.since_ms = context.now_ms
     if spec.attached:
         job.attachment.waits_since_ms = context.now_ms
-        awaited = "ranks, none of which is here: start the script with paceline run"
+        awaited = "ranks, none of which is connected: start the script with paceline run"
         context.move_job(JobState.STARTING, "submitted: its launcher starts its ranks", awaited=awaited)
         return
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"
@@ -66,7 +77,7 @@ def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
     if job.state in JOB_OVER and not job.holds_slots:
         context.emit(ReleaseSlots, f"the slots came when the job was {job.state}")
         return
-    if context.spec.attached:
+    if not context.mode.owns_processes:
         raise EventRefused(f"job {job.number}: slots were assigned, but its launcher starts its ranks")
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
         if moving.takes_slot(context, event.assignments):
@@ -96,10 +107,10 @@ def _begin(context: Context, assignments: list[Assignment]) -> None:
 
 
 def on_stop_requested(context: Context, event: StopRequested) -> None:
-    """End the job now, whatever it is doing; a launcher's ranks are asked to stop first."""
+    """End the job now, in any state; a launcher's ranks are asked to stop first."""
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
-    if context.spec.attached:
+    if not context.mode.owns_processes:
         rank_ends.stop(context, event.sentence)
         return
     context.end_job(JobState.CANCELLED, event.sentence)
@@ -145,15 +156,32 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
         membership.give_slot_back(context, process)
     if isinstance(process, Server):
         _lose_server(context, process, why, is_back=is_back)
-    elif _holds_the_last(context, counted=counted) and _can_begin_anew(context):
+    elif _holds_the_last(context, counted=counted) and _can_start_again(context):
         recovery.roll_back(context, f"{process.title} {why}, the last that had the parameters")
     elif not _can_go_on(context, process, counted=counted):
         before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(context)}"
         context.end_job(JobState.FAILED, f"{process.title} {why}{before}")
     elif job.state is JobState.STARTING or job.starts.is_rebuilding:
-        generations.begin_when_ready(context)
+        starting.begin_when_ready(context)
     elif isinstance(process, Worker) and counted:
-        membership.go_on_without(context, process, why)
+        go_on_without(context, process, why)
+
+
+def go_on_without(context: Context, worker: Worker, why: str) -> None:
+    """The others continue in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
+    generations.depart(context, worker, why)
+    recovery.on_worker_gone(context, worker)
+    iterations.complete(context)
+    membership.let_in_latecomers(context)
+    membership.reconsider(context)
+    restarts.finish_if_all_have(context)
+
+
+def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
+    """The worker's process ends now, and the others share its samples."""
+    worker = membership.exclude(context, event)
+    if context.job.counts(worker.index):
+        go_on_without(context, worker, context.job.requests.left_out[worker.index].reason)
 
 
 def _who_is_left(context: Context) -> str:
@@ -176,7 +204,7 @@ def _holds_the_last(context: Context, *, counted: bool) -> bool:
     )
 
 
-def _can_begin_anew(context: Context) -> bool:
+def _can_start_again(context: Context) -> bool:
     """Whether there is a checkpoint to go back to, and there are workers to do so, when the only one is gone."""
     begun = context.job.state in (JobState.RUNNING, JobState.PAUSED) and not context.job.starts.is_rebuilding
     return begun and recovery.rollback_target(context) is not None and membership.may_be_enough(context, without=1)
@@ -216,7 +244,7 @@ def _lose_server(context: Context, server: Server, why: str, *, is_back: bool) -
         before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"
         context.end_job(JobState.FAILED, f"{server.title} {why}{before}")
     elif job.state is JobState.STARTING or job.starts.is_rebuilding:
-        generations.begin_when_ready(context)
+        starting.begin_when_ready(context)
     else:
         moving.on_server_lost(context, server)
         if not recovery.begin_refill(context, server, f"{server.title} {why}"):
@@ -261,10 +289,9 @@ def next_deadline(job: Job) -> int | None:
     processes = itertools.chain(job.workers.values(), job.servers.values())
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     times += _limit_ms(job)
-    times += restarts.next_restarts_ms(job) + ([] if job.end.by_ms is None else [job.end.by_ms])
-    times += [
-        due_ms for due_ms in (generations.enough_at_ms(job), _look_ms(job)) if due_ms and due_ms > job.starts.looked_ms
-    ]
+    times += restarts.next_restarts_ms(job)
+    once = (starting.enough_at_ms(job), _look_ms(job), job.end.by_ms)  # one that has passed may stay as it is
+    times += [due_ms for due_ms in once if due_ms and due_ms > job.starts.looked_ms]
     return min(times, default=None)
 
 
@@ -281,7 +308,7 @@ def _look_ms(job: Job) -> int | None:
     return job.starts.looked_ms + SILENCE_MS if job.starts.starting and job.starts.looked_ms else None
 
 
-def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | None) -> int | None:
+def deadline_after(job: Job, event: WorkerMessageReceived | ServerMessageReceived, known_ms: int | None) -> int | None:
     """``next_deadline`` or sooner, at constant cost, if only ``event`` happened since ``known_ms`` was computed.
 
     A heartbeat only postpones deadlines, and an early deadline does no harm, so none is computed for it. But a process
@@ -289,7 +316,7 @@ def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | N
     """
     if not isinstance(event.message, (WorkerHello, ServerHello)):
         return known_ms
-    process = job.workers.get(event.rank) if isinstance(event, WorkerHeard) else job.servers.get(event.index)
+    process = job.workers.get(event.rank) if isinstance(event, WorkerMessageReceived) else job.servers.get(event.index)
     if process is None or process.state not in AT_WORK:
         return known_ms
     dead_ms = _dead_at(job, process)
@@ -299,6 +326,9 @@ def deadline_after(job: Job, event: WorkerHeard | ServerHeard, known_ms: int | N
 def on_time_passed(context: Context, event: TimePassed) -> None:
     """Declare lost processes, end what has timed out, release slots that were held for too long."""
     job, now_ms = context.job, context.now_ms
+    if event.is_look:
+        granting.recheck(context)
+        return
     live = job.live_processes
     for process in live:
         seen_ms = min(event.seen.get(f"{process.role}:{process.index}:{process.instance}", 0), now_ms)
@@ -308,7 +338,7 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
         if context.now_ms >= job.since_ms + SLOTS_RETURN_MS:
             context.return_slots(late=True)
         return
-    if context.spec.attached:
+    if not context.mode.owns_processes:
         rank_ends.note_lease(job, event.seen)
         rank_ends.look(context)
         _end_after_seconds(context)
@@ -346,17 +376,17 @@ def _declare_dead(context: Context, live: Sequence[Process]) -> None:
         if process.state is not ProcessState.ORDERED:
             lose_process(context, process, f"sent no heartbeat for {silent_s:.1f} s", is_lost=is_lost)
         elif is_lost:
-            lose_process(context, process, "could not start: its machine is out of reach", is_lost=True)
+            lose_process(context, process, "could not start: its machine is unreachable", is_lost=True)
         else:
-            lose_process(context, process, f"did not say hello within {START_MS / 1000:g} s")
+            lose_process(context, process, f"did not connect within {START_MS / 1000:g} s")
 
 
 def _begin_with_fewer(context: Context) -> None:
     """The wait for processes missing at the start has timed out."""
     job = context.job
-    due_ms = generations.enough_at_ms(job)
+    due_ms = starting.enough_at_ms(job)
     if due_ms is not None and context.now_ms >= due_ms and (job.starts.starting or job.starts.revivals):
-        generations.begin_when_ready(context)
+        starting.begin_when_ready(context)
 
 
 def _end_after_seconds(context: Context) -> None:
@@ -365,7 +395,7 @@ def _end_after_seconds(context: Context) -> None:
         return
     ran_s = (context.now_ms - job.running_ms - job.paused_ms) / 1000
     if ran_s >= limit_s:
-        granting.stop_soon(context, f"it ran for {ran_s:.1f} s, {limit_s:g} s were asked for")
+        granting.stop_soon(context, f"it ran for {ran_s:.1f} s, {limit_s:g} s were requested")
 
 
 def _dead_at(job: Job, process: Process) -> int:

@@ -9,14 +9,14 @@ since it may be included again; a drained one releases it. Neither is restarted 
 between two iterations, as new workers join: none of its work is lost.
 """
 
-from controlplane.core import drawing, generations, granting, placing, recovery, restarts
+from controlplane.core import drawing, generations, granting, placing
 from controlplane.core.commands import LeaveOut, ReleaseSlot, TakeBack
 from controlplane.core.context import Context, EventRefused, being, number_of
 from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ProcessDied
-from controlplane.core.generations import HERE
-from controlplane.core.records import LeftOut, Process, Revival, Worker
+from controlplane.core.processes import HERE, Process, ProcessState, Worker
+from controlplane.core.records import LeftOut, Revival
 from controlplane.core.state import Job, Round
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 
 
 def on_hello(context: Context, worker: Worker) -> None:
@@ -45,7 +45,7 @@ def _has_data(context: Context, worker: Worker) -> bool:
         return True
     samples, workers = number_of(room, "sample"), number_of(len(job.generation.roster), "worker")
     divided = f"{job.synchronization.data.name} divides {samples} among {workers} already"
-    why = f"has no sample to draw: {divided}; change data to shared, or add data"
+    why = f"has no samples: {divided}; change data to shared, or add data"
     context.move_process(worker, ProcessState.STOPPED, why)
     context.stop_process(worker, f"{worker.title} {why}")
     return False
@@ -58,21 +58,26 @@ def let_in_latecomers(context: Context) -> None:
         job.requests.join_at = context.mode.soonest(job)
 
 
-def admit(context: Context) -> None:
-    """Let waiting workers join or leave, if it is time; called after each event while there may be some."""
+def admit(context: Context) -> bool:
+    """Let waiting workers join or leave, if it is time; called after each event while there may be some.
+
+    Whether the roster has changed: iterations may be complete with it, and then it is to be reconsidered.
+    """
     job = context.job
     if job.state in JOB_OVER or job.starts.is_rebuilding:
         job.requests.join_at = None
-        return
+        return False
     waiting, leaving = newcomers(job), leavers(job)
     if not waiting and not leaving:
         job.requests.join_at = None
         reconsider(context)
-        return
+        return False
     first = _entrance(context)
     ready = [rank for rank in leaving if context.mode.may_leave(job, job.workers[rank])]
-    if first is not None and (waiting or ready):
-        _turn_over(context, waiting, ready, first)
+    if first is None or not (waiting or ready):
+        return False
+    _turn_over(context, waiting, ready, first)
+    return True
 
 
 def newcomers(job: Job) -> list[int]:
@@ -132,7 +137,7 @@ def may_be_enough(context: Context, *, without: int) -> bool:
 def _entrance(context: Context) -> int | None:
     """The iteration from which newcomers count, once it has come."""
     job = context.job
-    if context.mode.is_asynchronous:
+    if not context.mode.joins_together:
         return context.mode.soonest(job)
     if not job.generation.roster:
         servers = job.live_servers
@@ -167,7 +172,7 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
     """``ranks`` count from ``first`` on; ``leaving`` no longer do."""
     job = context.job
     job.requests.join_at = None
-    if not context.mode.is_asynchronous and not job.generation.roster:
+    if context.mode.joins_together and not job.generation.roster:
         _skip_to(job, first)
     for rank in ranks:
         worker = job.workers[rank]
@@ -186,8 +191,6 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
     generations.begin_generation(context, members, first_iteration=first, reason="; ".join(changes))
     if leavers(job):
         job.requests.join_at = context.mode.soonest(job)
-    generations.complete(context)
-    reconsider(context)
 
 
 def _let_out(context: Context, worker: Worker) -> None:
@@ -223,26 +226,17 @@ def limits_allow(context: Context, workers: int) -> bool:
     return workers * limits.minimum <= total and (limits.maximum is None or total <= workers * limits.maximum)
 
 
-def go_on_without(context: Context, worker: Worker, why: str) -> None:
-    """The others continue in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
-    generations.depart(context, worker, why)
-    recovery.on_worker_gone(context, worker)
-    generations.complete(context)
-    let_in_latecomers(context)
-    reconsider(context)
-    restarts.finish_if_all_have(context)
-
-
-def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
-    """The worker's process ends now, and the others share its samples."""
+def exclude(context: Context, event: ExclusionRequested) -> Worker:
+    """The worker's process ends now; if it counted, the others continue without it."""
     job, request = context.job, f"job {context.job.number}: exclusion of w{event.rank} by {event.actor}"
     worker = _worker(context, event.rank, request)
     _check_takes_part(job, worker, request)
     _check_enough(context, worker, request)
     why = f"was excluded by {event.actor}"
     job.requests.left_out[worker.index] = LeftOut(reason=why)
-    context.emit(LeaveOut, f"{worker.title} {why}: it takes part again when it is included", rank=worker.index)
+    context.emit(LeaveOut, f"{worker.title} {why}: it rejoins when it is included", rank=worker.index)
     _end(context, worker, why)
+    return worker
 
 
 def on_drain_requested(context: Context, event: DrainRequested) -> None:
@@ -281,12 +275,12 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
     worker = _worker(context, event.rank, request)
     if not worker.over:
         if worker.index not in job.requests.left_out:
-            raise EventRefused(f"{request}, but it takes part already")
+            raise EventRefused(f"{request}, but it already takes part")
         del job.requests.left_out[worker.index]
         context.emit(TakeBack, f"{worker.title} stays, by {event.actor}", rank=worker.index)
         return
     if worker.title in job.starts.revivals:
-        raise EventRefused(f"{request}, but it is about to be started again already")
+        raise EventRefused(f"{request}, but it is already about to be restarted")
     if context.spec.server_mode == "aggregating":
         raise EventRefused(
             f"{request}, but with server_mode aggregating no worker can join: only workers have parameters"
@@ -296,7 +290,7 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
     job.starts.revivals[worker.title] = Revival(number=0, due_ms=context.now_ms, wants_slot=True)
     why = f"was included by {event.actor}"
     context.emit(TakeBack, f"{worker.title} {why}", rank=worker.index)
-    context.report_process(worker, f"{why}: it starts when its slot, or another, is free")
+    context.report_process(worker, f"{why}: it starts when a slot is free")
 
 
 def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
@@ -318,12 +312,12 @@ def give_slot_back(context: Context, worker: Worker) -> None:
 
 def _worker(context: Context, rank: int, request: str) -> Worker:
     job = context.job
-    if context.spec.attached:
-        raise EventRefused(f"{request}, but its launcher owns the ranks: end it, or start it, there")
+    if not context.mode.owns_processes:
+        raise EventRefused(f"{request}, but its launcher owns the ranks: stop or start it there")
     if job.state not in (JobState.RUNNING, JobState.PAUSED):
         raise EventRefused(f"{request}, but the job is {job.state}: it must be running or paused")
     if job.starts.is_rebuilding:
-        raise EventRefused(f"{request}, but all processes restart: ask again when the job runs")
+        raise EventRefused(f"{request}, but all processes restart: retry when the job runs")
     worker = job.workers.get(rank)
     if worker is None:
         raise EventRefused(f"{request}, but it has only w0 to w{max(job.workers)}")
@@ -334,7 +328,7 @@ def _check_takes_part(job: Job, worker: Worker, request: str) -> None:
     if not worker.over or worker.title in job.starts.revivals:
         return
     left = job.requests.left_out.get(worker.index)
-    raise EventRefused(f"{request}, but it {left.reason if left else 'is lost and not started again'} already")
+    raise EventRefused(f"{request}, but it {f'{left.reason} already' if left else 'is lost and will not be restarted'}")
 
 
 def _check_enough(context: Context, worker: Worker, request: str) -> None:
@@ -354,12 +348,8 @@ def _check_enough(context: Context, worker: Worker, request: str) -> None:
 
 
 def _end(context: Context, worker: Worker, why: str) -> None:
-    job = context.job
-    counted = job.counts(worker.index)
-    if job.starts.revivals.pop(worker.title, None) is not None:
+    if context.job.starts.revivals.pop(worker.title, None) is not None:
         context.report_process(worker, why)
     elif not worker.over:
         context.move_process(worker, ProcessState.STOPPED, why)
         context.stop_process(worker, why)
-    if counted:
-        go_on_without(context, worker, why)

@@ -1,30 +1,40 @@
-"""The two ways in which workers are synchronized: in lockstep and asynchronously. Each answers the same questions.
+"""How workers are synchronized: in lockstep, by a script, or asynchronously. Each mode answers the same questions.
 
 In *lockstep* every counting worker contributes to each iteration: servers hold each pull until all updates are in, so
 grants cover some iterations ahead, and the samples of an iteration are one global batch. *Asynchronously* servers apply
-each update on its own, and each worker has its own grants and samples. The mode is chosen once, when a barrier is
-adopted; other modules call its methods and never test which mode it is.
+each update on its own, and each worker has its own grants and samples. *Attached* ranks are in lockstep by collectives
+of their script: a launcher owns their processes, and the script their loop. The mode is chosen once, when a barrier is
+adopted; other modules ask it how workers are synchronized, and never which mode it is.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from controlplane.core.barriers import AsyncBarrier, Stepping, stepping_of
 from controlplane.core.choices import Observation, Transfer
-from controlplane.core.states import AT_WORK
+from controlplane.core.processes import AT_WORK, Worker
+from controlplane.core.records import Checkpoint
 from controlplane.protocol.orders import Apply, Orders
 from controlplane.protocol.spec import JobSpec
 
 if TYPE_CHECKING:
-    from controlplane.core.records import Checkpoint, Worker
     from controlplane.core.state import Job
 
 
 class Lockstep:
     """All counting workers make each iteration together."""
 
-    is_asynchronous: ClassVar = False
+    owns_processes: ClassVar = True
+    """Whether the engine has processes started and ended, on slots of machines; else a launcher does."""
+    owns_loop: ClassVar = True
+    """Whether the training loop is Paceline's; else it is a script's, which decides what an odd update means."""
+    grants_iterations: ClassVar = True
+    """Whether a worker waits to be granted an iteration, or for its share of it."""
     has_global_batch: ClassVar = True
     """Whether the samples of an iteration are one batch, whose shares lie side by side."""
+    ends_together: ClassVar = True
+    """Whether all workers stop before the same iteration, which is known beforehand."""
+    joins_together: ClassVar = True
+    """Whether new workers count from an iteration that no worker has started."""
     keeps_versions: ClassVar = True
     """Whether servers save every n-th version without orders, since all blocks have it at the same time."""
     loses_unpulled: ClassVar = False
@@ -34,7 +44,7 @@ class Lockstep:
         """Where a job stops, as known when it begins."""
         return spec.stop.iterations
 
-    def stop_again(self, target: "Checkpoint") -> int | None:
+    def stop_again(self, target: Checkpoint) -> int | None:
         """Where a job stops that goes back to ``target``."""
         return target.stop_at
 
@@ -58,7 +68,7 @@ class Lockstep:
         """The version at which blocks move: behind the open iteration, which some may be pushing already."""
         return max(job.round.completed + 2, job.generation.first_iteration)
 
-    def may_leave(self, job: "Job", worker: "Worker") -> bool:
+    def may_leave(self, job: "Job", worker: Worker) -> bool:
         """Whether a worker that should leave may go now, once another roster can count."""
         return True
 
@@ -66,7 +76,7 @@ class Lockstep:
         """When a leaving worker leaves, for the operator."""
         return f"before iteration {first}"
 
-    def stop_of(self, job: "Job", worker: "Worker") -> int | None:
+    def stop_of(self, job: "Job", worker: Worker) -> int | None:
         """Where this worker stops."""
         return job.end.stop_at
 
@@ -74,7 +84,7 @@ class Lockstep:
         """Whether a worker that has finished before ``iteration`` lacks some."""
         return job.end.stop_at is not None and iteration < job.end.stop_at
 
-    def is_final(self, job: "Job", worker: "Worker") -> bool:
+    def is_final(self, job: "Job", worker: Worker) -> bool:
         """Whether the parameters will not change any more when this worker has finished."""
         return True
 
@@ -82,7 +92,7 @@ class Lockstep:
         """How far the job has come, so many iterations."""
         return f"{count} iterations were done"
 
-    def samples(self, job: "Job", worker: "Worker", *, every_iteration: bool) -> dict[str, Any]:
+    def samples(self, job: "Job", worker: Worker, *, every_iteration: bool) -> dict[str, Any]:
         """Which samples a worker takes, as its orders have it."""
         generation, origin = job.generation, job.samples
         reaches = job.round.completed + 1 if every_iteration else worker.watermark
@@ -107,7 +117,7 @@ class Lockstep:
         return 0
 
     def seen(self, job: "Job", iteration: int) -> dict[int, Observation]:
-        """What was observed of what is made together with ``iteration``."""
+        """Observations of the round that contains ``iteration``."""
         return job.round.observed.setdefault(iteration, {})
 
     def exchanges(self, job: "Job", iteration: int) -> list[Transfer]:
@@ -132,7 +142,7 @@ class Lockstep:
         return "quorum"
 
     def stepping(self, job: "Job") -> Stepping:
-        """What one update does at the servers."""
+        """The effect of one update at the servers."""
         return Stepping(scale=1.0, gather=1)
 
     def places_again(self, job: "Job") -> bool:
@@ -140,11 +150,20 @@ class Lockstep:
         return True
 
 
+class Attached(Lockstep):
+    """Ranks of a launcher, whose script makes each iteration by collectives of its own."""
+
+    owns_processes: ClassVar = False
+    owns_loop: ClassVar = False
+    grants_iterations: ClassVar = False
+
+
 class Asynchronous(Lockstep):
     """Each worker continues independently."""
 
-    is_asynchronous: ClassVar = True
     has_global_batch: ClassVar = False
+    ends_together: ClassVar = False
+    joins_together: ClassVar = False
     keeps_versions: ClassVar = False
     loses_unpulled: ClassVar = True
 
@@ -155,7 +174,7 @@ class Asynchronous(Lockstep):
         """Unknown: the job ends when all samples are handed out, and a fast worker takes more of them."""
         return None
 
-    def stop_again(self, target: "Checkpoint") -> int | None:
+    def stop_again(self, target: Checkpoint) -> int | None:
         """As at the beginning."""
         return None
 
@@ -179,7 +198,7 @@ class Asynchronous(Lockstep):
         """At once."""
         return 0
 
-    def may_leave(self, job: "Job", worker: "Worker") -> bool:
+    def may_leave(self, job: "Job", worker: Worker) -> bool:
         """At its own boundary: it has finished an iteration since it was ordered to leave, or was granted no other."""
         at = worker.last_completed
         return worker.is_stopped or at > job.requests.left_out[worker.index].after or at >= worker.granted
@@ -188,7 +207,7 @@ class Asynchronous(Lockstep):
         """Regardless of the other workers."""
         return "at its next boundary"
 
-    def stop_of(self, job: "Job", worker: "Worker") -> int | None:
+    def stop_of(self, job: "Job", worker: Worker) -> int | None:
         """Each has its own end."""
         return worker.stop_at
 
@@ -196,7 +215,7 @@ class Asynchronous(Lockstep):
         """Each has its own end."""
         return False
 
-    def is_final(self, job: "Job", worker: "Worker") -> bool:
+    def is_final(self, job: "Job", worker: Worker) -> bool:
         """Others may push after it; called for the evaluator only."""
         return worker.index != job.generation.roster[0] or job.starts.at_work <= (worker.state in AT_WORK)
 
@@ -204,7 +223,7 @@ class Asynchronous(Lockstep):
         """The slowest is named by it."""
         return f"every worker got as far as iteration {count}"
 
-    def samples(self, job: "Job", worker: "Worker", *, every_iteration: bool) -> dict[str, Any]:
+    def samples(self, job: "Job", worker: Worker, *, every_iteration: bool) -> dict[str, Any]:
         """Samples that were leased to this worker alone."""
         leases = worker.leases
         first = leases[-1].first if leases else worker.last_completed + 1
@@ -260,7 +279,14 @@ class Asynchronous(Lockstep):
         return job.round.completed + 1 < job.updates.apply_from
 
 
-def _unused(worker: "Worker") -> int:
+def mode_of(barrier: AsyncBarrier | None, *, attached: bool) -> Lockstep:
+    """The mode under that barrier, if it is asynchronous; ``attached``: of a job whose launcher owns its workers."""
+    if barrier is not None:
+        return Asynchronous(barrier)
+    return Attached() if attached else Lockstep()
+
+
+def _unused(worker: Worker) -> int:
     """Samples that a worker was granted and has not used."""
     return sum(max(0, each.last - max(each.first - 1, worker.done)) * each.share for each in worker.leases)
 

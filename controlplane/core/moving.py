@@ -33,9 +33,10 @@ from controlplane.core.commands import (
 )
 from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import Assignment, SlotRefused
-from controlplane.core.records import BlockMove, PlacementChange, PlacementTrial, Server, SlotRequest, Worker
+from controlplane.core.processes import ProcessState, Server, Worker
+from controlplane.core.records import BlockMove, PlacementChange, PlacementTrial, SlotRequest
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState, ProcessState, move
+from controlplane.core.states import JOB_OVER, JobState, move
 from controlplane.protocol.messages import BlocksHanded, IterationReport
 from controlplane.protocol.orders import Block
 
@@ -143,7 +144,7 @@ def abandon(context: Context, reason: str) -> None:
     assert change is not None
     for index, each in change.moves.items():
         each.state = _step(job, index, each, M.ABANDONED)
-    context.emit(AbandonMove, f"{reason}: its blocks stay where they are", version=change.version)
+    context.emit(AbandonMove, f"{reason}: its blocks are not moved", version=change.version)
     _order_servers(context, reason)
 
 
@@ -168,9 +169,8 @@ def introduce(context: Context) -> None:
     ]
     if not new or job.placement.change is not None or job.refilling.current is not None:
         return
-    job.placement.plans += 1
-    job.placement.version = job.placement.plans
-    order_all(context, f"{', '.join(new)} can be given blocks from now on")
+    job.placement.renew()
+    order_all(context, f"{', '.join(new)} can receive blocks now")
 
 
 def give_placement(context: Context, reason: str) -> None:
@@ -262,7 +262,7 @@ def _conclude(context: Context, trial: PlacementTrial) -> None:
         sentence += f" (predicted: {trial.predicted_s * 1000:.3g} ms)"
     context.emit(
         MeasurePlacement,
-        f"{sentence}; the change held workers up for {paused_s * 1000:.3g} ms at most",
+        f"{sentence}; the change blocked workers for {paused_s * 1000:.3g} ms at most",
         version=trial.version,
         before_s=trial.before_s,
         predicted_s=trial.predicted_s,
@@ -323,7 +323,7 @@ def on_slot_refused(context: Context, event: SlotRefused) -> None:
     job.placement.ask_again_ms = context.now_ms + ASK_AGAIN_MS
     context.emit(
         MoveJob,
-        f"no slot for another server: {event.reason}; the job goes on with {len(job.live_servers)}",
+        f"no slot for another server: {event.reason}; the job continues with {len(job.live_servers)}",
         state=job.state,
         awaited="",
     )
@@ -361,7 +361,7 @@ def emptied(job: Job) -> tuple[list[Block], str] | None:
     named = ", ".join(f"s{index}" for index in sorted(drained))
     return [
         placed.get(block.index, block) for block in job.placement.blocks
-    ], f"{named} is drained: the others take its blocks"
+    ], f"{named} is drained: the others receive its blocks"
 
 
 def let_server_go(context: Context, server: Server, why: str) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders
 from controlplane.core.context import Context
-from controlplane.core.records import Refill, Server, Worker
+from controlplane.core.processes import ProcessState, Server, Worker
+from controlplane.core.records import Refill
 from controlplane.core.state import Job
-from controlplane.core.states import ProcessState
 from controlplane.protocol.base import MAX_SECONDS
 from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import Member, Orders, PeerAddress, ServerOrders
@@ -36,7 +36,7 @@ def issue(context: Context, worker: Worker, reason: str) -> None:
 
 def _common(context: Context) -> dict[str, Any]:
     """The common part of all workers' orders: built once, since a decision may go to thousands."""
-    job, policies, attached = context.job, context.chosen, context.spec.attached
+    job, policies = context.job, context.chosen
     return {
         "incarnation": job.incarnation,
         "generation": job.generation.number,
@@ -48,7 +48,8 @@ def _common(context: Context) -> dict[str, Any]:
         "announce": policies.quorum_barrier is not None,
         "budget_s": job.generation.budget_s,
         "probe_round": job.placement.probe_round,
-        **(_attached(job) if attached else {}),
+        "sampling": policies.peer_barrier.sampling(context.spec.seed) if policies.peer_barrier is not None else None,
+        **({} if policies.mode.owns_loop else _attached(job)),
     }
 
 
@@ -56,7 +57,7 @@ def _issue(context: Context, worker: Worker, reason: str, common: Mapping[str, A
     job, policies = context.job, context.chosen
     mode, spec = policies.mode, context.spec
     job.sequence += 1
-    own = mode.samples(job, worker, every_iteration=policies.batching.every_iteration and not spec.attached)
+    own = mode.samples(job, worker, every_iteration=policies.batching.every_iteration and mode.grants_iterations)
     if policies.partitioned is not None:
         own |= _pieces(worker)
     if job.refilling.current is not None:
@@ -90,11 +91,15 @@ def _pieces(worker: Worker) -> dict[str, Any]:
 def _attached(job: Job) -> dict[str, Any]:
     """Ranks of a launcher get the shares of all ranks, and never wait for a share."""
     shares = [job.generation.shares[rank] for rank in job.generation.roster]
-    return {"shares": shares, "shares_version": job.attachment.version, "decision_timeout_s": 0.0}
+    common = {"shares": shares, "shares_version": job.attachment.version, "decision_timeout_s": 0.0}
+    common["begins"] = job.attachment.begins.get(job.generation.share_from)
+    if job.spec is not None and job.spec.fill is not None:
+        common |= {"fill_batch": job.attachment.fill_batch, "fill_rule": job.spec.fill.learning_rate}
+    return common
 
 
 def _refill(refill: Refill, worker: Worker) -> dict[str, Any]:
-    """What a worker is to send where servers were lost."""
+    """Blocks that a worker must send after servers were lost."""
     if worker.index not in refill.reporting:
         return {}
     fills = [block for block, rank in sorted(refill.fills.items()) if rank == worker.index and block in refill.lost]
@@ -123,7 +128,7 @@ def _progress_s(context: Context) -> float | None:
 def issue_placement(context: Context, worker: Worker, reason: str) -> None:
     """Send a worker the placement and where the servers are; a launcher's ranks know each other."""
     job = context.job
-    if context.spec.attached:
+    if not context.mode.owns_loop:
         return
     context.emit(
         IssuePlacement,
@@ -142,10 +147,23 @@ def issue_placement(context: Context, worker: Worker, reason: str) -> None:
 
 
 def _peers(context: Context) -> list[PeerAddress]:
-    """The rendezvous of the present generation, where workers communicate directly."""
-    if not context.spec.reduces:
-        return []
-    members = [context.job.workers[rank] for rank in context.job.generation.roster]
+    """The members of the present generation, where workers communicate directly."""
+    asks_peers = context.chosen.peer_barrier is not None
+    if not asks_peers and not context.spec.reduces:
+        return []  # before anything that costs time for each member: this is called for every worker
+    members = context.job.counting
+    if asks_peers:
+        return [
+            PeerAddress(
+                rank=worker.index,
+                host=worker.host,
+                port=worker.port,
+                instance=worker.instance,
+                from_iteration=worker.from_iteration,
+            )
+            for worker in members
+            if worker.port
+        ]
     return [PeerAddress(rank=worker.index, host=worker.host, port=worker.port) for worker in members]
 
 

@@ -6,7 +6,7 @@ from controlplane.core import ordering
 from controlplane.core.barriers import Cut, Processed, Quorum
 from controlplane.core.commands import CutIteration, NameQuorum, NoteMicroBatch, NoteUpdates
 from controlplane.core.context import Context
-from controlplane.core.records import Worker
+from controlplane.core.processes import Worker
 from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport, ServerReport
 
 

@@ -18,7 +18,7 @@ from controlplane.core.choices import (
 from controlplane.core.commands import DrainServer
 from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import DrainRequested, ServerRequested
-from controlplane.core.records import Worker
+from controlplane.core.processes import Worker
 from controlplane.core.state import Job
 from controlplane.core.states import JobState
 from controlplane.protocol.messages import IterationReport
@@ -41,17 +41,9 @@ def place_first(context: Context) -> None:
         job.placement.blocks, reason = placement.place_tensors(sizes, servers)
     else:
         job.placement.blocks, reason = placement.place(cut_blocks(sizes), servers)
-    job.placement.plans += 1
-    job.placement.version, job.placement.known_servers = job.placement.plans, servers
+    job.placement.renew()
+    job.placement.known_servers = servers
     moving.give_placement(context, reason)
-
-
-def place_generation(context: Context) -> None:
-    """Without servers the placement lists the members of a generation and their addresses."""
-    job = context.job
-    if context.spec.reduces and not context.spec.attached:
-        job.placement.plans += 1
-        job.placement.version = job.placement.plans
 
 
 def wanted_by(
@@ -193,14 +185,14 @@ def on_server_requested(context: Context, event: ServerRequested) -> None:
     _check_has_servers(context, request)
     if not moving.spare_servers(context, insist=True):
         assert job.placement.request is not None
-        raise EventRefused(f"{request}, but a slot for s{job.placement.request.index} is asked for already")
+        raise EventRefused(f"{request}, but a slot for s{job.placement.request.index} is already requested")
     if not isinstance(context.chosen.placement, Rebalancing):
         try:
             wanted_by(context, context.chosen.placement, more=[max(job.servers) + 1])
         except ValueError as error:
             raise EventRefused(f"{request}: {error}") from None
-        job.requests.respread = f"another server was asked for by {event.actor}"
-    moving.ask_for_server(context, f"another server was asked for by {event.actor}")
+        job.requests.respread = f"another server was requested by {event.actor}"
+    moving.ask_for_server(context, f"another server was requested by {event.actor}")
 
 
 def drain_server(context: Context, event: DrainRequested) -> None:
@@ -212,11 +204,11 @@ def drain_server(context: Context, event: DrainRequested) -> None:
         here = ", ".join(each.title for each in job.live_servers)
         raise EventRefused(f"{request}, but it is not here; {here} are")
     if server.draining or server.retiring:
-        raise EventRefused(f"{request}, but it is about to leave already")
+        raise EventRefused(f"{request}, but it is already about to leave")
     if not any(moving.can_hold(each) for each in job.live_servers if each is not server):
-        raise EventRefused(f"{request}, but no other server is here that could hold its blocks")
+        raise EventRefused(f"{request}, but no other server could hold its blocks")
     server.draining = True
-    reason = f"{server.title} was drained by {event.actor}: its blocks go to the others, and then it ends"
+    reason = f"{server.title} was drained by {event.actor}: its blocks move to the others, and then it ends"
     context.emit(DrainServer, reason, index=server.index)
     follow_requests(context)
 
@@ -224,8 +216,8 @@ def drain_server(context: Context, event: DrainRequested) -> None:
 def _check_has_servers(context: Context, request: str) -> None:
     job = context.job
     if context.spec.reduces:
-        if context.spec.attached:
-            raise EventRefused(f"{request}, but an attached job has no servers: the script's own engine moves tensors")
+        if not context.mode.owns_loop:
+            raise EventRefused(f"{request}, but an attached job has no servers: the script's own backend moves tensors")
         raise EventRefused(f"{request}, but an all-reduce job has no servers: workers hold the parameters")
     if job.state is not JobState.RUNNING:
         raise EventRefused(
@@ -233,7 +225,7 @@ def _check_has_servers(context: Context, request: str) -> None:
         )
     if is_ending(job):
         raise EventRefused(
-            f"{request}, but the job ends before iteration {job.end.stop_at}: blocks would not get there"
+            f"{request}, but the job ends before iteration {job.end.stop_at}: blocks would not arrive in time"
         )
 
 

@@ -7,13 +7,12 @@ ended, or when it has waited for ranks for as long as its spec allows.
 from collections.abc import Mapping
 from typing import Final
 
-from controlplane.core import granting, ranks
-from controlplane.core.attachment import LAUNCHER
+from controlplane.core import granting
 from controlplane.core.context import Context, EventRefused, flag_key, number_of
-from controlplane.core.events import LauncherEnded
-from controlplane.core.records import Worker
+from controlplane.core.events import LAUNCHER, LauncherEnded
+from controlplane.core.processes import ProcessState, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.messages import WorkerFinished
 
 SILENCE_MS: Final = 10_000
@@ -29,12 +28,14 @@ END_MS: Final = 30_000
 """How long ranks have to stop when ordered to."""
 
 RETURN: Final = (
-    ranks.AWAITED + ", none of which is here: it goes on when they come back, and fails after {:g} s without them"
+    granting.RANKS_AWAITED
+    + ", none of which is connected: it continues when they return, and fails after {:g} s without them"
 )
 NO_LEASE: Final = (
-    ". If their launcher was killed it will not say so: start the script again with this job's token, or stop the job"
+    ". If their launcher was killed, no exit code is reported: start the script again with"
+    " this job's token, or stop the job"
 )
-LEASE: Final = ", or after {:g} s without a sign of their launcher"
+LEASE: Final = ", or after {:g} s without a renewal by their launcher"
 """A killed launcher cannot report its end."""
 
 LAUNCHER_MS: Final = 60_000
@@ -86,9 +87,7 @@ def on_finished(context: Context, worker: Worker, message: WorkerFinished) -> No
     context.move_process(worker, ProcessState.FINISHED, f"its loop ended before iteration {message.iteration}")
     if job.end.stop_at is not None and message.iteration >= job.end.stop_at:
         _finish(context, job.end.reason, "every rank's end", END_MS)
-    elif job.generation.roster and all(
-        job.workers[rank].state is ProcessState.FINISHED for rank in job.generation.roster
-    ):
+    elif all(each.state is ProcessState.FINISHED for each in _members(job)) and _members(job):
         _finish(context, "every rank has ended its loop", "its launcher's exit code", LAUNCHER_MS)
     if job.state is JobState.FINISHING and _all_stopped(job) and job.end.stop_at is not None:
         _end(context)
@@ -97,24 +96,36 @@ def on_finished(context: Context, worker: Worker, message: WorkerFinished) -> No
 def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
     """The launcher's exit code is the job's end."""
     job, status = context.job, event.exit_code
-    if not context.spec.attached:
-        raise EventRefused(f"job {job.number}: finish by {event.actor}, but our agents start its processes")
+    if context.mode.owns_processes:
+        raise EventRefused(f"job {job.number}: finish by {event.actor}, but Paceline's agents start its processes")
     if job.state in JOB_OVER:
         raise EventRefused(f"job {job.number}: finish by {event.actor}, but it is {job.state}")
-    said = f": {event.reason}" if event.reason else ""
+    cause = f": {event.reason}" if event.reason else ""
     how = f"with status {status}" if status >= 0 else f"by signal {-status}"
-    sentence = f"its launcher ended {how}{said}"
+    sentence = f"its launcher ended {how}{cause}"
     if job.attachment.ends_as == JobState.CANCELLED:
         context.end_job(JobState.CANCELLED, f"{job.end.reason}; {sentence}")
     elif status:
         context.end_job(JobState.FAILED, sentence)
-    elif not job.generation.number:
-        cure = "call paceline.attach() in the script, and let its ranks reach PACELINE_URL"
+    elif not _members(job):
+        cure = (
+            "call paceline.attach() in the script, take batches from pacer.loader(), and let its ranks reach"
+            " PACELINE_URL; its log says what is missing"
+        )
         context.end_job(JobState.FAILED, f"{sentence}, but {_who_came(job)}: {cure}")
     else:
         _finish(context, sentence, "", 0)
         job.attachment.ends_as, job.end.reason = JobState.SUCCEEDED, sentence
         _end(context)
+
+
+def _members(job: Job) -> list[Worker]:
+    """The ranks of the generation. Where ranks differ there is none, and they train on: then all, if all came."""
+    if job.generation.number:
+        return [job.workers[rank] for rank in job.generation.roster]
+    here = [worker for worker in job.workers.values() if worker.rank is not None and worker.early]
+    worlds = {worker.rank.world for worker in here if worker.rank is not None}
+    return here if worlds == {len(here)} else []
 
 
 def stop(context: Context, reason: str) -> None:
@@ -145,6 +156,8 @@ def _finish(context: Context, reason: str, awaited: str, wait_ms: int) -> None:
 def _end(context: Context) -> None:
     job = context.job
     done = f"{number_of(job.round.completed + 1, 'iteration')} {'was' if job.round.completed == 0 else 'were'} done"
+    if not job.generation.number:
+        done = "its ranks differed, so shares stayed equal and no iteration was counted"
     context.end_job(JobState(job.attachment.ends_as), f"{job.end.reason}; {done}")
 
 
@@ -178,7 +191,7 @@ def _end_with_launcher(context: Context) -> None:
 def _give_up(context: Context) -> None:
     job, waited = context.job, f"{context.spec.wait_s:g} s"
     if job.generation.number:
-        context.end_job(JobState.FAILED, f"its ranks were gone for {waited}, which is as long as wait_s allows")
+        context.end_job(JobState.FAILED, f"its ranks were disconnected for {waited}, the limit set by wait_s")
         return
     cure = "start the script with paceline run, or give its ranks PACELINE_URL, PACELINE_JOB and PACELINE_TOKEN"
     context.end_job(JobState.FAILED, f"{_who_came(job)} within {waited}: {cure}")
@@ -202,7 +215,7 @@ def _await_return(context: Context) -> None:
     number, spec = len(context.job.generation.roster), context.spec
     gone = f"all {number_of(number, 'rank')} are gone" if number > 1 else "its rank is gone"
     until = NO_LEASE if spec.lease_s is None else LEASE.format(spec.lease_s)
-    ranks.wait(context, gone, RETURN.format(spec.wait_s) + until)
+    granting.await_ranks(context, gone, RETURN.format(spec.wait_s) + until)
 
 
 def _look_at_members(context: Context) -> None:
@@ -213,7 +226,7 @@ def _look_at_members(context: Context) -> None:
         if _is_unreported(job, worker) and now_ms >= worker.since_ms + GONE_MS:
             away_s = (now_ms - worker.since_ms) / 1000
             sentence = (
-                f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others go on"
+                f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others continue"
             )
             context.open_flag(worker.index, "lost", "lasting", sentence, {"iteration": worker.done})
 

@@ -7,15 +7,14 @@ for the control plane. A silent rank is only shown as unreachable: its launcher 
 
 from typing import Final
 
-from controlplane.core import drawing, generations, granting, hangs, ordering
-from controlplane.core.attachment import Rank, about
+from controlplane.core import drawing, filling, generations, granting, hangs, ordering
 from controlplane.core.choices import Finding
-from controlplane.core.commands import IssueOrders, MoveJob, RejectMessage, RollBack
+from controlplane.core.commands import IssueOrders, RejectMessage, RollBack
 from controlplane.core.context import Context, being, flag_key, number_of
-from controlplane.core.events import WorkerHeard
-from controlplane.core.records import Worker
+from controlplane.core.events import WorkerMessageReceived
+from controlplane.core.processes import UNREACHABLE, ProcessState, Rank, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, UNREACHABLE, JobState, ProcessState, in_words
+from controlplane.core.states import JOB_OVER, JobState, in_words
 from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import RankHello
@@ -27,15 +26,12 @@ NAMED: Final = 8
 MOST_OPEN: Final = 1_000
 """Rounds that are remembered while not all ranks have reported them."""
 
-AWAITED: Final = granting.AWAITED["ranks"]
-"""What a job awaits begins with this word while it waits for ranks, and only then."""
-
 DIFFER: Final = "ranks"
 RELEASES: Final = "release"
 """Kinds of findings: ranks that do not fit together, and one whose Paceline is another."""
 
 
-def speaker(context: Context, event: WorkerHeard) -> Worker | None:
+def speaker(context: Context, event: WorkerMessageReceived) -> Worker | None:
     """The rank's current instance; a first hello starts one. None: the message is rejected."""
     job, worker, message = context.job, context.job.workers.get(event.rank), event.message
     is_current = worker is not None and worker.instance == event.instance
@@ -86,40 +82,12 @@ def on_return(context: Context, worker: Worker) -> None:
         and job.generation.roster
         and all(job.workers[rank].state is not UNREACHABLE for rank in job.generation.roster)
     ):
-        go_on(context, f"{number_of(len(job.generation.roster), 'rank')} speak again")
-
-
-def wait(context: Context, reason: str, awaited: str) -> None:
-    """The job waits for ranks. No rank is ordered to stop: running ranks continue."""
-    job = context.job
-    if job.attachment.waits_since_ms is None:
-        job.attachment.waits_since_ms = context.now_ms
-        context.has_new_deadline = True
-    if job.state in (JobState.RUNNING, JobState.FINISHING):
-        job.pauses[DIFFER] = reason
-        context.move_job(JobState.PAUSED, reason, awaited=awaited)
-    else:
-        if job.state is JobState.PAUSED:
-            job.pauses[DIFFER] = reason
-        context.emit(MoveJob, reason, state=job.state, awaited=awaited)
-
-
-def go_on(context: Context, reason: str) -> None:
-    """The ranks are here: the job runs, unless it was paused for another reason."""
-    job = context.job
-    job.attachment.waits_since_ms = None
-    if job.pauses.pop(DIFFER, None) is None:
-        return
-    if job.pauses:
-        granting.hold(context, next(iter(job.pauses.values())))
-        return
-    job.paused_ms += context.now_ms - job.since_ms
-    context.move_job(JobState.RUNNING, reason)
+        granting.go_on_with_ranks(context, f"{number_of(len(job.generation.roster), 'rank')} speak again")
 
 
 def forget_old(job: Job) -> None:
     """Rounds that stay open since one rank is silent are remembered no longer, where there are too many of them."""
-    for rounds in (job.round.observed, job.round.processed, job.round.transfers):
+    for rounds in (job.round.observed, job.round.processed, job.round.transfers, job.attachment.ends):
         while len(rounds) > MOST_OPEN:
             del rounds[min(rounds)]
 
@@ -134,10 +102,10 @@ def _start_instance(context: Context, instance: str, hello: RankHello) -> Worker
     started = f", started by {hello.launcher}" if hello.launcher else ""
     reason = f"rank {hello.rank} of {hello.world} said hello{where}{started}"
     if before is not None:
-        job.attachment.bury(before.index, before.instance)
+        job.attachment.end_lost(before.index, before.instance)
         if not before.over:
             over = ProcessState.STOPPED if before.state is ProcessState.FINISHED else ProcessState.LOST
-            context.move_process(before, over, f"another process has taken its rank{where}")
+            context.move_process(before, over, f"another process has replaced its rank{where}")
     knows = hello.iteration is not None
     job.workers[hello.rank] = worker = Worker(
         role="worker",
@@ -150,7 +118,7 @@ def _start_instance(context: Context, instance: str, hello: RankHello) -> Worker
         since_ms=context.now_ms,
         seen_ms=context.now_ms,
         ordered_ms=context.now_ms,
-        environment=about(hello),
+        environment=_about(hello),
         rank=Rank(
             world=hello.world,
             batch_size=hello.batch_size,
@@ -158,6 +126,7 @@ def _start_instance(context: Context, instance: str, hello: RankHello) -> Worker
             multiple=hello.multiple,
             starts=hello.iteration if hello.iteration is not None else job.round.completed + 1,
             knows=knows,
+            scales_lr=hello.scales_lr,
             position=hello.position if knows else None,
             host=hello.host,
         ),
@@ -197,13 +166,16 @@ def _issue_first(context: Context, worker: Worker) -> None:
         hold=job.hold.sequence is not None,
         shares=shares,
         shares_version=job.attachment.version,
+        begins=job.attachment.begins.get(rank.starts),
     )
     drawing.raise_to(worker, MAX_INT32)
     context.emit(IssueOrders, "hello", rank=worker.index, instance=worker.instance, orders=worker.orders)
 
 
 def _position(job: Job, iteration: int) -> int:
-    """Where that iteration begins, by the job's own count."""
+    """Where that iteration begins, by reports, or else by the job's own count."""
+    if iteration in job.attachment.begins:
+        return job.attachment.begins[iteration]
     return max(0, job.samples.origin_position + (iteration - job.samples.origin_iteration) * job.width)
 
 
@@ -215,11 +187,11 @@ def _members(job: Job, world: int) -> list[Worker] | None:
     if len(ready) < world:
         return None
     # One that begins again where the others have been long ago comes with all others: theirs should be awaited.
-    goes_back = any(
+    moves_back = any(
         each.rank and each.rank.knows and not each.rank.counts and each.rank.starts <= job.round.completed
         for each in ready
     )
-    return None if goes_back and any(each.rank and each.rank.counts for each in ready) else ready
+    return None if moves_back and any(each.rank and each.rank.counts for each in ready) else ready
 
 
 def _report_missing(context: Context, world: int) -> None:
@@ -231,11 +203,11 @@ def _report_missing(context: Context, world: int) -> None:
     ]
     sizes = sorted({each.rank.world for each in job.live_workers if each.rank and each.state is ProcessState.READY})
     if len(sizes) > 1:
-        said = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
-        _differ(context, f"the ranks do not agree how many they are: {said}; start all with one world size")
+        worlds_text = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
+        _differ(context, f"the ranks report different world sizes: {worlds_text}; start all with one world size")
     missing = [f"w{rank}" for rank in range(world) if f"w{rank}" not in here]
-    awaited = f"{AWAITED} {_named(missing)}; {len(here)} of {world} are here"
-    wait(context, f"{len(here)} of {number_of(world, 'rank')} are here", awaited)
+    awaited = f"{granting.RANKS_AWAITED} {_named(missing)}; {len(here)} of {world} are here"
+    granting.await_ranks(context, f"{len(here)} of {number_of(world, 'rank')} are here", awaited)
 
 
 def _of_world(job: Job, size: int) -> list[str]:
@@ -251,9 +223,9 @@ def _agree(context: Context, members: list[Worker]) -> bool:
     ):
         if len(set(values.values())) > 1:
             found = ", ".join(f"{title} {value}" for title, value in list(values.items())[:NAMED])
-            sentence = f"the ranks differ in {name}: {found}; the shares stay even until all have the same"
+            sentence = f"the ranks differ in {name}: {found}; the shares stay equal until all have the same"
             _differ(context, sentence)
-            wait(context, sentence, f"{AWAITED} with one {name}")
+            granting.await_ranks(context, sentence, f"{granting.RANKS_AWAITED} with one {name}")
             return False
     return True
 
@@ -297,12 +269,13 @@ def _begin(context: Context, members: list[Worker]) -> None:
             worker.rank.counts = True
         context.close_flag(worker.index, "lost", f"{worker.title} is here again")
     hangs.close(context, "the ranks began again")
+    filling.begin(context, members)
     here = f"{number_of(world, 'rank')} {being(world)} here"
     if job.state is JobState.STARTING:
         _run(context, here)
     reason = f"{here}, from iteration {first} on"
     generations.begin_generation(context, list(range(world)), first_iteration=first, reason=reason)
-    go_on(context, here)
+    granting.go_on_with_ranks(context, here)
 
 
 def _first(context: Context, members: list[Worker]) -> int:
@@ -313,9 +286,10 @@ def _first(context: Context, members: list[Worker]) -> int:
     if completed:
         return max(first, job.round.completed + 1, min(completed) + 1)
     if first <= job.round.completed:
-        sentence = f"the ranks begin with iteration {first}: iterations {first} to {job.round.completed} are done again"
+        sentence = f"the ranks begin with iteration {first}: iterations {first} to {job.round.completed} are repeated"
         context.emit(RollBack, sentence, to_iteration=first, completed=job.round.completed)
     job.round.completed, job.round.observed, job.round.processed, job.round.transfers = first - 1, {}, {}, {}
+    job.attachment.ends = {}
     return first
 
 
@@ -324,7 +298,7 @@ def _run(context: Context, reason: str) -> None:
     context.move_job(JobState.RUNNING, reason)
     job.running_ms = context.now_ms
     if limit is not None:
-        job.end.stop_at, job.end.reason = limit, f"{limit} iterations were asked for"
+        job.end.stop_at, job.end.reason = limit, f"{limit} iterations were requested"
 
 
 def _compare_release(context: Context, worker: Worker, release: str) -> None:
@@ -338,7 +312,7 @@ def _compare_release(context: Context, worker: Worker, release: str) -> None:
     context.open_flag(worker.index, RELEASES, "lasting", found, {"release": release})
 
 
-def _refuse(context: Context, event: WorkerHeard, code: str, detail: str) -> None:
+def _refuse(context: Context, event: WorkerMessageReceived, code: str, detail: str) -> None:
     rejection = Rejection(code="stale" if code == "stale" else "unexpected", detail=detail, number=event.message.number)
     context.emit(RejectMessage, detail, role="worker", index=event.rank, instance=event.instance, rejection=rejection)
 
@@ -346,3 +320,17 @@ def _refuse(context: Context, event: WorkerHeard, code: str, detail: str) -> Non
 def _named(titles: list[str]) -> str:
     more = len(titles) - NAMED
     return ", ".join(titles[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _about(hello: RankHello) -> dict[str, str]:
+    """A hello's description of its process, by name, for display."""
+    named = {
+        **hello.environment,
+        "machine": hello.host,
+        "device": hello.device,
+        "launcher": hello.launcher,
+        "pid": str(hello.pid) if hello.pid else "",
+        "paceline": hello.release,
+        "micro-batch": str(hello.micro_batch) if hello.micro_batch else "",
+    }
+    return {name: value for name, value in named.items() if value}

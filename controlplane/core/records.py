@@ -1,130 +1,19 @@
-"""Single records of the engine's state: processes, moving blocks, checkpoints, restarts.
+"""Single records of the engine's state besides its processes: moving blocks, checkpoints, restarts, attached jobs."""
 
-Each instance of a process is one record. A restarted process gets a new record, so no state of the earlier instance is
-left in it.
-"""
+import math
+from typing import Final
 
 import msgspec
 
-from controlplane.core.attachment import Rank
-from controlplane.core.states import PROCESS_OVER, ProcessState
-from controlplane.protocol.checkpoints import FoundCheckpoint
-from controlplane.protocol.messages import Computed, IterationReport, ProgressReport
-from controlplane.protocol.orders import Block, Orders, Piece, Range, Role
-from controlplane.protocol.spec import Emulation
+from controlplane.protocol.messages import IterationReport, Place
+from controlplane.protocol.orders import Block
+from controlplane.protocol.spec import Synchronization
 
+VERSIONS: Final = 1_000_000
+"""Share versions restart at this multiple of the incarnation, so that they increase even if part of the log is lost."""
 
-class Process(msgspec.Struct, kw_only=True):
-    """The current instance of one worker or server."""
-
-    role: Role
-    index: int
-    instance: str
-    agent: int
-    slot: int
-    emulate: Emulation | None
-    state: ProcessState
-    since_ms: int
-    seen_ms: int
-    """The time of its last heartbeat."""
-    ordered_ms: int = 0
-    last_number: int = 0
-    """The number of the last message handled."""
-    found: list[FoundCheckpoint] = []
-    skipped: list[str] = []
-    """Usable checkpoints by the process that holds the parameters, and why others are not usable."""
-    initial: str = ""
-    """A checksum of its initial parameters, where several processes create them."""
-
-    @property
-    def title(self) -> str:
-        """Its short name: ``w3``, ``s0``."""
-        return f"{self.role[0]}{self.index}"
-
-    @property
-    def over(self) -> bool:
-        """Whether this instance has ended."""
-        return self.state in PROCESS_OVER
-
-
-class Pieces(msgspec.Struct, kw_only=True):
-    """Where the data are split: the samples that a worker has for one iteration; replaced whole."""
-
-    iteration: int = -1
-    ranges: list[Piece] = []
-    drawn: int = 0
-    """How many were processed and are not counted in the splits yet."""
-    counted: bool = False
-    """The splits count all of them as processed already."""
-
-
-class Worker(Process, kw_only=True):
-    """A worker's current instance."""
-
-    done: int = -1
-    """Its last reported iteration."""
-    done_ms: int = 0
-    reports: int = 0
-    from_iteration: int = 0
-    """The first iteration that it counts in."""
-    watermark: int = -1
-    """May start iterations up to this one."""
-    granted: int = -1
-    """The highest watermark ever sent to it: it may have used that before it received a lower one."""
-    skip_to: int = 0
-    """The first iteration that it must report."""
-    leases: list[Range] = []
-    """Asynchronous modes: the samples of the iterations that it was granted and has not reported."""
-    stop_at: int | None = None
-    """Asynchronous modes: where this worker ends."""
-    pace_s: float = 0.0
-    """Asynchronous modes: smoothed length of its iterations."""
-    pieces: Pieces = msgspec.field(default_factory=Pieces)
-    is_stopped: bool = False
-    """It has reported that it stopped at a boundary, following orders with ``hold``."""
-    early: list[IterationReport | ProgressReport | Computed] = []
-    """Messages about iterations that are not granted here; published orders may show that they were."""
-    orders: Orders | None = None
-    ceiling: int | None = None
-    """The largest number of samples that fits into its memory, once it has run out of memory."""
-    parameters: int = 0
-    """How many it has, by its hello."""
-    own_samples: int = 0
-    """How many samples it owns, from its hello; 0: it may draw any."""
-    host: str = ""
-    port: int = 0
-    """Where the other workers of an all-reduce job find it."""
-    rank: Rank | None = None
-    """Of an attached job: the contents of its hello."""
-    environment: dict[str, str] = {}
-    """Likewise, for people."""
-
-    @property
-    def last_completed(self) -> int:
-        """The last iteration that it has finished or need not report."""
-        done, due_from = self.done, self.from_iteration
-        return done if done >= due_from else due_from - 1
-
-    @property
-    def is_at_boundary(self) -> bool:
-        """Whether it has stopped there: it reported so, or was granted nothing beyond."""
-        return self.is_stopped or self.state is ProcessState.FINISHED or self.last_completed >= self.granted
-
-
-class Server(Process, kw_only=True):
-    """A server's current instance."""
-
-    host: str = ""
-    port: int = 0
-    tensor_sizes: list[int] = []
-    retiring: bool = False
-    """It was ordered to stop, since it holds no blocks any more."""
-    draining: bool = False
-    """It is drained: it gets no more blocks, hands over those that it has, and then ends."""
-    generation: int = -1
-    """The one that it follows, by its last report."""
-    highest: int = 0
-    """The highest version of its blocks, by its last report."""
+LIVES_KEPT: Final = 8
+"""By rank: earlier instances that are known to have ended."""
 
 
 class LeftOut(msgspec.Struct, kw_only=True):
@@ -226,11 +115,144 @@ class PlacementTrial(msgspec.Struct, kw_only=True):
     committed: int | None = None
     """The last iteration that was complete when it was committed."""
     took_s: float = 0.0
-    """From the order to the commit, in which training went on."""
+    """From the order to the commit, in which training continued."""
     before_s: float | None = None
-    """What an exchange took under the placement before."""
+    """The time of an exchange under the previous placement."""
     predicted_s: float | None = None
     paused_s: dict[int, float] = {}
     """By rank: how long moving blocks delayed that worker."""
     seconds: list[float] = []
-    """What exchanges took since, one figure per iteration."""
+    """The times of exchanges since, one per iteration."""
+
+
+class Piloted(msgspec.Struct, kw_only=True):
+    """An autopilot's input, and its requests."""
+
+    samples: int = 0
+    """Of all reports."""
+    counted: int = 0
+    """Of these, what makes the global batches that it was shown."""
+    batches: int = 0
+    present: Synchronization | None = None
+    """The policies that it knows of."""
+    since: int = 0
+    """The iteration from which on they hold."""
+    chosen: str = ""
+    """The policies that it asked for, until they take effect."""
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Samples and their training losses."""
+
+    samples: int = 0
+    """Of all reports since the job began, or went back to a checkpoint."""
+    pending: int = 0
+    """Samples not in a global batch yet, with those of skipped updates."""
+    spoilt: int = 0
+    """Of these, samples whose loss is not a number."""
+    loss: float = 0.0
+    """The sum of the others' training losses."""
+
+    def add(self, report: IterationReport, share: int) -> None:
+        """A worker has processed samples; ``share``: how many it was given, where it skipped its update."""
+        self.samples += report.samples
+        if report.spoilt:
+            self.pending += share
+            self.spoilt += share
+        else:
+            self.pending += report.samples
+            self.loss += report.samples * report.loss
+
+
+class Guarded(Tally, kw_only=True):
+    """The input of a guard of convergence."""
+
+    unfinished: dict[int, Tally] = {}
+    """With ``fill``: iterations that not all ranks have reported. They may be the first with a larger batch."""
+    present: Synchronization | None = None
+    """The policies that it knows of."""
+    before: Synchronization | None = None
+    """While a change is judged: the policies before it."""
+    batch: int = 0
+    """The global batch that it knows of; 0: none yet."""
+    smaller: int = 0
+    """While a larger global batch is judged: the one before it grew."""
+
+    def of_iteration(self, iteration: int) -> Tally:
+        """Where its reports are added until all ranks have reported it."""
+        return self.unfinished.setdefault(iteration, Tally())
+
+    def finish(self, completed: int) -> None:
+        """All ranks have reported the iterations up to that one."""
+        for iteration in sorted(number for number in self.unfinished if number <= completed):
+            each = self.unfinished.pop(iteration)
+            self.samples += each.samples
+            self.pending += each.pending
+            self.spoilt += each.spoilt
+            self.loss += each.loss
+
+    def take_batch(self) -> float:
+        """The mean loss over what is pending, which is none any more; infinite if half of it has none."""
+        finite = self.pending - self.spoilt
+        mean = self.loss / finite if finite > self.spoilt else math.inf
+        self.pending, self.spoilt, self.loss = 0, 0, 0.0
+        return mean
+
+
+class Attachment(msgspec.Struct, kw_only=True):
+    """State of attached jobs only: reports of their ranks, the reason for waiting, and the requested end."""
+
+    version: int = 0
+    """Of the shares."""
+    past: dict[int, list[str]] = {}
+    """Instances whose rank another process has taken, by rank, the oldest first."""
+    waits_since_ms: int | None = None
+    """When the job began to wait for ranks; None: it is not waiting."""
+    launcher_seen_ms: int = 0
+    """When its launcher last renewed the job's lease."""
+    stalled_at: int = -1
+    """The iteration that does not end, the furthest that a rank named; -1: none does."""
+    stalled: dict[int, Place] = {}
+    """The reported activity of stalled ranks, by rank."""
+    stalled_in: dict[int, int] = {}
+    """In which iteration: a rank that hangs after the sum is one behind those that wait for it."""
+    ends: dict[int, int] = {}
+    """Of iterations that not all ranks have reported: the furthest position in the permutations that one reached."""
+    begins: dict[int, int] = {}
+    """Where the last complete iteration and the next one begin in the permutations, as far as reports told."""
+    fill_batch: int = 0
+    """Samples of one iteration that the ranks are asked to take from their next pass on; 0: as many as now."""
+    most_batch: int = 0
+    """With ``fill``: it grows no further than that, since the guard found that a larger one harms; 0: no such bound."""
+    may_fill: bool = False
+    """Whether the learning rate of every rank follows the batch."""
+    room: dict[int, int] = {}
+    """With ``fill``, by rank: the share for which its memory is taken to suffice."""
+    noise: dict[int, float] = {}
+    """With ``fill``, by rank: the gradient-noise scale that it reported last."""
+    ends_as: str = ""
+    """The job's final state, set once its ranks have stopped or timed out."""
+
+    def next_version(self, incarnation: int) -> int:
+        """Of shares that change now."""
+        self.version = max(self.version, incarnation * VERSIONS) + 1
+        return self.version
+
+    def note_end(self, iteration: int, end: int) -> None:
+        """A rank has reported an iteration, with its samples up to that position."""
+        self.ends[iteration] = max(end, self.ends.get(iteration, 0))
+
+    def complete(self, iteration: int) -> None:
+        """All have reported it: where it begins and ends is known."""
+        if iteration in self.ends:
+            kept = {iteration: self.begins[iteration]} if iteration in self.begins else {}
+            self.begins = {**kept, iteration + 1: self.ends[iteration]}
+            self.ends = {number: end for number, end in self.ends.items() if number > iteration}
+
+    def end_lost(self, rank: int, instance: str) -> None:
+        """Another process has taken its rank."""
+        self.past[rank] = [*self.past.get(rank, []), instance][-LIVES_KEPT:]
+
+    def is_past(self, rank: int, instance: str) -> bool:
+        """Whether another process has replaced its rank."""
+        return instance in self.past.get(rank, ())

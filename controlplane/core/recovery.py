@@ -24,14 +24,15 @@ from typing import Final
 from controlplane.core import drawing, granting, moving, ordering, restarts
 from controlplane.core.commands import KeepCheckpoint, RefillBlocks, RollBack, SkipCheckpoint
 from controlplane.core.context import Context
-from controlplane.core.records import Checkpoint, Process, Refill, Revival, Server, Worker
+from controlplane.core.processes import AT_WORK, Process, ProcessState, Server, Worker
+from controlplane.core.records import Checkpoint, Refill, Revival
 from controlplane.core.state import Job
-from controlplane.core.states import AT_WORK, JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
 from controlplane.protocol.messages import BlocksFilled, CheckpointSaved, CopiesHeld, RestoreFailed
 from controlplane.protocol.optimizers import is_stateless
 
-_ALL_GONE: Final = "every worker that had a copy of its blocks ended as well"
+_ALL_GONE: Final = "all workers with a copy of its blocks ended as well"
 
 
 DIVERGED: Final = "try a smaller learning rate"
@@ -90,7 +91,7 @@ def hold_for_checkpoint(context: Context) -> None:
     job = context.job
     job.checkpoints.stage = "hold"
     job.checkpoints.saved_rounds = (job.samples.cursor - job.samples.dropped) // job.batch
-    granting.hold(context, "a checkpoint: every worker stops for it")
+    granting.hold(context, "a checkpoint: all workers stop for it")
 
 
 def begin_cut(context: Context) -> None:
@@ -102,7 +103,7 @@ def begin_cut(context: Context) -> None:
     )
     drawing.remember_data(context, job.checkpoints.save_at)
     _order_keepers(
-        context, f"every worker has stopped: keep all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
+        context, f"every worker has stopped: save all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
     )
 
 
@@ -126,7 +127,7 @@ def choose_start(context: Context, ready: Sequence[int]) -> bool:
     ]
     if not job.checkpoints.kept:
         why = "; ".join(skipped) or f"{'workers' if spec.workers_hold else 'servers'} found different ones"
-        context.end_job(JobState.FAILED, f"no checkpoint that it could start from: {why}")
+        context.end_job(JobState.FAILED, f"no checkpoint to start from: {why}")
         return False
     newest = job.checkpoints.kept[-1]
     if spec.stop.iterations is not None and newest.iteration >= spec.stop.iterations:
@@ -213,8 +214,8 @@ def roll_back(context: Context, lost: str) -> None:
     """Go back to the latest checkpoint, or end the job if there is none."""
     target = rollback_target(context)
     if target is None:
-        none = "there is no checkpoint, and the spec does not let the job restart"
-        cure = "another time set checkpoint: {every: N}, or elastic: {from_scratch: true}"
+        none = "there is no checkpoint, and the spec does not allow a restart"
+        cure = "next time, set checkpoint: {every: N}, or elastic: {from_scratch: true}"
         context.end_job(JobState.FAILED, f"{lost}; its parameters are lost: {none}; {cure}")
         return
     go_back(context, target, lost)
@@ -223,9 +224,9 @@ def roll_back(context: Context, lost: str) -> None:
 def go_back(context: Context, target: Checkpoint, lost: str) -> None:
     """End all processes and start new ones, which continue from ``target``."""
     job = context.job
-    redone = f"iterations {target.iteration} to {job.round.completed} are done again"
-    repeated = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is done again"
-    again = repeated if target.iteration <= job.round.completed else "no complete iteration is done again"
+    redone = f"iterations {target.iteration} to {job.round.completed} are repeated"
+    repeated = redone if target.iteration < job.round.completed else f"iteration {job.round.completed} is repeated"
+    again = repeated if target.iteration <= job.round.completed else "no complete iteration is repeated"
     where = f"the checkpoint of iteration {target.iteration}" if target.iteration else "the beginning"
     reason = f"{lost}; all go back to {where}, {again}"
     context.emit(RollBack, reason, to_iteration=target.iteration, completed=job.round.completed)
@@ -278,7 +279,7 @@ def begin_refill(context: Context, server: Server, lost: str) -> bool:
         blocks, servers = blocks | set(before.lost), servers | set(before.servers)
     job.refilling.count += 1
     job.checkpoints.stage, job.checkpoints.save_at = "", None
-    reason = f"{lost}; the workers have what it held as they last pulled it, and a new server begins with that"
+    reason = f"{lost}; a new server starts with its blocks as the workers last pulled them"
     job.refilling.current = Refill(
         number=job.refilling.count,
         servers=sorted(servers),
@@ -347,7 +348,7 @@ def advance_refill(context: Context) -> None:
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
     if nowhere and not _is_untouched(job):
         job.refilling.current = None
-        missing = f"no worker has a whole copy of {len(nowhere)} of its blocks"
+        missing = f"no worker has a complete copy of {len(nowhere)} of its blocks"
         roll_back(context, f"{refill.reason}; {missing if refill.reporting else _ALL_GONE}")
         return
     if not all(moving.is_up(job.servers[index]) for index in refill.servers):
@@ -358,7 +359,7 @@ def advance_refill(context: Context) -> None:
         _place_refill(context, refill)
     else:
         for rank in chosen:
-            ordering.issue(context, job.workers[rank], "its copies of lost blocks are the newest now")
+            ordering.issue(context, job.workers[rank], "its copies of lost blocks are now the newest")
     if not refill.lost:
         _finish_refill(context, refill)
 
@@ -381,13 +382,12 @@ def _place_refill(context: Context, refill: Refill) -> None:
     """Send all processes the new servers."""
     job = context.job
     refill.placed = True
-    job.placement.plans += 1
-    job.placement.version = job.placement.plans
+    job.placement.renew()
     job.refilling.by_block = job.refilling.by_block | {
         block: job.refilling.by_block.get(block, 0) + 1 for block in refill.lost
     }
     named = ", ".join(f"s{index}" for index in refill.servers)
-    moving.order_all(context, f"{named} restarted and is given its blocks by workers")
+    moving.order_all(context, f"{named} restarted and receives its blocks from workers")
 
 
 def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:
@@ -402,22 +402,26 @@ def _finish_refill(context: Context, refill: Refill) -> None:
     ranks = sorted(set(refill.fills.values()))
     named = ", ".join(f"w{rank}" for rank in ranks)
     what = f"{refill.count} block{'s' if refill.count != 1 else ''}"
-    said = f"{what} began again as {named} had pulled them" if ranks else f"{what} began again as at first"
+    reason = (
+        f"{what} restarted from the values that {named} had pulled"
+        if ranks
+        else f"{what} restarted from their initial values"
+    )
     if ranks and not _is_stateless(context):
-        said += f"; what {spec.applied.name} remembered of them is lost"
+        reason += f"; what {spec.applied.name} stored about them is lost"
     if ranks and context.mode.loses_unpulled:
-        said += "; updates that no worker had pulled are lost"
+        reason += "; updates that no worker had pulled are lost"
     context.emit(
         RefillBlocks,
-        f"{refill.reason}; {said}",
+        f"{refill.reason}; {reason}",
         servers=refill.servers,
         blocks=refill.count,
         ranks=ranks,
         version=refill.version or 0,
         took_s=(context.now_ms - refill.began_ms) / 1000,
     )
-    ordering.issue_all(context, said)
-    granting.lift(context, "servers", said)
+    ordering.issue_all(context, reason)
+    granting.lift(context, "servers", reason)
 
 
 def _is_best(context: Context) -> bool:

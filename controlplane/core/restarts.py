@@ -10,9 +10,10 @@ from typing import Final
 from controlplane.core.commands import MoveJob
 from controlplane.core.context import Context
 from controlplane.core.events import Assignment
-from controlplane.core.records import Process, Revival, Server, Worker
+from controlplane.core.processes import Process, ProcessState, Server, Worker
+from controlplane.core.records import Revival
 from controlplane.core.state import Job
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.states import JobState
 from controlplane.protocol.emulation import Emulation
 
 FIRST_PAUSE_MS: Final = 500
@@ -65,10 +66,10 @@ def end_reason(context: Context, process: Process, why: str) -> str:
     if revival is None:
         used = context.job.starts.restarts.get(process.title, 0)
         times = "once" if used == 1 else f"{used} times"
-        return f"{why}; it was started again {times}, which is all that is allowed" if used else why
+        return f"{why}; it was started again {times}, the maximum" if used else why
     which = f"{why}; restart {revival.number} of {allowed}"
     if revival.wants_slot:
-        return f"{which} waits for a free {process.role} slot: its machine is out of reach"
+        return f"{which} waits for a free {process.role} slot: its machine is unreachable"
     return f"{which} in {(revival.due_ms - context.now_ms) / 1000:g} s"
 
 
@@ -115,13 +116,18 @@ def await_slot(context: Context, rank: int) -> None:
         seen_ms=now_ms,
     )
     job.starts.revivals[worker.title] = Revival(number=0, due_ms=now_ms, wants_slot=True)
-    context.report_process(worker, "no slot is free: it joins when there is one")
+    context.report_process(worker, "no slot is free: it joins when one is")
 
 
 def slot_of(process: Process) -> Assignment:
     """The slot that a process has, or had."""
     return Assignment(
-        role=process.role, index=process.index, agent=process.agent, slot=process.slot, emulate=process.emulate
+        role=process.role,
+        index=process.index,
+        agent=process.agent,
+        slot=process.slot,
+        emulate=process.emulate,
+        power=process.power,
     )
 
 
@@ -146,6 +152,7 @@ def start_instance(context: Context, assignment: Assignment) -> None:
         agent=assignment.agent,
         slot=assignment.slot,
         emulate=_machine(context, assignment),
+        power=assignment.power,
         state=ProcessState.ORDERED,
         since_ms=context.now_ms,
         seen_ms=context.now_ms,
@@ -185,7 +192,7 @@ def finish_if_all_have(context: Context) -> None:
         if job.end.model_saved
         else "; the final parameters were not saved: the process that should save them ended before"
     )
-    kept = "; the checkpoint of its end is not whole" if is_due else ""
+    kept = "; its final checkpoint is incomplete" if is_due else ""
     context.end_job(JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
 
 
@@ -211,5 +218,5 @@ def _last_checkpoint_has_time(context: Context) -> bool:
         job.end.by_ms = context.now_ms + LAST_CHECKPOINT_MS
         context.has_new_deadline = True
         awaited = f"the checkpoint of iteration {job.round.completed + 1}"
-        context.emit(MoveJob, "every worker has reached the end", state=job.state, awaited=awaited)
+        context.emit(MoveJob, "all workers have reached the end", state=job.state, awaited=awaited)
     return context.now_ms < job.end.by_ms

@@ -1,4 +1,4 @@
-"""What the engine remembers of one job, and how that changes: read this first.
+"""The engine's state of one job, and how it changes: read this first.
 
 A job is a value. ``Engine.handle`` takes one entry of the job's log, changes the ``Job`` below, and returns commands.
 Nothing else decides: the same entries lead to the same job and the same commands, in the live driver, in the simulator
@@ -9,15 +9,15 @@ Four things begin and end, one within the other:
 
     incarnation   one version of the log. A new one begins where a part of the log was lost. All current decisions are
                   ordered again, under orders that replace all that were given before.
-    process       one instance of a worker or server. A new one is a record of its own (``records``), with a new
-    instance. generation    a roster and its shares. A new one begins whenever a worker joins or
-    leaves, or
-                  policies change. It is numbered, and servers count updates by it.
+    process       one instance of a worker or server. A new one is a record of its own (``processes``), with a
+                  new instance.
+    generation    a roster and its shares. A new one begins whenever a worker joins or leaves, or policies change. It
+                  is numbered, and servers count updates by it.
     round         the iteration that is open in lockstep. Without lockstep: as many reports as there are workers.
 
 Each has a record, and the record is replaced as a whole when the next one begins, never cleaned field by field: fields
-that are not named then begin as in a new job. ``Job.roll_back`` does the same for all records at
-once when parameters are lost; the few things that outlive a rollback are named there and nowhere else.
+that are not named then begin as in a new job. ``Job.roll_back`` does the same for all records at once when parameters
+are lost; the few things that outlive a rollback are named there and nowhere else.
 
     generation    who counts, and the share of each
     samples       which samples of the permutations come next
@@ -31,6 +31,8 @@ once when parameters are lost; the few things that outlive a rollback are named 
     refilling     blocks of lost servers that workers give back
     starts        which processes start, and which should be started again
     flags, pace   findings that are open; how long things take
+    piloted       what an autopilot is shown of the job
+    guarded       what a guard of convergence is shown
 
 A worker is *granted* iterations up to its watermark. Lockstep grants some iterations ahead, since the servers hold each
 pull until all updates are in; asynchronous barriers grant by worker, each time with a lease of samples. A grant cannot
@@ -39,29 +41,30 @@ highest watermark that was ever sent, and every change to a running job begins w
 was granted. Where that is too late, the job is held: every worker stops at its next boundary and reports it, and the
 job is *quiesced* once all have.
 
-Two state machines, for the job and for a process, are tables in ``states``. Everything else is in these records.
+The state machines of the job and of a process are tables, in ``states`` and ``processes``. Everything else is in these
+records.
 """
 
 from typing import Any, Final
 
 import msgspec
 
-from controlplane.core.attachment import Attachment
 from controlplane.core.choices import Observation, Transfer
+from controlplane.core.processes import Pieces, Process, Server, Worker
 from controlplane.core.records import (
+    Attachment,
     Checkpoint,
+    Guarded,
     LeftOut,
-    Pieces,
+    Piloted,
     PlacementChange,
     PlacementTrial,
-    Process,
     Refill,
     Revival,
-    Server,
     SlotRequest,
-    Worker,
 )
 from controlplane.core.states import JobState
+from controlplane.protocol.base import UNREADABLE
 from controlplane.protocol.checkpoints import Restore, SavedBlock, WholeCheckpoint
 from controlplane.protocol.keys import instance_name
 from controlplane.protocol.orders import Block, Role
@@ -177,6 +180,8 @@ class Requests(msgspec.Struct, kw_only=True):
 
     choices: dict[str, Choice] = {}
     """Policies that hold once the job is quiesced."""
+    actor: str = ""
+    """Who asked for the last change of policies, also once it has taken effect."""
     left_out: dict[int, LeftOut] = {}
     """Excluded and drained workers, by rank."""
     respread: str = ""
@@ -217,6 +222,11 @@ class Placement(msgspec.Struct, kw_only=True):
     request: SlotRequest | None = None
     ask_again_ms: int = 0
     """There was no slot for another server: not before then is one asked for again."""
+
+    def renew(self) -> None:
+        """It says something else from now on: it has the next version."""
+        self.plans += 1
+        self.version = self.plans
 
 
 class Checkpoints(msgspec.Struct, kw_only=True):
@@ -280,6 +290,8 @@ class Flags(msgspec.Struct, kw_only=True):
     count: int = 0
     shown_ms: int = 0
     """When the detector was last shown an iteration."""
+    unanswered: dict[int, list[int]] = {}
+    """Where workers sample one another: by one that does not answer, those that it does not answer."""
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -326,6 +338,8 @@ class Job(msgspec.Struct, kw_only=True):
     checkpoints: Checkpoints = msgspec.field(default_factory=Checkpoints)
     refilling: Refilling = msgspec.field(default_factory=Refilling)
     flags: Flags = msgspec.field(default_factory=Flags)
+    piloted: Piloted = msgspec.field(default_factory=Piloted)
+    guarded: Guarded = msgspec.field(default_factory=Guarded)
 
     @property
     def live_workers(self) -> list[Worker]:
@@ -412,7 +426,9 @@ class Job(msgspec.Struct, kw_only=True):
         self.round = Round(completed=first - 1)
         self.updates = Updates(apply_from=first, late=self.updates.late)
         self.hold = Hold()
-        self.requests = Requests(choices=requests.choices, left_out=requests.left_out, respread=requests.respread)
+        self.requests = Requests(
+            choices=requests.choices, actor=requests.actor, left_out=requests.left_out, respread=requests.respread
+        )
         self.end = End(stop_at=stop_at, reason=self.end.reason)
         self.samples = Samples(
             count=self.samples.count,
@@ -438,6 +454,7 @@ class Job(msgspec.Struct, kw_only=True):
             saved_rounds=target.position // self.batch,
         )
         self.refilling = Refilling(count=self.refilling.count)
+        self.guarded = Guarded(before=self.guarded.before)
         for worker in self.workers.values():
             worker.pieces = Pieces()
 
@@ -466,5 +483,5 @@ def read_snapshot(data: bytes) -> Snapshot:
         if version != SNAPSHOT_VERSION:
             raise SnapshotVersionError(f"snapshot has version {version}, this release reads {SNAPSHOT_VERSION}")
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise SnapshotVersionError(f"snapshot of version {SNAPSHOT_VERSION} cannot be read: {error}") from None

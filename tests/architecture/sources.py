@@ -23,7 +23,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One module of ours."""
+    """One module of Paceline's."""
 
     name: str
     path: Path
@@ -43,7 +43,7 @@ class Source:
 
 @cache
 def sources() -> dict[str, Source]:
-    """All modules of ours by name, without migrations."""
+    """All modules of Paceline's by name, without migrations."""
     found = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -78,7 +78,7 @@ def _imports(node: ast.AST, *, at_import: bool) -> list[Import]:
 
 
 def _resolved(module: str, name: str) -> str:
-    """``module.name`` where that is a module of ours, else ``module``."""
+    """``module.name`` where that is a module of Paceline's, else ``module``."""
     path = ROOT / Path(*module.split("."), name)
     return f"{module}.{name}" if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file() else module
 

@@ -9,7 +9,13 @@ import pytest
 
 from tests.architecture.sources import ROOT, Source, is_within, sources
 
-PURE = ("controlplane.protocol", "controlplane.core", "controlplane.policies", "controlplane.simulator")
+PURE = (
+    "controlplane.protocol",
+    "controlplane.core",
+    "controlplane.scheduling",
+    "controlplane.policies",
+    "controlplane.simulator",
+)
 FIGURES = "frontend.figures"
 
 FORBIDDEN = {
@@ -46,7 +52,13 @@ def test_chance_comes_from_a_seeded_generator_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["controlplane.protocol.codec", "controlplane.core.engine", "controlplane.policies.registry"]
+    "package",
+    [
+        "controlplane.protocol.codec",
+        "controlplane.core.engine",
+        "controlplane.scheduling.draining",
+        "controlplane.policies.registry",
+    ],
 )
 def test_importing_a_pure_package_loads_nothing_heavy(package: str) -> None:
     program = f"import sys, {package}; print(*sorted({HEAVY!r} & set(sys.modules)))"

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from controlplane.core.attachment import LAUNCHER
 from controlplane.core.commands import AnyCommand
-from controlplane.core.events import ConnectionLost, JobSubmitted, LauncherEnded, TimePassed
+from controlplane.core.events import LAUNCHER, ConnectionLost, JobSubmitted, LauncherEnded, TimePassed
 from controlplane.core.states import JobState
-from controlplane.protocol.messages import Held, IterationReport, RankHello, WorkerFinished
+from controlplane.protocol.messages import IterationReport, Quiesced, RankHello, WorkerFinished
 from controlplane.protocol.spec import parse_spec
 from tests.core.story import Story
 
@@ -57,8 +56,10 @@ class Attached(Story):
         return RankHello(**(fields | changes))
 
     def a_report(self, rank: int, iteration: int, *, compute_s: float = 0.1, **changes: Any) -> IterationReport:
-        shares = self.orders[rank].shares
-        return super().a_report(rank, iteration, compute_s=compute_s, **({"samples": shares[rank]} | changes))
+        orders = self.orders[rank]
+        begin = orders.origin_position + max(0, iteration - orders.origin_iteration) * orders.global_batch
+        where = {"samples": orders.shares[rank], "position": begin + sum(orders.shares[:rank])}
+        return super().a_report(rank, iteration, compute_s=compute_s, **(where | changes))
 
     def iterate_at(self, iterations: int, *speeds: float, start: int = 0) -> None:
         """Every rank, by its speed in samples per second, reports that many iterations."""
@@ -69,7 +70,7 @@ class Attached(Story):
     def held(self, rank: int, iteration: int) -> list[AnyCommand]:
         orders = self.orders[rank]
         number = self.next_number(rank)
-        said = Held(number=number, generation=orders.generation, iteration=iteration, sequence=orders.sequence)
+        said = Quiesced(number=number, generation=orders.generation, iteration=iteration, sequence=orders.sequence)
         return self.say(rank, said)
 
     def done(self, rank: int, iteration: int) -> list[AnyCommand]:

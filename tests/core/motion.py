@@ -11,18 +11,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.core.commands import AnyCommand, IssueOrders, IssueServerOrders, MoveJob, RejectMessage, StopProcess
+from controlplane.core.commands import (
+    AnyCommand,
+    IssueOrders,
+    IssuePlacement,
+    IssueServerOrders,
+    MoveJob,
+    RejectMessage,
+    StopProcess,
+)
 from controlplane.core.engine import Engine
-from controlplane.core.events import Entry, Event, ProcessDied, TimePassed, WorkerHeard
+from controlplane.core.events import Entry, Event, ProcessDied, TimePassed, WorkerMessageReceived
 from controlplane.core.states import JOB_OVER
 from controlplane.protocol.messages import IterationReport
-from controlplane.protocol.orders import Orders, ServerOrders
+from controlplane.protocol.orders import Orders, PeerAddress, ServerOrders
 from controlplane.protocol.schedule import Task
 from controlplane.protocol.worker import Phase, Step, WorkerMachine
 from tests.core.story import Story
 
 DELAY_MS = 1.0
 """Of every message, and of a push."""
+
+ROUNDING_MS = 0.001
+"""So that a time in seconds has surely come."""
 
 Speed = Callable[[int], float]
 
@@ -60,6 +71,8 @@ class Motion:
         self.now_ms = float(self.story.now_ms)
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
         self.order = itertools.count()
+        self.loss = 1.0
+        """What every worker reports."""
         self.speeds: list[Speed] = [each if callable(each) else (lambda _, s=each: s) for each in speeds]
         self.machines = {rank: self._machine(rank, speed) for rank, speed in enumerate(self.speeds)}
         self.server: ServerOrders | None = None
@@ -131,6 +144,9 @@ class Motion:
             assert not isinstance(command, RejectMessage), command.reason
             if isinstance(command, IssueOrders):
                 self.at(DELAY_MS, lambda c=command: self._hear(c.rank, c.orders))
+            elif isinstance(command, IssuePlacement) and command.peers:
+                version = command.incarnation, command.generation
+                self.machines[command.rank].protocol.peers.enlist(command.peers, version)
             elif isinstance(command, StopProcess) and command.role == "worker":
                 self.machines[command.index].dead = True
             elif isinstance(command, IssueServerOrders):
@@ -153,7 +169,7 @@ class Motion:
 
         def arrive() -> None:
             if not self.over and not machine.dead:
-                self._see(WorkerHeard(rank=rank, instance=f"w{rank}.0.1", message=message))
+                self._see(WorkerMessageReceived(rank=rank, instance=f"w{rank}.0.1", message=message))
 
         self.at(DELAY_MS, arrive)
 
@@ -181,6 +197,29 @@ class Motion:
             step = protocol.next(self.now_ms / 1000)
         if step is Step.COMPUTE:
             self._begin(machine)
+        elif step is Step.ASK:
+            for peer in protocol.peers.asks:
+                self.at(DELAY_MS, lambda asked=peer: self._ask(machine, asked))
+        elif protocol.phase is Phase.BOUNDARY and protocol.wake_at_s is not None:
+            wait_ms = max(0.0, protocol.wake_at_s * 1000 - self.now_ms) + ROUNDING_MS
+            self.at(wait_ms, lambda: self._at_boundary(machine))
+
+    def _ask(self, machine: Machine, peer: PeerAddress) -> None:
+        asked = self.machines[peer.rank]
+        iteration = None if asked.dead else asked.protocol.iteration
+        self.at(DELAY_MS, lambda: self._answer(machine, peer, iteration))
+
+    def _answer(self, machine: Machine, peer: PeerAddress, iteration: int | None) -> None:
+        peers, now_s = machine.protocol.peers, self.now_ms / 1000
+        if iteration is None:
+            peers.silent(peer.rank, peer.instance, now_s)
+        else:
+            peers.answered(peer.rank, peer.instance, iteration, now_s)
+        self._at_boundary(machine)
+
+    def _at_boundary(self, machine: Machine) -> None:
+        if machine.protocol.phase is Phase.BOUNDARY:
+            self._go_on(machine)
 
     def _task(self, machine: Machine) -> Task:
         assert machine.protocol.task is not None
@@ -227,7 +266,7 @@ class Motion:
         self.reports.append((self.now_ms, machine.rank, k, samples))
         report = {"generation": orders.generation, "iteration": k, "samples": samples, "position": 0}
         spent = {"compute_s": took_s, "push_s": 0.001, "pull_s": 0.0, "waiting_s": 0.0, "coordination_s": 0.0}
-        self._say(machine, lambda n: IterationReport(number=n, loss=1.0, **report, **spent))
+        self._say(machine, lambda n: IterationReport(number=n, loss=self.loss, **report, **spent))
         self._go_on(machine)
 
     # -- the server
@@ -243,7 +282,7 @@ class Motion:
             self._close()
 
     def _everybody_skipped(self, orders: ServerOrders) -> int:
-        """After an asynchronous phase the numbers up to ``apply_from`` are nobody's."""
+        """After an asynchronous phase the numbers up to ``apply_from`` are no one's."""
         return orders.apply_from if not self.contributed.get(orders.apply_from - 1) and self.applied else 0
 
     def _accept(self, rank: int, k: int, samples: int) -> bool:

@@ -10,12 +10,12 @@ from controlplane.core.events import (
     Entry,
     Event,
     JobSubmitted,
+    NumberedWorkerMessage,
     ProcessDied,
-    ServerHeard,
+    ServerMessageReceived,
     SlotsAssigned,
     TimePassed,
-    WorkerHeard,
-    WorkerSaid,
+    WorkerMessageReceived,
 )
 from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import (
@@ -119,7 +119,7 @@ class Story:
         return self
 
     def running(self) -> "Story":
-        """Until everybody has said hello."""
+        """Until everyone has said hello."""
         self.starting()
         for index in range(self.spec.servers):
             self.server_hello(index)
@@ -131,14 +131,15 @@ class Story:
         """The worker's first message, which it repeats after a reconnect."""
         self.numbers.setdefault(self.instance("w", rank), 1)
         samples = {"sample_count": self.sample_count, "own_samples": self.own_samples.get(rank, 0)}
-        hello = WorkerHello(number=1, parameter_count=sum(TENSOR_SIZES), **samples)
+        listens = {"host": "127.0.0.1", "port": 8000 + rank} if self.spec.asks_peers else {}
+        hello = WorkerHello(number=1, parameter_count=sum(TENSOR_SIZES), **samples, **listens)
         return self.say(rank, hello, **changes)
 
     def server_hello(self, index: int) -> list[AnyCommand]:
         """The server's first message."""
         hello = ServerHello(number=1, host="127.0.0.1", port=7000 + index, tensor_sizes=TENSOR_SIZES)
         self.numbers[self.instance("s", index)] = 1
-        return self.see(ServerHeard(index=index, instance=self.instance("s", index), message=hello))
+        return self.see(ServerMessageReceived(index=index, instance=self.instance("s", index), message=hello))
 
     def server_report(self, index: int, *, highest: int, **told: Any) -> list[AnyCommand]:
         """The server says how far its blocks are, under the newest roster."""
@@ -147,7 +148,7 @@ class Story:
         generation = self.given(SetRoster)[-1].generation
         fields = {"iteration": highest, "highest": highest, "generation": generation}
         report = ServerReport(number=self.numbers[instance], bytes_in=0, bytes_out=0, busy_s=0.0, **fields, **told)
-        return self.see(ServerHeard(index=index, instance=instance, message=report))
+        return self.see(ServerMessageReceived(index=index, instance=instance, message=report))
 
     def copies(self, rank: int, *held: tuple[int, int, list[int]]) -> list[AnyCommand]:
         """The worker says which (version, steps) it has of which of the lost blocks."""
@@ -160,15 +161,17 @@ class Story:
         instance = self.instance("s", index)
         self.numbers[instance] = self.numbers.get(instance, 1) + 1
         message = BlocksFilled(number=self.numbers[instance], blocks=blocks)
-        return self.see(ServerHeard(index=index, instance=instance, message=message))
+        return self.see(ServerMessageReceived(index=index, instance=instance, message=message))
 
     def instance(self, role: str, index: int) -> str:
         """The life of ``w`` or ``s`` that was ordered last."""
         return self.instances.get(f"{role}{index}", f"{role}{index}.0.1")
 
-    def say(self, rank: int, message: WorkerSaid, *, instance: str = "", after_ms: int = 1) -> list[AnyCommand]:
+    def say(
+        self, rank: int, message: NumberedWorkerMessage, *, instance: str = "", after_ms: int = 1
+    ) -> list[AnyCommand]:
         """Any message of a worker."""
-        event = WorkerHeard(rank=rank, instance=instance or self.instance("w", rank), message=message)
+        event = WorkerMessageReceived(rank=rank, instance=instance or self.instance("w", rank), message=message)
         return self.see(event, after_ms=after_ms)
 
     def next_number(self, rank: int) -> int:
@@ -182,7 +185,7 @@ class Story:
         return self.say(rank, self.a_report(rank, iteration, compute_s=compute_s, **changes), after_ms=REPORT_MS)
 
     def a_report(self, rank: int, iteration: int, *, compute_s: float = 0.1, **changes: Any) -> IterationReport:
-        """A report that nobody has sent yet."""
+        """A report that no one has sent yet."""
         orders = self.orders[rank]
         fields: dict[str, Any] = {
             "number": changes.pop("number", None) or self.next_number(rank),

@@ -88,7 +88,7 @@ def test_workers_that_begin_with_other_parameters_end_the_job_with_the_cure() ->
     ended = story.given(MoveJob)[-1]
     assert ended.state is JobState.FAILED
     assert ended.reason.startswith(
-        "w1 begins with other parameters than w0: the module is built with other values there; "
+        "w1 starts with different parameters than w0: the module has different initial values there; "
     )
     assert "workload.init to seed" in ended.reason
 
@@ -126,7 +126,7 @@ def keeping() -> Story:
     return story
 
 
-def test_one_worker_keeps_checkpoints_and_everybody_knows_which() -> None:
+def test_one_worker_keeps_checkpoints_and_everyone_knows_which() -> None:
     story = keeping()
     assert {story.orders[rank].keeper for rank in range(3)} == {"w0.0.1"}
     (kept,) = story.given(KeepCheckpoint)
@@ -147,7 +147,7 @@ def test_checkpoint_with_a_gap_is_not_whole() -> None:
 
 
 def begin_again(story: Story) -> None:
-    """Everybody's next life says hello."""
+    """Everyone's next life says hello."""
     story.tick(after_ms=1_000)
     for rank in range(3):
         story.numbers[story.instance("w", rank)] = 1
@@ -160,7 +160,7 @@ def test_when_all_have_died_they_begin_again_from_the_checkpoint() -> None:
         story.kill(rank)
     assert story.given(RollBack)[-1].reason == (
         "w2 was ended by signal 9, the last that had the parameters; all go back to the checkpoint of iteration 5, "
-        "iterations 5 to 6 are done again"
+        "iterations 5 to 6 are repeated"
     )
     paused = story.given(MoveJob)[-1]
     assert (paused.state, paused.awaited) == (JobState.PAUSED, "more workers: w0, w1, w2")
@@ -268,4 +268,4 @@ def test_with_servers_that_only_add_up_a_worker_returns_only_when_all_begin_anew
 @pytest.mark.parametrize("barrier", ["asp", "ssp", "pbsp", "pssp", "backup"])
 def test_it_is_not_changed_to_a_barrier_that_needs_servers(barrier: str) -> None:
     reason = running().declined(ChangeRequested(actor="ada", choices={"barrier": Choice(name=barrier)}))
-    assert f"{barrier} needs servers that take each worker's update by itself" in reason
+    assert f"{barrier} needs servers that apply each worker's update separately" in reason

@@ -2,7 +2,8 @@
 
 import itertools
 
-from controlplane.core.commands import HoldWorker, IssueOrders, IssueServerOrders, MoveJob
+from controlplane.core.commands import HoldWorker, IssueOrders, IssueServerOrders, MoveJob, MoveProcess
+from controlplane.core.events import TimePassed
 from controlplane.protocol.messages import Evaluation
 from controlplane.protocol.orders import Range
 from tests.core.motion import Motion
@@ -42,7 +43,30 @@ def test_worker_that_waits_gets_no_orders_and_its_wait_is_explained(story):
     assert [command.rank for command in of(IssueOrders, told.report(1, 0))] == [1, 0]
 
 
-def test_leases_that_go_on_without_a_gap_are_one(story):
+def test_waiting_workers_are_evaluated_again_without_reading_heartbeats(story):
+    told = story(workers=12, synchronization=PBSP, stop={"seconds": 60}).running()
+    assert told.engine.needs_heartbeats(told.engine.deadline_ms)
+    (wait,) = of(HoldWorker, told.report(0, 0, compute_s=1.0))
+    due_ms = told.engine.deadline_ms
+    assert not told.engine.needs_heartbeats(due_ms)
+    for rank in set(range(1, 12)) - {*wait.waits_for}:
+        told.report(rank, 0)
+    released: set[int] = set()
+    while 0 not in released:
+        after_ms = told.engine.deadline_ms - told.now_ms
+        released |= {order.rank for order in of(IssueOrders, told.see(TimePassed(is_look=True), after_ms=after_ms))}
+        told.engine.validate()
+
+
+def test_a_look_at_waiting_workers_declares_no_one_lost(story):
+    told = story(workers=12, synchronization=PBSP, stop={"seconds": 60}).running()
+    told.report(0, 0, compute_s=1.0)
+    assert of(MoveProcess, told.see(TimePassed(is_look=True), after_ms=60_000)) == []
+    assert told.engine.needs_heartbeats(told.now_ms)
+    assert "lost" in {move.state for move in of(MoveProcess, told.see(TimePassed(), after_ms=1))}
+
+
+def test_leases_that_continue_without_a_gap_are_one(story):
     told = story(workers=1, synchronization=ASP, stop={"seconds": 60}).running()
     assert told.orders[0].ranges == [Range(first=0, last=3, position=0, share=64)]
     for iteration in range(2):
@@ -99,11 +123,11 @@ def test_job_ends_when_its_samples_are_handed_out_and_fast_workers_take_more(sto
     counts = {rank: sum(s.share for s in told.starts if s.rank == rank) for rank in (0, 1)}
     assert sum(counts.values()) == 20 * 128
     assert counts[0] > 3 * counts[1]
-    told_so = "samples for 20 iterations were asked for and handed out; every worker got as far as iteration "
+    told_so = "samples for 20 iterations were requested and handed out; every worker got as far as iteration "
     assert told.story.given(MoveJob)[-1].reason.startswith(told_so)
 
 
-def test_nobody_waits_long_for_the_last_lease_of_the_slowest(story):
+def test_no_one_waits_long_for_the_last_lease_of_the_slowest(story):
     told = Motion([1000.0] * 7 + [100.0], synchronization=ASP, stop={"iterations": 100}).run()
     last = {rank: max(at for at, by, _, _ in told.reports if by == rank) for rank in range(8)}
     assert max(last.values()) - min(last.values()) <= 2 * 640 + 100
@@ -127,7 +151,7 @@ def test_time_limit_ends_an_asynchronous_job():
     assert told.now_ms < told.story.entries[0].at_ms + 3_000 + 256 + 100
 
 
-def test_dead_worker_holds_nobody_and_what_it_leased_is_made_up_for(story):
+def test_dead_worker_holds_no_one_and_what_it_leased_is_made_up_for(story):
     told = Motion([1000.0, 1000.0, 64.0], synchronization=SSP, stop={"iterations": 30})
     told.run(until_ms=3_500)
     assert len({wait.rank for wait in told.story.given(HoldWorker)}) == 2

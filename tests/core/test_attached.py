@@ -15,7 +15,8 @@ from controlplane.core.commands import (
     SetShares,
     StartProcess,
 )
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.protocol.base import MAX_INT32
 from tests.core.attached import BATCH, Attached
 from tests.core.story import LB_BSP, of
@@ -23,12 +24,12 @@ from tests.core.story import LB_BSP, of
 Tell = Callable[..., Attached]
 
 
-def test_it_waits_for_ranks_without_slots_or_processes_of_ours(tell: Tell) -> None:
+def test_it_waits_for_ranks_without_slots_or_processes_of_paceline(tell: Tell) -> None:
     story = tell().submitted()
     moved = story.given(MoveJob)[-1]
     assert (moved.state, moved.awaited) == (
         JobState.STARTING,
-        "ranks, none of which is here: start the script with paceline run",
+        "ranks, none of which is connected: start the script with paceline run",
     )
     story.comes(0)
     assert story.given(MoveJob)[-1].awaited == "ranks w1; 1 of 2 are here"
@@ -74,7 +75,7 @@ def test_shares_follow_the_speeds_and_every_rank_hears_all_of_them(tell: Tell) -
     assert story.orders[0].shares_version > version
 
 
-def test_nobody_is_told_anything_while_nothing_changes(tell: Tell) -> None:
+def test_no_one_is_told_anything_while_nothing_changes(tell: Tell) -> None:
     story = tell(synchronization=LB_BSP).running()
     story.iterate_at(40, 1000.0, 1000.0)
     before = len(story.given(IssueOrders))
@@ -91,6 +92,26 @@ def test_no_report_is_refused_before_all_ranks_are_here(tell: Tell) -> None:
     for iteration in range(5):
         story.report(1, iteration)
     assert story.job.round.completed == 4
+
+
+def test_shares_follow_the_second_iteration_of_ranks_that_are_warm(tell: Tell) -> None:
+    story = tell(synchronization=LB_BSP).running()
+    for iteration, slower in ((0, 3.0), (1, 1.0)):
+        story.report(0, iteration, compute_s=slower * 0.1)
+        story.report(1, iteration, compute_s=slower * 0.3)
+        assert (story.orders[0].shares == [BATCH, BATCH]) == (iteration == 0)
+    assert story.orders[0].shares == [48, 16]
+
+
+def test_a_second_iteration_that_takes_longer_than_the_first_is_warm_up_too(tell: Tell) -> None:
+    story = tell(synchronization=LB_BSP).running()
+    for iteration, slower in ((0, 1.0), (1, 1.5)):
+        for rank, compute_s in ((0, 0.1), (1, 0.3)):
+            story.report(rank, iteration, compute_s=slower * compute_s)
+    assert story.orders[0].shares == [BATCH, BATCH]
+    story.report(0, 2, compute_s=0.1)
+    story.report(1, 2, compute_s=0.3)
+    assert story.orders[0].shares == [48, 16]
 
 
 def test_shares_are_multiples_where_asked_for(tell: Tell) -> None:

@@ -1,4 +1,4 @@
-"""Bad days of attached jobs: each ends in a sentence, and never a training that can go on."""
+"""Bad days of attached jobs: each ends in a sentence, and never a training that can continue."""
 
 from collections.abc import Callable
 
@@ -7,6 +7,7 @@ import pytest
 from controlplane.core.commands import (
     CloseFlag,
     DeclineRequest,
+    MoveJob,
     RaiseFlag,
     RejectMessage,
     SetShares,
@@ -41,6 +42,50 @@ def test_ranks_that_differ_are_told_keep_even_shares_and_train_on(tell: Tell, fi
     assert story.given(CloseFlag)[-1].flag == flag.flag
 
 
+def differing(tell: Tell) -> Attached:
+    story = tell().submitted()
+    story.comes(0)
+    story.comes(1, batch_size=48)
+    for iteration in range(3):
+        for rank in (0, 1):
+            story.report(rank, iteration)
+    return story
+
+
+DIFFERED = "its ranks differed, so shares stayed equal and no iteration was counted"
+
+
+def test_a_job_whose_ranks_differed_succeeds_with_its_launcher(tell: Tell) -> None:
+    story = differing(tell)
+    story.launcher_ends(0)
+    assert (story.state, story.given(MoveJob)[-1].reason) == (
+        JobState.SUCCEEDED,
+        f"its launcher ended with status 0; {DIFFERED}",
+    )
+
+
+def test_a_job_whose_ranks_differed_succeeds_once_every_loop_has_ended(tell: Tell) -> None:
+    story = differing(tell)
+    story.done(0, 3)
+    assert story.state is JobState.STARTING
+    story.done(1, 3)
+    assert story.state is JobState.FINISHING
+    story.passes(60)
+    assert (story.state, story.given(MoveJob)[-1].reason) == (
+        JobState.SUCCEEDED,
+        f"every rank has ended its loop; {DIFFERED}",
+    )
+
+
+def test_a_launcher_that_ends_well_fails_a_job_that_not_every_rank_has_reached(tell: Tell) -> None:
+    story = tell().submitted()
+    story.comes(0)
+    story.report(0, 0)
+    story.launcher_ends(0)
+    assert story.state is JobState.FAILED
+    assert "only 1 rank of 2 said hello" in story.given(MoveJob)[-1].reason
+
+
 def test_a_job_whose_ranks_differ_is_not_given_up_while_they_train(tell: Tell) -> None:
     story = tell(wait_s=60).submitted()
     story.comes(0)
@@ -53,14 +98,13 @@ def test_a_job_whose_ranks_differ_is_not_given_up_while_they_train(tell: Tell) -
     assert story.state is JobState.FAILED
 
 
-def test_ranks_of_different_worlds_are_told(tell: Tell) -> None:
+def test_ranks_of_different_worlds_are_reported(tell: Tell) -> None:
     story = tell().submitted()
     story.comes(0, world=2)
     commands = story.comes(1, world=4)
     (flag,) = of(RaiseFlag, commands)
     assert flag.reason == (
-        "the ranks do not agree how many they are: w0 of a world of 2; w1 of a world of 4; "
-        "start all with one world size"
+        "the ranks report different world sizes: w0 of a world of 2; w1 of a world of 4; start all with one world size"
     )
     assert story.state is JobState.STARTING
 
@@ -94,7 +138,7 @@ def test_word_before_a_hello_is_refused(tell: Tell) -> None:
     assert (told.rejection.code, told.reason) == ("unexpected", "the first message of a rank is its hello")
 
 
-def test_another_release_is_told_and_ends_nothing(tell: Tell) -> None:
+def test_another_release_is_reported_and_ends_nothing(tell: Tell) -> None:
     story = tell().submitted()
     story.comes(0, release="0.0.1")
     story.comes(1)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from controlplane.core.commands import (
+    DeclineRequest,
     IssueOrders,
     MoveJob,
     MoveProcess,
@@ -13,23 +14,28 @@ from controlplane.core.commands import (
     SetRoster,
     StopProcess,
 )
+from controlplane.core.engine import Engine
 from controlplane.core.events import (
     ChangeRequested,
+    Entry,
     ExclusionRequested,
+    JobSubmitted,
+    LauncherEnded,
     PauseRequested,
     ResumeRequested,
     ServerRequested,
     StopRequested,
 )
-from controlplane.core.ranks import AWAITED
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.granting import RANKS_AWAITED
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.protocol.spec import Choice
 from tests.core.attached import Attached
 
 Tell = Callable[..., Attached]
 
 
-def test_when_all_are_gone_it_waits_and_goes_on_when_they_return(tell: Tell) -> None:
+def test_when_all_are_gone_it_waits_and_continues_when_they_return(tell: Tell) -> None:
     story = tell().running()
     story.iterate_at(2, 1000.0, 1000.0)
     for rank in (0, 1):
@@ -37,10 +43,12 @@ def test_when_all_are_gone_it_waits_and_goes_on_when_they_return(tell: Tell) -> 
     story.passes(16)
     waits = story.given(MoveJob)[-1]
     assert (waits.state, waits.reason) == (JobState.PAUSED, "all 2 ranks are gone")
-    assert waits.awaited.startswith(AWAITED)
+    assert waits.awaited.startswith(RANKS_AWAITED)
     assert waits.awaited == (
-        "ranks, none of which is here: it goes on when they come back, and fails after 3600 s without them. If their"
-        " launcher was killed it will not say so: start the script again with this job's token, or stop the job"
+        "ranks, none of which is connected: it continues when they return, and fails after 3600 s without them. If "
+        "their"
+        " launcher was killed, no exit code is reported: start the script again with this job's token, or stop the"
+        " job"
     )
     assert not any(command.orders.hold for command in story.given(IssueOrders))
     for rank in (0, 1):
@@ -50,7 +58,7 @@ def test_when_all_are_gone_it_waits_and_goes_on_when_they_return(tell: Tell) -> 
     assert story.job.round.completed == 3
 
 
-def test_it_fails_when_nobody_comes_for_as_long_as_it_may_wait(tell: Tell) -> None:
+def test_it_fails_when_no_one_comes_for_as_long_as_it_may_wait(tell: Tell) -> None:
     story = tell(wait_s=600).submitted()
     assert story.engine.deadline_ms == story.now_ms + 600_000
     story.passes(600)
@@ -67,7 +75,7 @@ def test_it_fails_when_its_ranks_stay_away(tell: Tell) -> None:
     story.passes(60)
     ended = story.given(MoveJob)[-1]
     assert ended.state is JobState.FAILED
-    assert ended.reason == "its ranks were gone for 60 s, which is as long as wait_s allows"
+    assert ended.reason == "its ranks were disconnected for 60 s, the limit set by wait_s"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +138,7 @@ def test_so_many_iterations_as_were_asked_for_end_it(tell: Tell) -> None:
     story.done(1, 4)
     assert (story.state, story.given(MoveJob)[-1].reason) == (
         JobState.SUCCEEDED,
-        "4 iterations were asked for; 4 iterations were done",
+        "4 iterations were requested; 4 iterations were done",
     )
 
 
@@ -215,7 +223,7 @@ def test_another_batching_policy_takes_over_while_it_runs(tell: Tell) -> None:
     [
         ({"barrier": Choice(name="asp")}, "submit a native job for that (launch: native)"),
         ({"data": Choice(name="exchange")}, "submit a native job for that (launch: native)"),
-        ({"batching": Choice(name="deadline")}, "a policy of shares with launch attached"),
+        ({"batching": Choice(name="deadline")}, "a policy that sets shares, with launch attached"),
     ],
 )
 def test_changes_that_need_our_loop_are_declined_with_the_cure(
@@ -235,9 +243,22 @@ def test_what_only_a_launcher_can_do_is_declined(tell: Tell, event: Any, told: s
     assert told in tell().running().declined(event)
 
 
-def test_a_loss_that_is_no_number_is_told_and_ends_nothing(tell: Tell) -> None:
+def test_a_loss_that_is_no_number_is_reported_and_ends_nothing(tell: Tell) -> None:
     story = tell().running()
     story.report(0, 0, spoilt="nan", loss=0.0, samples=0)
     story.report(1, 0, spoilt="nan", loss=0.0, samples=0)
     assert story.state is JobState.RUNNING
-    assert "the script goes on" in story.given(RaiseFlag)[-1].reason
+    assert "the script continues" in story.given(RaiseFlag)[-1].reason
+
+
+def test_a_job_whose_policies_could_not_be_made_refuses_news_of_its_ranks() -> None:
+    """It has no policies to ask, and no processes: each event has its own answer."""
+
+    def broken(question: str, choice: Choice) -> Any:
+        raise OSError(f"{question} {choice.name} cannot be loaded")
+
+    engine = Engine(job=7, resolve=broken)
+    submitted = engine.handle(Entry(id="1-0", event=JobSubmitted(spec=Attached().spec)))
+    assert [command.state for command in submitted if isinstance(command, MoveJob)] == [JobState.FAILED]
+    (declined,) = engine.handle(Entry(id="2-0", event=LauncherEnded(actor="ada", exit_code=0)))
+    assert (type(declined), declined.reason) == (DeclineRequest, "job 7: finish by ada, but it is failed")

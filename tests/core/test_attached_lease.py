@@ -52,8 +52,9 @@ def test_a_job_whose_launcher_was_killed_with_all_ranks_fails_once_its_lease_is_
     waits = story.given(MoveJob)[-1]
     assert (waits.state, waits.reason) == (JobState.PAUSED, "all 2 ranks are gone")
     assert waits.awaited == (
-        "ranks, none of which is here: it goes on when they come back, and fails after 3600 s without them, or after"
-        " 300 s without a sign of their launcher"
+        "ranks, none of which is connected: it continues when they return, and fails after 3600 s without them, or "
+        "after"
+        " 300 s without a renewal by their launcher"
     )
     story.passes(LEASE_S - 1)
     assert story.state is JobState.PAUSED

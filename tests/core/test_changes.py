@@ -6,8 +6,9 @@ import pytest
 
 from controlplane.core.commands import ChangePolicies, IssueOrders, IssueServerOrders, MoveJob, SetRoster, SetShares
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
+from controlplane.policies import registry
 from controlplane.policies.batching.lb_bsp_cpu import LbBspCpu
-from controlplane.protocol.messages import Held
+from controlplane.protocol.messages import Quiesced
 from controlplane.protocol.spec import Choice
 from controlplane.protocol.worker import Phase
 from tests.core.motion import Motion
@@ -35,7 +36,7 @@ def test_batching_changes_with_the_iteration_after_the_open_one(story):
     commands = told.see(change(batching=Choice(name="lb-bsp-cpu", parameters={"predictor": "memoryless"})))
     (changed,) = of(ChangePolicies, commands)
     assert (changed.generation, changed.first_iteration) == (2, 6)
-    assert changed.reason == "batching becomes lb-bsp-cpu, asked for by ada"
+    assert changed.reason == "batching becomes lb-bsp-cpu, requested by ada"
     assert of(SetRoster, commands)[0].first_iteration == 6
     told.iterate(4, speeds={0: 1000.0, 1: 1000.0, 2: 500.0, 3: 250.0}, start=5)
     assert told.given(SetShares)[-1].policy == "lb-bsp-cpu"
@@ -67,11 +68,11 @@ def test_asynchronous_job_becomes_synchronous_past_the_furthest_worker():
     (changed,) = told.story.given(ChangePolicies)
     furthest = max(k for _, k in told.applied)
     assert changed.first_iteration == furthest + 1
-    assert changed.reason == "barrier becomes bsp: every worker has stopped"
+    assert changed.reason == "barrier becomes bsp, requested by ada: every worker has stopped"
     assert {set(made) == {0, 1, 2} for k, made in told.closed.items() if k > furthest} == {True}
     assert told.state == "succeeded"
     pushed_once(told)
-    # What was dropped on the way is made up for: as many samples as were asked for, and less than one batch more.
+    # What was dropped on the way is made up for: as many samples as were requested, and less than one batch more.
     done = sum(samples for _, _, _, samples in told.reports)
     assert 60 * 192 <= done < 61 * 192
 
@@ -97,8 +98,8 @@ def test_change_between_asynchronous_barriers_begins_at_each_worker_s_next_bound
     assert told.state == "succeeded"
 
 
-@pytest.mark.parametrize("before", ["bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"])
-@pytest.mark.parametrize("after", ["bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"])
+@pytest.mark.parametrize("before", registry.names("barrier"))
+@pytest.mark.parametrize("after", registry.names("barrier"))
 @pytest.mark.parametrize("when_ms", [0, 137, 900])
 def test_any_barrier_follows_any_other_and_no_update_is_lost(before, after, when_ms):
     told = Motion([1000.0, 900.0, 500.0, 250.0], synchronization={"barrier": before}, stop={"iterations": 30})
@@ -111,6 +112,16 @@ def test_any_barrier_follows_any_other_and_no_update_is_lost(before, after, when
     pushed_once(told)
     begun = [(start.rank, start.iteration) for start in told.starts]
     assert len(begun) == len(set(begun))
+
+
+@pytest.mark.parametrize(
+    ("question", "name"), [("barrier", "aggressive"), ("batching", "deadline"), ("data", "rotation")]
+)
+def test_a_federation_does_not_change_to_policies_that_it_cannot_have(story, question, name):
+    told = story(federated={"local_steps": 2}).running()
+    refused = told.declined(change(**{question: name}))
+    assert ("complete local steps" in refused) == (question != "data")
+    assert ("divides the samples itself" in refused) == (question == "data")
 
 
 def test_worker_that_dies_while_all_are_to_stand_is_not_waited_for():
@@ -143,7 +154,7 @@ def test_change_before_the_start_holds_from_the_first_iteration(story):
 @pytest.mark.parametrize(
     ("event", "sentence"),
     [
-        (change(barrier="bsp"), "job 7: change by ada, but it runs with these policies already"),
+        (change(barrier="bsp"), "job 7: change by ada, but it already runs with these policies"),
         (change(weather="fair"), "job 7: change by ada: there is no question weather, only batching, barrier"),
         (change(barrier="none"), "job 7: change by ada: synchronization.barrier.name: found 'none'"),
         (change(placement=Choice(name="round-robin", parameters={"x": 1})), "synchronization.placement.x: found 'x'"),
@@ -164,13 +175,13 @@ def test_change_after_the_last_iteration_is_refused(story):
     assert "would begin with iteration 5, but it ends before iteration 5" in reason
 
 
-def test_paused_job_holds_every_worker_at_its_next_boundary_and_goes_on():
+def test_paused_job_holds_every_worker_at_its_next_boundary_and_continues():
     told = Motion([1000.0, 1000.0, 250.0], stop={"iterations": 40})
     told.run(until_ms=1_000)
     told.tell(PauseRequested(actor="ada"))
     assert told.story.given(MoveJob)[-1].reason == "paused by ada"
     told.run(until_ms=10_000)
-    assert told.story.given(MoveJob)[-1].awaited == "somebody to resume it"
+    assert told.story.given(MoveJob)[-1].awaited == "an operator to resume it"
     standing = {rank: machine.protocol.iteration for rank, machine in told.machines.items()}
     assert all(machine.protocol.phase is Phase.BOUNDARY for machine in told.machines.values())
     told.run(until_ms=10_000)
@@ -225,9 +236,9 @@ def test_word_of_an_older_hold_does_not_count(story):
     first = told.orders[0].sequence
     told.see(ResumeRequested(actor="ada"))
     told.see(PauseRequested(actor="ada"))
-    told.say(0, Held(number=told.next_number(0), generation=1, iteration=0, sequence=first))
+    told.say(0, Quiesced(number=told.next_number(0), generation=1, iteration=0, sequence=first))
     assert not told.engine._job.workers[0].is_stopped
-    told.say(0, Held(number=told.next_number(0), generation=1, iteration=0, sequence=told.orders[0].sequence))
+    told.say(0, Quiesced(number=told.next_number(0), generation=1, iteration=0, sequence=told.orders[0].sequence))
     assert told.engine._job.hold.is_quiesced
 
 
@@ -247,8 +258,8 @@ def failing(*_: object) -> NoReturn:
 
 
 FAULT = (
-    "batching lb-bsp-cpu failed: KeyError: 'w9'; choose another batching policy or other parameters, or resume to let "
-    "it restart"
+    "batching lb-bsp-cpu failed: KeyError: 'w9'; choose another batching policy or other parameters, or resume to "
+    "restart it"
 )
 
 
@@ -261,7 +272,7 @@ def test_batching_policy_that_fails_pauses_the_job_by_its_name_and_another_one_f
         told.run(until_ms=2_000)
     paused = told.story.given(MoveJob)[-1]
     assert told.engine._job.pauses == {"policy": FAULT}
-    assert (paused.state, paused.awaited) == ("paused", "another batching policy, or somebody to resume it")
+    assert (paused.state, paused.awaited) == ("paused", "another batching policy, or an operator to resume it")
     told.tell(change(batching="uniform"))
     assert told.run().state == "succeeded"
     pushed_once(told)
@@ -299,7 +310,7 @@ def test_what_is_no_fault_of_limits_is_not_called_one(monkeypatch):
 @pytest.mark.parametrize(
     ("optimizer", "sentence"),
     [
-        ({"clip": {"norm": 1.0}}, "optimizer.clip.norm is 1.0, expected none under barrier asp"),
+        ({"clip": {"norm": 1.0}}, "optimizer.clip.norm is 1.0, expected none with barrier asp"),
         ({"name": "mine:optimizer"}, "synchronization.barrier.step_scale is auto, expected mean, average, paper"),
     ],
 )

@@ -15,9 +15,9 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.core.events import ChangeRequested, ServerHeard
+from controlplane.core.events import ChangeRequested, ServerMessageReceived
 from controlplane.protocol.checkpoints import FoundCheckpoint, Restore, SavedBlock
-from controlplane.protocol.messages import CheckpointSaved, Held, RestoreFailed, ServerHello
+from controlplane.protocol.messages import CheckpointSaved, Quiesced, RestoreFailed, ServerHello
 from controlplane.protocol.spec import Choice
 from tests.core.story import TENSOR_SIZES, of
 
@@ -30,7 +30,9 @@ MOMENTUM = {"name": "sgd", "lr": 0.1, "momentum": 0.9}
 def say(told, index, build, **fields):
     instance = told.instance("s", index)
     told.numbers[instance] += 1
-    return told.see(ServerHeard(index=index, instance=instance, message=build(number=told.numbers[instance], **fields)))
+    return told.see(
+        ServerMessageReceived(index=index, instance=instance, message=build(number=told.numbers[instance], **fields))
+    )
 
 
 def piece(block):
@@ -55,7 +57,7 @@ def with_checkpoint(story, **changes):
 
 
 def rebuilt(told):
-    """Everybody's new life says hello, once the pause of the dead server is over; what the last hello led to."""
+    """Everyone's new life says hello, once the pause of the dead server is over; what the last hello led to."""
     told.tick(after_ms=500)
     for rank in range(4):
         told.hello(rank)
@@ -70,19 +72,19 @@ def test_it_counts_when_every_block_and_the_manifest_are_written(story):
     assert (kept.iteration, kept.position, kept.bytes) == (5, 5 * 256, 200)
 
 
-def test_lost_server_sends_everybody_back_to_the_checkpoint(story):
+def test_lost_server_sends_everyone_back_to_the_checkpoint(story):
     told = with_checkpoint(story)
     commands = told.kill_server(1)
     (back,) = of(RollBack, commands)
     assert (back.to_iteration, back.completed) == (5, 6)
     assert back.reason.startswith("s1 was ended by signal 9; all go back to the checkpoint of iteration 5")
-    assert back.reason.endswith("iterations 5 to 6 are done again")
+    assert back.reason.endswith("iterations 5 to 6 are repeated")
     assert of(MoveJob, commands)[0].state == "paused"
     assert len(of(StopProcess, commands)) == 6
     assert {c.instance for c in of(StartProcess, commands)} == {"w0.0.2", "w1.0.2", "w2.0.2", "w3.0.2", "s0.0.2"}
 
 
-def test_job_goes_on_from_the_checkpoint_with_the_same_samples(story):
+def test_job_continues_from_the_checkpoint_with_the_same_samples(story):
     told = with_checkpoint(story)
     told.kill_server(1)
     commands = rebuilt(told)
@@ -125,7 +127,7 @@ def test_checkpoint_that_cannot_be_read_is_left_out_for_the_one_before(story):
     assert of(RollBack, commands)[0].to_iteration == 5
 
 
-def test_full_disk_pauses_the_job_until_somebody_resumes_it(story):
+def test_full_disk_pauses_the_job_until_someone_resumes_it(story):
     told = story(checkpoint=EVERY_FIVE).running()
     told.iterate(7, speeds=ALL)
     commands = say(told, 0, CheckpointSaved, iteration=5, failure="it cannot be written: No space left on device")
@@ -153,7 +155,7 @@ def test_job_that_ends_where_a_checkpoint_is_due_waits_until_it_is_whole(story):
 
 def test_job_that_ends_between_two_checkpoints_waits_for_none(story):
     _, (moved,) = at_its_end(story, iterations=9)
-    assert (moved.state, moved.reason) == ("succeeded", "9 iterations were asked for; 9 iterations were done")
+    assert (moved.state, moved.reason) == ("succeeded", "9 iterations were requested; 9 iterations were done")
 
 
 @pytest.mark.parametrize(
@@ -170,12 +172,10 @@ def test_job_at_its_end_does_not_wait_for_a_checkpoint_that_will_not_come(story,
     assert told.engine.deadline_ms <= told.now_ms + 60_000
     moved = of(MoveJob, last(told))[-1]
     assert moved.state == "succeeded"
-    assert moved.reason == (
-        "10 iterations were asked for; 10 iterations were done; the checkpoint of its end is not whole"
-    )
+    assert moved.reason == ("10 iterations were requested; 10 iterations were done; its final checkpoint is incomplete")
 
 
-def test_full_disk_at_the_end_is_said_and_holds_nobody(story):
+def test_full_disk_at_the_end_is_said_and_holds_no_one(story):
     told = with_checkpoint(story, stop={"iterations": 10})
     told.iterate(3, speeds=ALL, start=7)
     told.finish(0, 10, model_saved=True)
@@ -188,7 +188,7 @@ def test_full_disk_at_the_end_is_said_and_holds_nobody(story):
 
 def stand(told, rank, generation=1):
     done = told.engine._job.workers[rank].done
-    held = Held(
+    held = Quiesced(
         number=told.next_number(rank), generation=generation, iteration=done + 1, sequence=told.orders[rank].sequence
     )
     return told.say(rank, held)
@@ -213,7 +213,7 @@ def hello_with(told, index, found, skipped=()):
     hello = ServerHello(
         number=1, host="127.0.0.1", port=7000, tensor_sizes=TENSOR_SIZES, found=list(found), skipped=list(skipped)
     )
-    return told.see(ServerHeard(index=index, instance=told.instance("s", index), message=hello))
+    return told.see(ServerMessageReceived(index=index, instance=told.instance("s", index), message=hello))
 
 
 def test_job_starts_from_the_newest_checkpoint_that_every_server_can_use(story):
@@ -235,7 +235,7 @@ def test_job_that_finds_no_checkpoint_to_start_from_says_why(story):
         told.hello(rank)
     hello_with(told, 0, [], ["job-3 holds no checkpoint"])
     moved = of(MoveJob, hello_with(told, 1, [], ["job-3 holds no checkpoint"]))[-1]
-    why = "no checkpoint that it could start from: job-3 holds no checkpoint"
+    why = "no checkpoint to start from: job-3 holds no checkpoint"
     assert (moved.state, moved.reason) == ("failed", why)
 
 

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from controlplane.core.commands import IssueOrders, IssuePlacement, MoveJob, MoveProcess, RejectMessage
-from controlplane.core.events import ConnectionLost, ServerSaid, StopRequested, WorkerSaid
+from controlplane.core.events import ConnectionLost, NumberedServerMessage, NumberedWorkerMessage, StopRequested
 from controlplane.core.states import JobState
 from controlplane.protocol.messages import (
     Evaluation,
@@ -29,7 +29,7 @@ def test_repeated_message_is_dropped(story):
     assert told.orders[0].sequence == orders.sequence + 1
 
 
-def test_gap_in_message_numbers_is_told_and_nothing_is_taken(story):
+def test_gap_in_message_numbers_is_reported_and_nothing_is_taken(story):
     told = story().running()
     commands = told.say(0, told.a_report(0, 0, number=5))
     assert rejections(commands) == [("out-of-order", 2)]
@@ -67,7 +67,7 @@ def test_report_of_a_coming_generation_is_unexpected(story):
     assert rejections(told.report(0, 0, generation=2)) == [("unexpected", 2)]
 
 
-def test_finish_that_nobody_asked_for_is_unexpected(story):
+def test_finish_that_no_one_asked_for_is_unexpected(story):
     told = story(stop={"seconds": 60}).running()
     assert rejections(told.finish(0, 4)) == [("unexpected", 2)]
 
@@ -110,7 +110,7 @@ def test_renewed_hello_takes_the_next_number(story):
     assert rejections(told.report(0, 2, number=6)) == [("out-of-order", 5)]
 
 
-def test_hello_after_a_gap_is_told_and_not_answered(story):
+def test_hello_after_a_gap_is_reported_and_not_answered(story):
     told = story().running()
     commands = told.say(0, WorkerHello(number=5, parameter_count=650, sample_count=1437))
     assert [type(command) for command in commands] == [RejectMessage]
@@ -130,7 +130,7 @@ def test_a_worker_of_another_release_ends_the_job_and_says_what_to_do() -> None:
     ended = story.given(MoveJob)[-1]
     assert ended.state is JobState.FAILED
     assert ended.reason.startswith("w1 is of release 9.9.9, the control plane of ")
-    assert ended.reason.endswith("bring the machine of agent 1 up to date")
+    assert ended.reason.endswith("upgrade the machine of agent 1 up to date")
 
 
 def test_a_worker_whose_memory_ran_short_gets_no_more_than_it_holds() -> None:
@@ -143,5 +143,5 @@ def test_a_worker_whose_memory_ran_short_gets_no_more_than_it_holds() -> None:
 
 
 def test_whatever_processes_may_say_but_signs_of_life_has_a_place_in_the_log() -> None:
-    assert set(get_args(WorkerSaid)) == {*get_args(WorkerMessage), *get_args(RankMessage)} - {Heartbeat}
-    assert set(get_args(ServerSaid)) == set(get_args(ServerMessage)) - {Heartbeat}
+    assert set(get_args(NumberedWorkerMessage)) == {*get_args(WorkerMessage), *get_args(RankMessage)} - {Heartbeat}
+    assert set(get_args(NumberedServerMessage)) == set(get_args(ServerMessage)) - {Heartbeat}

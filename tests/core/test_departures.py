@@ -1,4 +1,4 @@
-"""A worker dies: the others go on."""
+"""A worker dies: the others continue."""
 
 from controlplane.core.commands import (
     CloseFlag,
@@ -85,7 +85,7 @@ def test_silent_worker_is_declared_dead_after_four_seconds(story):
     assert of(RaiseFlag, commands)[0].reason == "w2 sent no heartbeat for 4.0 s"
 
 
-def test_nobody_is_declared_dead_when_the_control_plane_itself_was_silent(story):
+def test_no_one_is_declared_dead_when_the_control_plane_itself_was_silent(story):
     told = story().running()
     told.see(ControlPlaneResumed(who="gateway"), after_ms=20_000)
     assert not of(SetRoster, told.tick(after_ms=4_900, silent=frozenset({2})))
@@ -99,10 +99,10 @@ def test_process_that_never_says_hello_is_started_again_after_a_minute(story):
     told.server_hello(0)
     told.server_hello(1)
     dead = of(MoveProcess, told.tick(after_ms=60_100, silent=frozenset({3})))[0]
-    assert dead.reason == "did not say hello within 60 s; restart 1 of 1 in 0.5 s"
+    assert dead.reason == "did not connect within 60 s; restart 1 of 1 in 0.5 s"
     assert of(StartProcess, told.tick(after_ms=500))[0].instance == "w3.0.2"
     moved = of(MoveJob, told.tick(after_ms=60_100, silent=frozenset({3})))
-    assert moved[-1].reason == "w3 did not say hello within 60 s before the job had begun"
+    assert moved[-1].reason == "w3 did not connect within 60 s before the job had begun"
 
 
 def test_departure_in_the_last_iteration_lets_the_others_finish(story):

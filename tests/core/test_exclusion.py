@@ -147,7 +147,7 @@ def test_no_sample_of_a_drained_worker_is_lost():
     ("changes", "event", "sentence"),
     [
         ({}, exclude(9), "exclusion of w9 by ada, but it has only w0 to w3"),
-        ({}, include(1), "inclusion of w1 by bob, but it takes part already"),
+        ({}, include(1), "inclusion of w1 by bob, but it already takes part"),
         ({"elastic": {"minimum_workers": 4}}, exclude(1), "3 workers would be left, and at least 4 are needed"),
         ({"elastic": {"minimum_workers": 4}}, drain(1), "3 workers would be left, and at least 4 are needed"),
         ({"limits": {"maximum": 70}}, exclude(1), "3 that are left could not share the batch within limits of 1 to 70"),
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_declined_with_the_reason(story, changes, event, sente
     assert told.engine.snapshot() == before.replace(told.entries[-2].id.encode(), told.entries[-1].id.encode())
 
 
-def test_a_job_that_does_not_run_leaves_nobody_out(story):
+def test_a_job_that_does_not_run_leaves_no_one_out(story):
     assert "the job is starting: it must be running or paused" in story().starting().declined(exclude(1))
 
 

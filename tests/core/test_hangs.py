@@ -38,7 +38,7 @@ def test_the_rank_that_has_not_come_to_the_sum_is_named(story: Attached, place: 
     (flag,) = of(RaiseFlag, stalls(story, 1, place))
     assert (flag.rank, flag.kind, flag.subject) == (1, "hang", "worker")
     assert flag.reason == (
-        f"iteration 2 does not end: {doing}, and the other ranks wait for it; an iteration usually takes 0.5 s. Look at"
+        f"iteration 2 does not end: {doing}, and the other ranks wait for it; an iteration usually takes 0.5 s. Inspect"
         " its stack on gpu-1 (py-spy dump --pid 101), or have its launcher start it again"
     )
     assert of(RaiseFlag, stalls(story, 2, "sum")) == []
@@ -49,10 +49,10 @@ def test_a_rank_that_says_nothing_is_named_once_the_others_have_said_so_again(st
         assert of(RaiseFlag, stalls(story, rank, "sum")) == []
     (flag,) = of(RaiseFlag, stalls(story, 0, "sum", open_s=51.0))
     assert flag.rank == 1
-    assert "w1 says nothing, and the other ranks wait for it" in flag.reason
+    assert "w1 sends nothing, and the other ranks wait for it" in flag.reason
 
 
-def test_where_all_wait_in_the_sum_nobody_is_blamed(story: Attached) -> None:
+def test_where_all_wait_in_the_sum_no_one_is_blamed(story: Attached) -> None:
     for rank in (0, 1, 2):
         assert of(RaiseFlag, stalls(story, rank, "sum")) == []
     (flag,) = of(RaiseFlag, stalls(story, 2, "sum", open_s=51.0))
@@ -60,7 +60,7 @@ def test_where_all_wait_in_the_sum_nobody_is_blamed(story: Attached) -> None:
     assert "no rank is known to be late, and all have waited for 51 s" in flag.reason
 
 
-def test_where_no_rank_can_tell_computing_from_waiting_nobody_is_blamed(story: Attached) -> None:
+def test_where_no_rank_can_tell_computing_from_waiting_no_one_is_blamed(story: Attached) -> None:
     for rank in (0, 1, 2):
         assert of(RaiseFlag, stalls(story, rank, "compute")) == []
     (flag,) = of(RaiseFlag, stalls(story, 2, "compute", open_s=51.0))
@@ -97,7 +97,7 @@ def test_a_rank_that_hangs_after_its_sum_is_named_though_the_others_are_an_itera
     flags = [flag for commands in said for flag in of(RaiseFlag, commands)]
     assert {flag.rank for flag in flags} == {1}
     assert (
-        "w1 has been between the sum and the end of iteration 2 (optimizer, checkpoint before paceline.step)"
+        "w1 has been between the all-reduce and the end of iteration 2 (optimizer, checkpoint before paceline.step)"
         in flags[0].reason
     )
     assert of(CloseFlag, stalls(story, 1, "compute", open_s=51.0)) == []

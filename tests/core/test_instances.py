@@ -22,7 +22,7 @@ def started(salt: bytes, *, again: bool = False) -> list[str]:
     return [command.instance for command in commands if isinstance(command, StartProcess)]
 
 
-def test_instances_are_told_apart_by_a_secret_of_64_bits():
+def test_instances_are_distinguished_by_a_secret_of_64_bits():
     first, second = started(b"a" * 16), started(b"b" * 16)
     assert [name.rpartition(".")[0] for name in first] == ["w0.0.1", "w1.0.1", "s0.0.1"]
     secrets = [name.rpartition(".")[2] for name in first + second]

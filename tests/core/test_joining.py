@@ -4,7 +4,8 @@ import pytest
 
 from controlplane.core.commands import CloseFlag, IssueServerOrders, MoveJob, SetRoster, SetShares
 from controlplane.core.events import Assignment, PauseRequested, ResumeRequested, SlotsAssigned
-from controlplane.protocol.messages import Held
+from controlplane.policies import registry
+from controlplane.protocol.messages import Quiesced
 from tests.core.story import of
 
 ALL = dict.fromkeys(range(4), 1000.0)
@@ -27,7 +28,7 @@ def reach(told, iteration, ranks):
     return commands
 
 
-def test_new_life_counts_from_the_first_iteration_that_nobody_has_leave_for(story):
+def test_new_life_counts_from_the_first_iteration_that_no_one_has_leave_for(story):
     told = story().running()
     told.iterate(5, speeds=ALL)
     assert not of(SetRoster, revive(told, 1))
@@ -41,7 +42,7 @@ def test_new_life_counts_from_the_first_iteration_that_nobody_has_leave_for(stor
     assert (told.orders[1].share_from, told.orders[1].skip_to) == (last + 1, last + 1)
 
 
-def test_nobody_gets_leave_beyond_the_iteration_of_the_new_roster(story):
+def test_no_one_gets_leave_beyond_the_iteration_of_the_new_roster(story):
     told = story().running()
     told.iterate(5, speeds=ALL)
     revive(told, 1)
@@ -58,7 +59,7 @@ def test_dead_flag_is_closed_when_the_worker_counts_again(story):
     assert of(CloseFlag, commands)[0].reason == f"w1 counts again from iteration {last + 1} on"
 
 
-def test_worker_that_dies_again_before_it_counts_holds_nobody_up(story):
+def test_worker_that_dies_again_before_it_counts_holds_no_one_up(story):
     told = story().running()
     revive(told, 1)
     last = max(told.orders[rank].watermark for rank in (0, 2, 3))
@@ -89,7 +90,7 @@ def test_new_life_counts_under_every_barrier(story, barrier):
     assert told.engine._job.workers[1].reports > 0
 
 
-def test_nobody_left_pauses_the_job_until_one_is_back(story):
+def test_no_one_left_pauses_the_job_until_one_is_back(story):
     told = story(workers=1, servers=1).running()
     told.iterate(5, speeds={0: 1000.0})
     commands = told.kill(0)
@@ -124,11 +125,11 @@ def test_job_below_its_minimum_pauses_and_resumes_by_itself(story):
 def stand(told, rank):
     orders = told.orders[rank]
     done = told.engine._job.workers[rank].done
-    held = Held(number=told.next_number(rank), generation=1, iteration=done + 1, sequence=orders.sequence)
+    held = Quiesced(number=told.next_number(rank), generation=1, iteration=done + 1, sequence=orders.sequence)
     return told.say(rank, held)
 
 
-def test_somebody_s_pause_outlasts_that_for_too_few_workers(story):
+def test_someone_s_pause_outlasts_that_for_too_few_workers(story):
     told = story(elastic={"minimum_workers": 4}).running()
     told.see(PauseRequested(actor="ada"))
     told.kill(2)
@@ -142,7 +143,7 @@ def test_pause_for_too_few_workers_is_not_ended_by_hand(story):
     told = story(elastic={"minimum_workers": 4}).running()
     told.kill(2)
     reason = told.declined(ResumeRequested(actor="ada"))
-    assert "3 workers are here, at least 4 are needed: it goes on by itself" in reason
+    assert "3 workers are here, at least 4 are needed: it resumes by itself" in reason
 
 
 def test_limits_are_met_again_when_the_worker_is_back(story):
@@ -194,7 +195,7 @@ def test_worker_that_comes_when_the_job_ends_is_sent_away(story):
     assert told.given(MoveJob)[-1].state == "succeeded"
 
 
-def test_worker_that_came_too_late_to_count_goes_on_where_the_others_are_lost(story):
+def test_worker_that_came_too_late_to_count_continues_where_the_others_are_lost(story):
     told = story(workers=2, servers=1, stop={"iterations": 30}, elastic={"restarts": 1}).running()
     told.iterate(5, speeds={0: 1e3, 1: 1e3})
     assert not of(SetRoster, revive(told, 1))
@@ -205,7 +206,7 @@ def test_worker_that_came_too_late_to_count_goes_on_where_the_others_are_lost(st
     assert told.orders[1].watermark > 5
 
 
-@pytest.mark.parametrize("barrier", ["bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"])
+@pytest.mark.parametrize("barrier", registry.names("barrier"))
 def test_death_of_the_last_worker_is_survived_under_every_barrier(story, barrier):
     told = story(workers=1, servers=1, synchronization={"barrier": {"name": barrier}}).running()
     told.report(0, 0)

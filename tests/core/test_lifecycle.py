@@ -17,7 +17,14 @@ from controlplane.core.commands import (
 )
 from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
-from controlplane.core.events import Assignment, EngineFailed, ProcessDied, ServerHeard, SlotsAssigned, StopRequested
+from controlplane.core.events import (
+    Assignment,
+    EngineFailed,
+    ProcessDied,
+    ServerMessageReceived,
+    SlotsAssigned,
+    StopRequested,
+)
 from controlplane.core.states import JobState
 from controlplane.policies.registry import resolve
 from controlplane.policies.stragglers.evidence import Evidence
@@ -86,7 +93,7 @@ def test_job_succeeds_when_every_worker_has_finished(story):
     told.iterate(3, speeds=dict.fromkeys(range(4), 1000.0))
     commands = [command for rank in range(4) for command in told.finish(rank, 3, model_saved=rank == 0)]
     assert states(commands) == ["finishing", "succeeded"]
-    assert of(MoveJob, commands)[-1].reason == "3 iterations were asked for; 3 iterations were done"
+    assert of(MoveJob, commands)[-1].reason == "3 iterations were requested; 3 iterations were done"
     assert [(c.role, c.index) for c in of(StopProcess, commands)] == [
         *[("worker", rank) for rank in range(4)],
         ("server", 0),
@@ -106,7 +113,7 @@ def test_servers_of_different_workloads_end_the_job(story):
     told = story().starting()
     told.server_hello(0)
     hello = ServerHello(number=1, host="127.0.0.1", port=7001, tensor_sizes=[99])
-    (moved,) = of(MoveJob, told.see(ServerHeard(index=1, instance="s1.0.1", message=hello)))
+    (moved,) = of(MoveJob, told.see(ServerMessageReceived(index=1, instance="s1.0.1", message=hello)))
     assert moved.reason == "s1 has 99 parameters, s0 650: they run different workloads"
 
 
@@ -115,9 +122,11 @@ def test_servers_that_begin_with_other_parameters_end_the_job_with_the_cure(stor
     for index, initial in enumerate(("aa", "bb")):
         port = 7000 + index
         hello = ServerHello(number=1, host="127.0.0.1", port=port, tensor_sizes=[640, 10], initial=initial)
-        given = told.see(ServerHeard(index=index, instance=f"s{index}.0.1", message=hello))
+        given = told.see(ServerMessageReceived(index=index, instance=f"s{index}.0.1", message=hello))
     (moved,) = of(MoveJob, given)
-    assert moved.reason.startswith("s1 begins with other parameters than s0: the module is built with other values")
+    assert moved.reason.startswith(
+        "s1 starts with different parameters than s0: the module has different initial values"
+    )
 
 
 def test_fault_of_a_detector_ends_its_job_alone_and_the_same_way_again(story, monkeypatch):
@@ -131,7 +140,7 @@ def test_fault_of_a_detector_ends_its_job_alone_and_the_same_way_again(story, mo
     told.iterate(3, speeds=dict.fromkeys(range(4), 1000.0))
     moved = told.given(MoveJob)[-1]
     assert moved.state is JobState.FAILED
-    assert moved.reason == "WorkerHeard could not be handled: ZeroDivisionError: speed of w2"
+    assert moved.reason == "WorkerMessageReceived could not be handled: ZeroDivisionError: speed of w2"
     assert len(told.given(StopProcess)) == 6
     assert isinstance(told.engine.failure, ZeroDivisionError)
     again = Engine.restore(snapshot, resolve=resolve)

@@ -13,8 +13,8 @@ from controlplane.core.commands import (
     SetPlacement,
 )
 from controlplane.core.engine import Engine
-from controlplane.core.events import ChangeRequested, ProcessDied, ServerHeard
-from controlplane.core.generations import WARM_UP_REPORTS
+from controlplane.core.events import ChangeRequested, ProcessDied, ServerMessageReceived
+from controlplane.core.iterations import WARM_UP_REPORTS
 from controlplane.core.moving import MOVE_ARROWS, MoveState
 from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import BlocksHanded, Exchanged
@@ -75,7 +75,7 @@ def say(told: Story, index: int, **fields):
     key = f"s{index}"
     told.numbers[key] = told.numbers.get(key, 1) + 1
     message = BlocksHanded(number=told.numbers[key], **fields)
-    return told.see(ServerHeard(index=index, instance=f"s{index}.0.1", message=message))
+    return told.see(ServerMessageReceived(index=index, instance=f"s{index}.0.1", message=message))
 
 
 def hand_over(told: Story, ordered: MoveBlocks) -> None:
@@ -175,7 +175,7 @@ def test_a_change_under_way_is_in_the_snapshot(running):
     twin = Engine.restore(told.engine.snapshot(), resolve=resolve)
     blocks = sorted(ordered.moves)
     message = BlocksHanded(number=2, placement=2, blocks=blocks)
-    commands = told.see(ServerHeard(index=1, instance="s1.0.1", message=message))
+    commands = told.see(ServerMessageReceived(index=1, instance="s1.0.1", message=message))
     assert twin.handle(told.entries[-1]) == commands
 
 
@@ -190,7 +190,7 @@ def test_another_static_placement_moves_blocks_at_once(running):
     hand_over(told, ordered)
     commands = told.see(ChangeRequested(actor="ada", choices={"placement": Choice(name="round-robin")}))
     (back,) = of(MoveBlocks, commands)
-    assert "placement becomes round-robin, asked for by ada" in back.reason
+    assert "placement becomes round-robin, requested by ada" in back.reason
     assert {to for _, to in back.moves.values()} == {1}
 
 

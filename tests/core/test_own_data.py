@@ -20,7 +20,7 @@ def test_worker_joins_where_there_are_as_many_splits_as_workers(story):
     assert sum(piece.stop - piece.start for piece in told.orders[1].pieces) == 64
 
 
-def test_worker_for_whom_there_is_no_sample_does_not_join_and_the_job_goes_on(story):
+def test_worker_for_whom_there_is_no_sample_does_not_join_and_the_job_continues(story):
     told = story(workers=3, batch_size=1, elastic={"minimum_workers": 2}, synchronization={"data": "rotation"})
     told.sample_count = 2
     told.starting()
@@ -31,7 +31,7 @@ def test_worker_for_whom_there_is_no_sample_does_not_join_and_the_job_goes_on(st
     told.tick(after_ms=5_000)
     (refused,) = [c for c in told.hello(2) if isinstance(c, MoveProcess) and c.state == "stopped"]
     assert refused.reason == (
-        "has no sample to draw: rotation divides 2 samples among 2 workers already; change data to shared, or add data"
+        "has no samples: rotation divides 2 samples among 2 workers already; change data to shared, or add data"
     )
     assert told.given(MoveJob)[-1].state == "running"
 

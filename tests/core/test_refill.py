@@ -43,7 +43,7 @@ def test_workers_are_asked_for_their_copies_and_the_server_starts_again(lost):
     assert [c.instance for c in of(StartProcess, told.tick(after_ms=500))] == ["s1.0.2"]
 
 
-def test_newest_copy_goes_to_the_new_server_once_everybody_has_spoken(lost):
+def test_newest_copy_goes_to_the_new_server_once_everyone_has_spoken(lost):
     told = lost()
     told.tick(after_ms=500)
     told.server_hello(1)
@@ -58,12 +58,12 @@ def test_newest_copy_goes_to_the_new_server_once_everybody_has_spoken(lost):
     assert placed[0].servers[1][0] == "s1.0.2"
 
 
-def test_job_goes_on_and_nothing_is_done_again(lost):
+def test_job_continues_and_nothing_is_done_again(lost):
     told = lost()
     commands = filled(told)
     (refill,) = of(RefillBlocks, commands)
     assert (refill.servers, refill.blocks, refill.version, refill.ranks) == ([1], 1, 7, [0])
-    assert refill.reason == "s1 was ended by signal 9; 1 block began again as w0 had pulled them"
+    assert refill.reason == "s1 was ended by signal 9; 1 block restarted from the values that w0 had pulled"
     assert [m.state for m in of(MoveJob, commands)] == ["running"]
     assert told.given(RollBack) == []
     told.iterate(2, speeds=ALL, start=7)
@@ -71,9 +71,9 @@ def test_job_goes_on_and_nothing_is_done_again(lost):
     assert {(orders.refill, orders.hold) for orders in told.orders.values()} == {(0, False)}
 
 
-def test_what_the_optimiser_remembered_is_lost_and_said(lost):
+def test_what_the_optimizer_remembered_is_lost_and_said(lost):
     (refill,) = of(RefillBlocks, filled(lost(optimizer=ADAM)))
-    assert refill.reason.endswith("; what adam remembered of them is lost")
+    assert refill.reason.endswith("; what adam stored about them is lost")
 
 
 def test_asynchronous_job_says_that_updates_are_lost_and_takes_the_copy_of_most_steps(lost):
@@ -146,8 +146,9 @@ def test_without_any_whole_copy_the_job_ends_with_what_it_lacks(lost):
     moved = of(MoveJob, commands)[-1]
     assert moved.state == "failed"
     assert moved.reason == (
-        "s1 was ended by signal 9; no worker has a whole copy of 1 of its blocks; its parameters are lost: there is no "
-        "checkpoint, and the spec does not let the job restart; another time set checkpoint: {every: N}, or "
+        "s1 was ended by signal 9; no worker has a complete copy of 1 of its blocks; its parameters are lost: there "
+        "is no "
+        "checkpoint, and the spec does not allow a restart; next time, set checkpoint: {every: N}, or "
         "elastic: {from_scratch: true}"
     )
 
@@ -170,7 +171,7 @@ def test_before_anything_was_done_the_blocks_begin_as_at_first(story):
         commands = told.copies(rank)
     assert [c.orders.awaits for c in of(IssueServerOrders, commands)][-1] == []
     (refill,) = of(RefillBlocks, commands)
-    assert refill.reason == "s1 was ended by signal 9; 1 block began again as at first"
+    assert refill.reason == "s1 was ended by signal 9; 1 block restarted from their initial values"
 
 
 def test_server_without_a_machine_waits_for_a_slot_and_is_filled_there(story):
@@ -207,7 +208,7 @@ def test_server_and_workers_that_end_together_take_the_job_back_to_the_beginning
         told.kill(rank)
     back = told.given(RollBack)[-1]
     assert back.to_iteration == 0
-    assert back.reason.startswith("s0 was ended by signal 9; every worker that had a copy")
+    assert back.reason.startswith("s0 was ended by signal 9; all workers with a copy")
     told.tick(after_ms=1000)
     told.server_hello(0)
     for rank in range(4):
@@ -235,5 +236,5 @@ def test_without_a_way_back_the_job_fails_and_says_whose_parameters_are_lost(sto
     told.kill(1)
     end = told.given(MoveJob)[-1]
     assert end.state == "failed"
-    assert end.reason.startswith("s0 was ended by signal 9; every worker that had a copy")
+    assert end.reason.startswith("s0 was ended by signal 9; all workers with a copy")
     assert "its parameters are lost" in end.reason

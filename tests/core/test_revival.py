@@ -34,7 +34,7 @@ def test_pauses_double_and_the_last_restart_is_the_last(story):
         told.hello(1)
     (moved,) = of(MoveProcess, told.kill(1))
     assert pauses == [500, 1000, 2000]
-    assert moved.reason == "was ended by signal 9; it was started again 3 times, which is all that is allowed"
+    assert moved.reason == "was ended by signal 9; it was started again 3 times, the maximum"
     assert told.given(MoveJob)[-1].state == "running"
 
 
@@ -44,7 +44,7 @@ def test_only_restart_is_told_as_such(story):
     told.tick(after_ms=500)
     told.hello(1)
     (moved,) = of(MoveProcess, told.kill(1))
-    assert moved.reason == "was ended by signal 9; it was started again once, which is all that is allowed"
+    assert moved.reason == "was ended by signal 9; it was started again once, the maximum"
 
 
 def test_life_of_ten_minutes_counts_restarts_anew(story):
@@ -59,14 +59,14 @@ def test_life_of_ten_minutes_counts_restarts_anew(story):
 def test_worker_whose_machine_is_away_waits_for_another_slot(story):
     told = story().running()
     (moved,) = of(MoveProcess, told.kill(1, is_agent_lost=True))
-    assert moved.reason.endswith("restart 1 of 3 waits for a free worker slot: its machine is out of reach")
+    assert moved.reason.endswith("restart 1 of 3 waits for a free worker slot: its machine is unreachable")
     assert started(told.tick(after_ms=1_000)) == []
     other = Assignment(role="worker", index=1, agent=9, slot=4)
     assert started(told.see(SlotsAssigned(assignments=[other]))) == [("w1.0.2", 9, 4)]
 
 
 def test_worker_whose_machine_is_lost_is_said_to_be_lost_with_it(story):
-    """Nobody knows how such a process ended: the number that stands for that is no signal."""
+    """No one knows how such a process ended: the number that stands for that is no signal."""
     detail = "its machine has been out of reach for more than 10 s"
     (moved,) = of(MoveProcess, story().running().kill(1, status=-1, detail=detail, is_agent_lost=True))
     assert moved.reason.startswith(f"was lost: {detail}; restart 1 of 3")

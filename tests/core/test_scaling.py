@@ -17,7 +17,14 @@ from controlplane.core.commands import (
     StopProcess,
 )
 from controlplane.core.context import EventRefused
-from controlplane.core.events import Assignment, ChangeRequested, ProcessDied, ServerHeard, SlotRefused, SlotsAssigned
+from controlplane.core.events import (
+    Assignment,
+    ChangeRequested,
+    ProcessDied,
+    ServerMessageReceived,
+    SlotRefused,
+    SlotsAssigned,
+)
 from controlplane.core.moving import ANSWER_MS, ASK_AGAIN_MS
 from controlplane.protocol.messages import BlocksHanded, Exchanged
 from controlplane.protocol.spec import Choice
@@ -92,12 +99,12 @@ def test_a_new_server_starts_says_hello_and_gets_blocks(running):
     assert told.orders[0].placement_version == told.given(SetPlacement)[-1].version
 
 
-def test_without_a_slot_the_job_goes_on_and_the_operator_is_told(running):
+def test_without_a_slot_the_job_continues_and_the_operator_is_notified(running):
     told = running()
     until(told, RequestSlot)
     refused = SlotRefused(role="server", index=4, reason="machines online offer 4 server slots, of which 0 are free")
     (moved,) = of(MoveJob, told.see(refused))
-    assert moved.reason == f"no slot for another server: {refused.reason}; the job goes on with 4"
+    assert moved.reason == f"no slot for another server: {refused.reason}; the job continues with 4"
     for _ in range(8):
         iterate(told, told.engine._job.round.completed + 1, told.engine._job.round.completed + 1, SLOW)
     assert len(told.given(RequestSlot)) == 1
@@ -107,7 +114,7 @@ def test_without_a_slot_the_job_goes_on_and_the_operator_is_told(running):
         told.see(SlotRefused(role="server", index=9, reason="none"))
 
 
-def test_a_request_that_nobody_answers_is_made_again(running):
+def test_a_request_that_no_one_answers_is_made_again(running):
     told = running()
     until(told, RequestSlot)
     told.now_ms += ANSWER_MS
@@ -200,4 +207,4 @@ def test_probes_find_a_server_that_has_recovered(running):
 def test_a_blocks_handed_message_of_a_server_that_was_let_go_is_no_news(running):
     told = running()
     message = BlocksHanded(number=2, placement=7, blocks=[0])
-    assert told.see(ServerHeard(index=0, instance="s0.0.1", message=message)) == []
+    assert told.see(ServerMessageReceived(index=0, instance="s0.0.1", message=message)) == []

@@ -19,7 +19,7 @@ from controlplane.core.events import (
     SlotRefused,
     SlotsAssigned,
 )
-from controlplane.core.generations import WARM_UP_REPORTS
+from controlplane.core.iterations import WARM_UP_REPORTS
 from tests.core.story import Story, of
 from tests.core.test_moving import SIZES, exchanges, hand_over, holders
 
@@ -54,24 +54,24 @@ def go_on(told: Story, iterations: int = 1) -> None:
 def test_a_server_that_was_asked_for_gets_what_the_policy_gives_it(running):
     told = running()
     (asked,) = of(RequestSlot, told.see(MORE))
-    assert (asked.role, asked.index, asked.reason) == ("server", 2, "another server was asked for by ada")
-    assert "a slot for s2 is asked for already" in told.declined(MORE)
+    assert (asked.role, asked.index, asked.reason) == ("server", 2, "another server was requested by ada")
+    assert "a slot for s2 is already requested" in told.declined(MORE)
     told.see(SlotsAssigned(assignments=[Assignment(role="server", index=2, agent=3, slot=0)]))
     told.server_hello(2)
     go_on(told, WARM)
     (moved,) = told.given(MoveBlocks)
-    assert moved.reason.startswith("another server was asked for by ada; ")
+    assert moved.reason.startswith("another server was requested by ada; ")
     hand_over(told, moved)
     assert sorted(holders(told).values()) == [0, 0, 0, 1, 1, 1, 2, 2]
     go_on(told, 3)
     assert len(told.given(MoveBlocks)) == 1, "once"
 
 
-def test_without_a_slot_the_operator_is_told_and_may_ask_again_at_once(running):
+def test_without_a_slot_the_operator_is_notified_and_may_ask_again_at_once(running):
     told = running()
     told.see(MORE)
     (moved,) = of(MoveJob, told.see(SlotRefused(role="server", index=2, reason="0 are free")))
-    assert moved.reason == "no slot for another server: 0 are free; the job goes on with 2"
+    assert moved.reason == "no slot for another server: 0 are free; the job continues with 2"
     assert [c.index for c in of(RequestSlot, told.see(MORE))] == [2]
 
 
@@ -129,9 +129,9 @@ def test_a_drained_server_that_dies_first_is_filled_and_drained_then(running):
 @pytest.mark.parametrize(
     ("changes", "event", "sentence"),
     [
-        ({"servers": 1}, drain(0), "no other server is here that could hold its blocks"),
+        ({"servers": 1}, drain(0), "no other server could hold its blocks"),
         ({}, drain(7), "drain of s7 by ada, but it is not here; s0, s1 are"),
-        ({"stop": {"iterations": 4}}, drain(0), "the job ends before iteration 4: blocks would not get there"),
+        ({"stop": {"iterations": 4}}, drain(0), "the job ends before iteration 4: blocks would not arrive in time"),
         (
             {"servers": 0, "communication": "all-reduce"},
             MORE,
@@ -149,4 +149,4 @@ def test_what_cannot_be_is_declined_with_the_reason(running, changes, event, sen
 def test_a_server_leaves_once(running):
     told = running()
     told.see(drain(1))
-    assert told.declined(drain(1)) == "job 7: drain of s1 by ada, but it is about to leave already"
+    assert told.declined(drain(1)) == "job 7: drain of s1 by ada, but it is already about to leave"

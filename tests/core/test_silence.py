@@ -1,7 +1,7 @@
-"""Who is dead, in virtual time: a paused control plane evicts nobody who lives, nor does a link that is cut a while.
+"""Who is dead, in virtual time: a paused control plane evicts no one who lives, nor does a link that is cut a while.
 
 The driver's rules are played here: a worker gives a sign of life each second; when the engine's deadline comes, it is
-told when everybody was heard last; and after a silence of our own that is said first.
+told when everyone was heard last; and after a silence of our own that is said first.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controlplane.core.commands import MoveProcess
 from controlplane.core.events import ConnectionLost, ControlPlaneResumed, TimePassed
 from controlplane.core.lifecycle import GRACE_MS, SILENCE_MS
-from controlplane.core.states import ProcessState
+from controlplane.core.processes import ProcessState
 from tests.core.story import START_MS, Story, of
 
 STEP_MS = 100
@@ -86,7 +86,7 @@ def spans(begin: int, longest: int) -> st.SearchStrategy[Span]:
     )
 
 
-def test_a_pause_of_the_whole_control_plane_for_ten_seconds_evicts_nobody() -> None:
+def test_a_pause_of_the_whole_control_plane_for_ten_seconds_evicts_no_one() -> None:
     pause = Span(begin=5_000, end=15_000)
     watch = Watch(pause=pause)
     assert watch.run(40_000) == {}
@@ -94,8 +94,8 @@ def test_a_pause_of_the_whole_control_plane_for_ten_seconds_evicts_nobody() -> N
 
 
 @given(pause=spans(8_000, 60_000), notices=st.booleans(), back_after=st.integers(0, 35))
-def test_nobody_who_lives_is_evicted_by_a_pause_however_long(pause: Span, notices: bool, back_after: int) -> None:
-    """Nor is a worker that can reach us again only a few seconds after we go on."""
+def test_no_one_who_lives_is_evicted_by_a_pause_however_long(pause: Span, notices: bool, back_after: int) -> None:
+    """Nor is a worker that can reach us again only a few seconds after we continue."""
     cut = Span(begin=pause.begin, end=pause.end + back_after * STEP_MS)
     assert Watch(pause=pause, cut=cut, notices=notices).run(pause.end + 20_000) == {}
 

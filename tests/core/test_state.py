@@ -8,18 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.engine import Engine
-from controlplane.core.records import Checkpoint, Pieces, Worker
+from controlplane.core.processes import Pieces, ProcessState, Worker
+from controlplane.core.records import Checkpoint
 from controlplane.core.state import SNAPSHOT_VERSION, Job, SnapshotVersionError, read_snapshot
-from controlplane.core.states import ProcessState
 from controlplane.policies.registry import resolve
 from controlplane.protocol.checkpoints import Restore
 from controlplane.protocol.spec import parse_spec
 from tests.core.story import document
 
 OUTLIVE_A_ROLLBACK = {
+    "guarded.before",
     "flags.count",
     "flags.open",
     "flags.shown_ms",
+    "flags.unanswered",
     "starts.at_work",
     "starts.away",
     "starts.counts",
@@ -31,6 +33,12 @@ OUTLIVE_A_ROLLBACK = {
     "starts.short",
     "starts.starting",
     "pace.iteration_s",
+    "piloted.samples",
+    "piloted.counted",
+    "piloted.batches",
+    "piloted.present",
+    "piloted.since",
+    "piloted.chosen",
     "pace.speed",
     # Numbers that must never come twice.
     "generation.number",
@@ -39,7 +47,14 @@ OUTLIVE_A_ROLLBACK = {
     "placement.version",
     "refilling.count",
     # What holds for the next lives too.
+    "attachment.begins",
+    "attachment.ends",
     "attachment.ends_as",
+    "attachment.fill_batch",
+    "attachment.may_fill",
+    "attachment.most_batch",
+    "attachment.noise",
+    "attachment.room",
     "attachment.past",
     "attachment.stalled",
     "attachment.stalled_at",
@@ -54,6 +69,7 @@ OUTLIVE_A_ROLLBACK = {
     "placement.exchange_s",
     "placement.known_servers",
     "placement.request",
+    "requests.actor",
     "requests.choices",
     "requests.left_out",
     "requests.respread",
@@ -132,3 +148,11 @@ def test_a_snapshot_of_another_release_is_refused(version: int) -> None:
     assert read_snapshot(msgspec.msgpack.encode(told)).job == Job(number=1)
     with pytest.raises(SnapshotVersionError, match=f"version {version}, this release reads {SNAPSHOT_VERSION}"):
         read_snapshot(msgspec.msgpack.encode({**told, "version": version}))
+
+
+def test_a_snapshot_with_broken_text_is_refused() -> None:
+    told = Engine(job=1, resolve=resolve).snapshot()
+    broken = told.replace(b"version", b"\xff\xfersion")
+    assert broken != told
+    with pytest.raises(SnapshotVersionError, match="cannot be read"):
+        read_snapshot(broken)

@@ -1,10 +1,11 @@
-"""What one update does under a barrier without iterations in common, by optimiser."""
+"""What one update does under a barrier without iterations in common, by optimizer."""
 
 from typing import Any
 
 import pytest
 
-from controlplane.core.barriers import misfit, rule_of, step_sentence, stepping_of
+from controlplane.core.barriers import rule_of, step_sentence, stepping_of
+from controlplane.core.combinations import misfit
 from controlplane.policies.registry import resolve
 from controlplane.protocol.spec import Choice, JobSpec, Workload
 from controlplane.protocol.training import Clip, Federated, Group, Optimizer
@@ -50,7 +51,7 @@ def test_rules_are_orders_to_servers() -> None:
     assert stepping_of(adam, 0.5, 4) == (0.5, 1)
 
 
-def test_each_rule_is_told_in_a_plain_sentence() -> None:
+def test_each_rule_is_reported_in_a_plain_sentence() -> None:
     assert step_sentence(spec_of(Optimizer()), "auto", 4).endswith("as 1/4 of a step: 4 of them are one step.")
     assert step_sentence(spec_of(ADAM), "auto", 4).startswith("Servers add up 4 updates and make one step of adamw")
     assert "a whole step (PSP): 4 times as many" in step_sentence(spec_of(ADAM), "paper", 4)
@@ -58,13 +59,13 @@ def test_each_rule_is_told_in_a_plain_sentence() -> None:
 
 
 @pytest.mark.parametrize("barrier", ["asp", "ssp", "pbsp", "pssp"])
-def test_a_norm_over_all_parameters_is_refused_where_nobody_knows_it(barrier: str) -> None:
+def test_a_norm_over_all_parameters_is_refused_where_no_one_knows_it(barrier: str) -> None:
     clipped = spec_of(Optimizer(clip=Clip(norm=1.0)))
     found = misfit(clipped, resolve("barrier", Choice(name=barrier)))
     assert found is not None
     assert found[0] == "optimizer.clip.norm"
-    assert f"none under barrier {barrier}" in found[2]
-    assert "clip by value" in found[2]
+    assert f"none with barrier {barrier}" in found[2]
+    assert "Clip by value" in found[2]
     assert misfit(spec_of(Optimizer(clip=Clip(value=1.0))), resolve("barrier", Choice(name=barrier))) is None
 
 

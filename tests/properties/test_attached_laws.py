@@ -37,11 +37,11 @@ class AnyAttached(RuleBasedStateMachine):
         iterations=st.none() | st.integers(1, 30),
         multiple=st.sampled_from([1, 1, 8]),
         begun=st.booleans(),
+        fill=st.none() | st.just({"limit": 3.0, "learning_rate": "linear"}),
     )
-    def submit(self, policy: Any, iterations: Any, multiple: int, begun: bool) -> None:
-        self.story = Attached(
-            workers=3, synchronization=policy, stop={"iterations": iterations}, sample_multiple=multiple, wait_s=100
-        )
+    def submit(self, policy: Any, iterations: Any, multiple: int, begun: bool, fill: Any) -> None:
+        options = {"stop": {"iterations": iterations}, "sample_multiple": multiple, "wait_s": 100, "fill": fill}
+        self.story = Attached(workers=3, synchronization=policy, **options)
         self.versions: dict[str, int] = {}
         self.incarnation = 0
         (self.story.running if begun else self.story.submitted)()
@@ -77,7 +77,8 @@ class AnyAttached(RuleBasedStateMachine):
     @rule(rank=ranks, world=worlds, iteration=st.none() | st.integers(0, 20), batch=st.sampled_from([32, 32, 32, 16]))
     def comes(self, rank: int, world: int, iteration: int | None, batch: int) -> None:
         if rank < world:
-            self.tell(self.story.comes, rank, world=world, iteration=iteration, batch_size=batch)
+            about = {"world": world, "iteration": iteration, "batch_size": batch, "scales_lr": batch == 32}
+            self.tell(self.story.comes, rank, **about)
 
     @precondition(lambda self: self.story.lives)
     @rule(rank=ranks)
@@ -88,7 +89,7 @@ class AnyAttached(RuleBasedStateMachine):
     @rule(world=worlds, iteration=st.none() | st.integers(0, 20))
     def all_come(self, world: int, iteration: int | None) -> None:
         for rank in range(world):
-            self.tell(self.story.comes, rank, world=world, iteration=iteration)
+            self.tell(self.story.comes, rank, world=world, iteration=iteration, scales_lr=True)
 
     @rule(rank=ranks)
     def drops(self, rank: int) -> None:
@@ -112,6 +113,22 @@ class AnyAttached(RuleBasedStateMachine):
         for _ in range(rounds):
             for rank in range(3):
                 self.reports(rank, 0, 0.5 if rank == slow else 0.1)
+
+    @rule(memory=st.floats(0.0, 1.0))
+    def the_next_pass_begins(self, memory: float) -> None:
+        """With the batch that was asked for."""
+        job = self.story.job
+        before = [*job.generation.shares.values()]
+        if len(before) != 3 or self.story.state in JOB_OVER or not all(rank in self.story.orders for rank in range(3)):
+            return
+        asked = job.attachment.fill_batch
+        grown = [each * asked // sum(before) for each in before]
+        grown[0] += asked - sum(grown)
+        for _ in range(3):
+            for rank in range(3):
+                iteration = max(-1, job.workers[rank].done) + 1
+                samples = max(1, grown[rank]) if asked > sum(before) else before[rank]
+                self.tell(self.story.report, rank, iteration, samples=samples, memory=memory)
 
     @rule(rank=ranks, iteration=st.integers(0, 30))
     def ends(self, rank: int, iteration: int) -> None:

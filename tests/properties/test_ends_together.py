@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from controlplane.core.commands import MoveJob
 from controlplane.core.context import EventRefused
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from tests.core.story import Story
 from tests.support.examples import examples
 
@@ -139,7 +140,7 @@ class Fate:
         self.story.engine.validate()
 
     def live_on(self) -> None:
-        """From now on nothing ends any more, and everybody does what the orders say."""
+        """From now on nothing ends any more, and everyone does what the orders say."""
         everybody = [*(("w", rank) for rank in range(WORKERS)), *(("s", index) for index in range(SERVERS))]
         for _ in range(12):
             for act, what in (

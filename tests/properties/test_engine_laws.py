@@ -24,7 +24,7 @@ from controlplane.core.events import (
 )
 from controlplane.core.states import JOB_OVER
 from controlplane.policies.registry import names, resolve
-from controlplane.protocol.messages import Computed, Evaluation, Held, ProgressReport
+from controlplane.protocol.messages import Computed, Evaluation, ProgressReport, Quiesced
 from controlplane.protocol.spec import Choice
 from tests.core.story import LB_BSP, Story
 from tests.support.examples import examples
@@ -141,7 +141,7 @@ class AnyStory(RuleBasedStateMachine):
     def stand(self, rank, back):
         job = self.story.engine._job
         sequence = max(0, self.story.orders[rank].sequence - back) if rank in self.story.orders else 0
-        held = Held(
+        held = Quiesced(
             number=self.story.next_number(rank),
             generation=1,
             iteration=job.workers[rank].done + 1,
@@ -155,9 +155,9 @@ class AnyStory(RuleBasedStateMachine):
         choices = {"barrier": Choice(name=barrier), "batching": Choice(name=batching)}
         self.tell(self.story.see, ChangeRequested(actor="ada", choices=choices))
 
-    @rule(goes_on=st.booleans())
-    def pause_or_resume(self, goes_on):
-        self.tell(self.story.see, ResumeRequested(actor="ada") if goes_on else PauseRequested(actor="ada"))
+    @rule(resumes=st.booleans())
+    def pause_or_resume(self, resumes):
+        self.tell(self.story.see, ResumeRequested(actor="ada") if resumes else PauseRequested(actor="ada"))
 
     @rule(rank=ranks, wish=st.sampled_from([ExclusionRequested, InclusionRequested]))
     def leave_out_or_take_back(self, rank, wish):

@@ -1,4 +1,4 @@
-"""Any choice follows any other on a running job, with any parameters, and the job goes on deciding."""
+"""Any choice follows any other on a running job, with any parameters, and the job continues deciding."""
 
 import pytest
 from hypothesis import example, given, settings
@@ -45,7 +45,7 @@ def goes_on_deciding(told: Story, start: int, iterations: int) -> None:
 @example(before=lb_bsp("narx", look_back=2), after=lb_bsp("narx", look_back=5), iterations=8)
 @example(before=lb_bsp("narx", look_back=2), after=lb_bsp("narx", look_back=5), iterations=0)
 @example(before=lb_bsp("narx", hidden=8), after=lb_bsp("narx", hidden=2), iterations=8)
-def test_any_batching_follows_any_other_and_the_job_goes_on_deciding(before, after, iterations):
+def test_any_batching_follows_any_other_and_the_job_continues_deciding(before, after, iterations):
     told = Story(synchronization={"batching": {"name": before.name, **before.parameters}}).running()
     goes_on_deciding(told, 0, iterations)
     asked = told.see(change(batching=after))

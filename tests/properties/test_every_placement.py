@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controlplane.core.choices import PlacementDecision, PlacementRequest, Rebalancing, TensorPlacement, Transfer
+from controlplane.core.choices import (
+    PlacementDecision,
+    PlacementRequest,
+    Rebalancing,
+    Scaling,
+    TensorPlacement,
+    Transfer,
+)
 from controlplane.policies import registry
 from controlplane.protocol.orders import Block
 from tests.policies.cluster import resolve
@@ -132,7 +139,7 @@ def story(policy, *, seed: int, through_snapshots: bool = False, shuffled: bool 
         decisions.append(decision)
         assert decision.reason
         assert set(decision.probes) | set(decision.retire) <= set(servers)
-        assert decision.add <= request.spare
+        assert decision.add <= (request.spare if isinstance(policy, Scaling) else 0)
         if decision.blocks is not None:
             assert_covers(decision.blocks, total, list(servers))
             blocks = decision.blocks

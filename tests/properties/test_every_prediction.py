@@ -38,7 +38,7 @@ def after(predictor, history):
 @every_predictor
 @settings(max_examples=examples(40), deadline=None)
 @given(history=histories)
-def test_everybody_who_was_measured_and_nobody_else_is_predicted_with_a_finite_speed(name, history):
+def test_everyone_who_was_measured_and_no_other_is_predicted_with_a_finite_speed(name, history):
     predictor = resolve("prediction", name)
     predicted = predictor.predict(after(predictor, history))
     assert predicted.keys() == {rank for measured in history for rank in measured}
@@ -93,7 +93,7 @@ def test_a_constant_speed_is_predicted_as_it_is(name, speed, cpu):
 @every_predictor
 @settings(max_examples=3, deadline=None)
 @given(speeds=st.lists(st.floats(0.1, 1e5), min_size=1, max_size=8), seed=st.integers(0, 9))
-def test_on_constant_speeds_nobody_is_worse_than_the_average_once_trained(name, speeds, seed):
+def test_on_constant_speeds_no_one_is_worse_than_the_average_once_trained(name, speeds, seed):
     predictor = resolve("prediction", name, **({"samples": 30} if name in TRAINED else {}))
     chance = np.random.default_rng(seed)
     loads = chance.uniform(0.0, 1.0, (40, len(speeds), 2)).tolist()

@@ -1,4 +1,4 @@
-"""Laws of optimisers: on blocks, however cut and wherever they move, the values are those of torch on the whole."""
+"""Laws of optimizers: on blocks, however cut and wherever they move, the values are those of torch on the whole."""
 
 import itertools
 from typing import Any
@@ -100,7 +100,7 @@ class Blocks:
         self.begin(start, found.values).restore(found.state)
 
     def leave_to_readers(self, start: int) -> None:
-        """As where somebody still reads the values."""
+        """As where someone still reads the values."""
         values, _ = self.blocks[start]
         values.data = values.clone()
 

@@ -20,7 +20,7 @@ GLOBAL_BATCH = 48
 
 
 def single_process_run(spec: JobSpec, batches: list[tuple[int, int]]) -> Vector:
-    """The same training as anybody would write it: one model, one optimiser, the mean loss of each batch."""
+    """The same training as anybody would write it: one model, one optimizer, the mean loss of each batch."""
     workload = load_workload(spec.workload)
     assert isinstance(workload, Network)
     data = workload.dataset.split.train

@@ -1,0 +1,204 @@
+"""The autopilot of a job: shows it every global batch, asks for simulations, and makes the changes that it decides.
+
+The result of a simulation enters as an event. So its decisions follow from the log like all others, and a replay needs
+no
+simulation.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from controlplane.core import changes
+from controlplane.core.commands import JudgeAlternatives, MeasureSwitch, PlayAlternatives, SetAutopilot
+from controlplane.core.context import Context, EventRefused
+from controlplane.core.events import AlternativesPlayed, AutopilotRequested
+from controlplane.core.states import JobState
+from controlplane.core.supervisors import GUARD, Ask, Mark, Measured, Pilot
+from controlplane.protocol.spec import Choice, Synchronization
+
+ACTOR: Final = "autopilot"
+"""Who asks for the changes."""
+
+CHANGED: Final = ("batching", "barrier")
+"""Policies that an autopilot changes; placement and data are not changed."""
+
+
+def review(context: Context) -> None:
+    """Show it what has happened since it was last shown something; called after every entry."""
+    job, pilot = context.job, context.chosen.pilot
+    assert pilot is not None
+    piloted = job.piloted
+    has_changed = piloted.present != job.synchronization
+    batches = (piloted.samples - piloted.counted) // job.batch
+    if job.state is not JobState.RUNNING or not job.generation.roster or job.hold.sequence is not None:
+        return
+    if has_changed:
+        _note_change(context, pilot)
+    if not batches:
+        return
+    piloted.batches += batches
+    piloted.counted += batches * job.batch
+    mark, workers = _mark(context), len(job.generation.roster)
+    context.chosen.pilot_state, action = pilot.observe(mark, workers, context.chosen.pilot_state)
+    if isinstance(action, Ask):
+        _ask(context, pilot, action)
+    elif isinstance(action, Measured):
+        _take_measured(context, pilot, action, mark)
+
+
+def on_played(context: Context, event: AlternativesPlayed) -> None:
+    """A simulation is done: switch, propose, or stay."""
+    job, pilot = context.job, _pilot(context)
+    alternatives, mark = pilot.alternatives(context.spec), _mark(context)
+    present = _name_of(job.piloted.present or job.synchronization, alternatives)
+    played, state = list(event.played), context.chosen.pilot_state
+    try:
+        state, verdict = pilot.decide(event.look, present, played, event.error, mark, state)
+    except ValueError as error:
+        raise EventRefused(f"job {job.number}: {error}") from None
+    context.chosen.pilot_state = state
+    obstacle = _obstacle(context) or ("" if event.played else event.reason)
+    target = alternatives.get(verdict.chosen) if not obstacle else None
+    choices = job.synchronization.changes_to(target, CHANGED) if target is not None else {}
+    context.emit(
+        JudgeAlternatives,
+        f"{present} stays: {obstacle}" if obstacle else verdict.reason,
+        look=event.look,
+        iteration=max(0, job.round.completed),
+        present=present,
+        chosen=verdict.chosen if choices else "",
+        switches=verdict.switches and bool(choices),
+        choices=choices,
+        rows=verdict.rows,
+    )
+    if verdict.switches and choices:
+        job.piloted.chosen = verdict.chosen
+        _change(context, pilot, choices, verdict.chosen, mark)
+    elif obstacle and event.played:
+        context.chosen.pilot_state = pilot.restarted(mark, context.chosen.pilot_state)
+        _note_change(context, pilot)
+
+
+def on_requested(context: Context, event: AutopilotRequested) -> None:
+    """A user set the mode."""
+    pilot = _pilot(context)
+    context.chosen.pilot_state = pilot.told(event.mode, _mark(context), context.chosen.pilot_state)
+    verb = "switches by itself" if event.mode == "auto" else "only proposes"
+    context.emit(SetAutopilot, f"{event.actor}: the autopilot {verb} from now on", mode=event.mode)
+
+
+def _obstacle(context: Context) -> str:
+    """Why what was simulated cannot be acted on now; empty: it can."""
+    job = context.job
+    if job.state is not JobState.RUNNING:
+        return f"the job is {job.state}"
+    if job.requests.choices:
+        return "another change waits until every worker has stopped"
+    if job.hold.sequence is not None:
+        return "its workers are about to stop"
+    if job.piloted.present != job.synchronization:
+        return "its policies were changed in the meantime"
+    return ""
+
+
+def _pilot(context: Context) -> Pilot:
+    pilot = context.chosen.pilot
+    if pilot is None:
+        cure = "submit a job with policy: auto or policy: suggest"
+        raise EventRefused(f"job {context.job.number}: news for an autopilot, but it has none; {cure}")
+    return pilot
+
+
+def _ask(context: Context, pilot: Pilot, ask: Ask) -> None:
+    job, present = context.job, _present(context, pilot)
+    others = pilot.alternatives(context.spec)
+    context.emit(
+        PlayAlternatives,
+        ask.reason,
+        look=ask.look,
+        present=present,
+        alternatives={**others, present: job.synchronization},
+        since=job.piloted.since,
+    )
+
+
+def _take_measured(context: Context, pilot: Pilot, measured: Measured, mark: Mark) -> None:
+    job = context.job
+    target = pilot.alternatives(context.spec).get(measured.came_from)
+    back = job.synchronization.changes_to(target, CHANGED) if target is not None and not measured.kept else {}
+    goes_back = bool(back) and pilot.switches(context.chosen.pilot_state)
+    context.emit(
+        MeasureSwitch,
+        measured.reason,
+        iteration=max(0, job.round.completed),
+        name=measured.name,
+        came_from=measured.came_from,
+        before_s=measured.before_s,
+        after_s=measured.after_s,
+        predicted=measured.predicted,
+        error=measured.error,
+        kept=measured.kept,
+        goes_back=goes_back,
+    )
+    if goes_back:
+        job.piloted.chosen = measured.came_from
+        _change(context, pilot, back, measured.came_from, mark)
+
+
+def _change(context: Context, pilot: Pilot, choices: dict[str, Choice], name: str, mark: Mark) -> None:
+    """As if a user had asked for it; where the job cannot have it now, nothing changes."""
+    if not changes.attempt(context, ACTOR, choices, failing=f"{name} is not possible now"):
+        context.job.piloted.chosen = ""
+        context.chosen.pilot_state = pilot.impossible(name, mark, context.chosen.pilot_state)
+
+
+def _note_change(context: Context, pilot: Pilot) -> None:
+    """Other policies hold: by the autopilot's choice or someone else's, or for the first time.
+
+    What the guard took back is not tried again soon, in the same mode: no one has taken over.
+    """
+    job, piloted = context.job, context.job.piloted
+    came_from, piloted.present = piloted.present, job.synchronization
+    if came_from is None or not came_from.changes_to(job.synchronization, CHANGED):
+        return
+    piloted.since = job.generation.first_iteration
+    present = _present(context, pilot)
+    by_itself, piloted.chosen = piloted.chosen == present, ""
+    before = _name_of(came_from, pilot.alternatives(context.spec))
+    state = context.chosen.pilot_state
+    switched = pilot.switches(state)
+    is_taken_back = context.spec.guard is not None and job.requests.actor == GUARD
+    state = pilot.switched(before, present, _mark(context), state, by_itself=by_itself or is_taken_back)
+    if is_taken_back and came_from.barrier != job.synchronization.barrier:
+        for name in _under(came_from.barrier, before, pilot.alternatives(context.spec)):
+            state = pilot.impossible(name, _mark(context), state)
+    context.chosen.pilot_state = state
+    if switched and not pilot.switches(state):
+        reason = f"{job.requests.actor or 'somebody'} changed {before} to {present}: the autopilot only proposes now"
+        context.emit(SetAutopilot, reason, mode="suggest")
+
+
+def _mark(context: Context) -> Mark:
+    job = context.job
+    began_ms = job.running_ms if job.running_ms is not None else context.now_ms
+    paused_ms = job.paused_ms + (context.now_ms - job.since_ms if job.state is JobState.PAUSED else 0)
+    return Mark(
+        batches=job.piloted.batches,
+        samples=job.piloted.samples,
+        at_s=(context.now_ms - began_ms - paused_ms) / 1000,
+    )
+
+
+def _present(context: Context, pilot: Pilot) -> str:
+    return _name_of(context.job.synchronization, pilot.alternatives(context.spec))
+
+
+def _name_of(synchronization: Synchronization, known: Mapping[str, Synchronization]) -> str:
+    """Of policies that someone chose which the autopilot may not: their two names."""
+    found = (name for name, each in known.items() if not synchronization.changes_to(each, CHANGED))
+    return next(found, f"{synchronization.batching.name}, {synchronization.barrier.name}, as set")
+
+
+def _under(barrier: Choice, present: str, known: Mapping[str, Synchronization]) -> list[str]:
+    """The present policies, and all others with this barrier: what harmed was the barrier."""
+    return [present, *(name for name, each in known.items() if each.barrier == barrier and name != present)]
