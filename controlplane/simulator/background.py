@@ -52,6 +52,9 @@ class Competitor(Part, frozen=True, kw_only=True):
     """Part of the time that it runs."""
     changes: Annotated[Fraction, Meta(description="Probability that it is decided again at a step.")] = 0.2
     step_s: Annotated[float, Meta(gt=0.0)] = 1.0
+    evenly: bool = False
+    """Instead of running or sleeping it takes more or less: a sample lasts 1 to 1 / (1 - cpu) times as long, drawn
+    evenly."""
 
 
 def generated_load(
@@ -78,8 +81,12 @@ def competing_load(competitor: Competitor, length_s: float, chance: np.random.Ge
     steps = max(1, int(np.ceil(length_s / competitor.step_s)))
     decided = chance.random(steps) < competitor.changes
     decided[0] = True
-    wishes = chance.random(steps) < competitor.runs
-    running = wishes[np.maximum.accumulate(np.where(decided, np.arange(steps), 0))]
+    drawn = chance.random(steps)
+    latest = np.maximum.accumulate(np.where(decided, np.arange(steps), 0))
+    if competitor.evenly:
+        taken = 1.0 - 1.0 / (1.0 + drawn[latest] * (1.0 / (1.0 - competitor.cpu) - 1.0))
+        return taken, taken * (competitor.memory / competitor.cpu)
+    running = (drawn < competitor.runs)[latest]
     on = running.astype(np.float64)
     return on * competitor.cpu, on * competitor.memory
 

@@ -1,4 +1,4 @@
-"""Checkpoints in virtual time: what servers save and report, as ``workers.server.checkpointing`` does.
+"""Checkpoints in virtual time: servers save and report as in ``workers.server.checkpointing``.
 
 In lockstep every n-th version is kept; without it, the current values when the orders say that every worker has
 stopped. One server writes the manifest, by its orders. Files are written beside the training, as fast as the servers'

@@ -4,11 +4,13 @@ It plays what processes do from their start to the job's end, and nothing that d
 """
 
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
+from controlplane.core.choices import Partitioned
 from controlplane.core.commands import IssuePlacement, MoveProcess, RequestSlot, RollBack, StartProcess, StopProcess
 from controlplane.core.events import (
     Assignment,
@@ -21,19 +23,23 @@ from controlplane.core.events import (
     SlotsAssigned,
 )
 from controlplane.policies.registry import resolve
+from controlplane.policies.wording import listing
+from controlplane.policies.wording import workers as named
 from controlplane.protocol.messages import ServerReport
 from controlplane.protocol.orders import ELEMENT_BYTES, Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
+from controlplane.protocol.worker import Phase
 from controlplane.simulator.block_transfer import BlockTransfer
 from controlplane.simulator.checkpoints import Checkpoints
-from controlplane.simulator.control import BEGIN_MS, Driver, Recorder
-from controlplane.simulator.deadlock import explain_deadlock
+from controlplane.simulator.cohort import LEAST, Cohort
+from controlplane.simulator.control import BEGIN_MS, Driver, Player, Recorder
 from controlplane.simulator.disturbances import Disturbances
 from controlplane.simulator.errors import Stuck
 from controlplane.simulator.kernel import Kernel
-from controlplane.simulator.machines import build_machine
+from controlplane.simulator.machines import Machines, build_machine
 from controlplane.simulator.network import Network
 from controlplane.simulator.numerics.training import Training
+from controlplane.simulator.questions import Questions
 from controlplane.simulator.reassignment import Helpers, Reassignment
 from controlplane.simulator.refilling import Refills
 from controlplane.simulator.scenario import Happening, Scenario
@@ -68,13 +74,19 @@ class Cluster:
         recording: Recorder | None = None,
         reassignment: Reassignment | None = None,
         until_target: bool = False,
+        in_step: int | None = LEAST,
+        player: Player | None = None,
     ) -> None:
-        """``until_target``: what follows once the target is reached is of no interest."""
+        """``until_target``: what follows once the target is reached is of no interest.
+
+        ``in_step``: as many workers at least that begin an iteration at one instant go through it together, which is
+        faster and changes nothing else; None: each goes by itself, however many they are.
+        """
         self._until_target = until_target
         self.scenario = scenario
         self.spec: JobSpec = replace(scenario.spec, synchronization=synchronization, seed=seed)
         self.kernel = Kernel()
-        self.driver = Driver(self.kernel, resolve, scenario.control, recording=recording)
+        self.driver = Driver(self.kernel, resolve, scenario.control, recording=recording, player=player)
         self.driver.job = self
         self.parameter_count = sum(scenario.tensor_sizes)
         self.mathematics = Training(scenario.numerics, self, seed) if scenario.numerics is not None else None
@@ -108,6 +120,7 @@ class Cluster:
         )
         self.servers = Servers(self.kernel, self.mathematics, self._reach)
         wavering = Disturbances(scenario.wavering, workers=len(groups), seed=seed)
+        self.questions = Questions(self.kernel, self._worker, self.network.way_s, are_asked=self.spec.asks_peers)
         self.refills = Refills(
             self.kernel,
             self.network,
@@ -124,11 +137,15 @@ class Cluster:
             )
             for rank, group in enumerate(groups)
         ]
+        self.machines = Machines([worker.machine for worker in self.workers])
+        self._cohort = Cohort(self, least=in_step) if in_step is not None else None
+        self.servers.in_step = self._cohort
 
     @property
     def _times_only_samples(self) -> int:
         """What is processed does not matter, but splits must have samples: ten passes' worth of one iteration."""
-        return 1 if self.spec.synchronization.data.name == "shared" else 10 * self.spec.global_batch
+        data = resolve("data", self.spec.synchronization.data)
+        return 10 * self.spec.global_batch if isinstance(data, Partitioned) else 1
 
     @property
     def now(self) -> float:
@@ -142,9 +159,20 @@ class Cluster:
             Stuck: if nothing can happen any more.
         """
         self._start()
+        try:
+            self._go_on(watch)
+        finally:
+            self._settle()
+
+    def _go_on(self, watch: Callable[[], None] | None) -> None:
         while self.kernel.run(until_s=self.scenario.horizon_s, at_most=math.inf if watch is None else WATCH_EVENTS):
             assert watch is not None
             watch()
+
+    def _settle(self) -> None:
+        """Before anything else happens to workers or servers: let each worker be what its own events made it."""
+        if self._cohort is not None:
+            self._cohort.settle()
 
     def target_reached(self) -> None:
         """The mathematics has reached its target."""
@@ -153,6 +181,7 @@ class Cluster:
 
     def start_process(self, command: StartProcess) -> None:
         """A machine runs a process, unless that machine is gone."""
+        self._settle()
         if command.role == "server":
             reads = self.sizes.get(command.index, 0) if self.refills.is_whole else 0
             read_s = self._server_specs[command.index].disk_s(reads)
@@ -167,6 +196,7 @@ class Cluster:
 
     def stop_process(self, command: StopProcess) -> None:
         """A process ends as ordered, unless a newer instance has started."""
+        self._settle()
         if command.role == "server":
             self.server_processes.stop(command)
         elif self.workers[command.index].instance == command.instance and self.workers[command.index].is_alive:
@@ -190,6 +220,7 @@ class Cluster:
 
     def roll_back(self, command: RollBack) -> None:
         """All servers restart from what they have on disk; new workers will say hello."""
+        self._settle()
         self.servers.go_back(command.to_iteration)
         self.refills.go_back()
         self.moves.go_back()
@@ -197,14 +228,20 @@ class Cluster:
 
     def receive_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders, unless they are for an earlier instance."""
-        if instance != self.workers[rank].instance:
+        worker, cohort = self.workers[rank], self._cohort
+        if instance != worker.instance:
             return
-        if not self.servers.updates and self.workers[rank].orders is None:
+        if cohort is not None and cohort.has(rank):
+            if cohort.receive(worker, orders):
+                return
+            cohort.settle()
+        if not self.servers.updates and worker.orders is None:
             self.began_s = self.now
-        self.workers[rank].receive(orders)
+        worker.receive(orders)
 
     def receive_server_orders(self, index: int, orders: ServerOrders) -> None:
         """A server gets its orders."""
+        self._settle()
         self.checkpoints.receive(index, orders)
         self.servers.receive(orders)
         self._has_counted |= bool(orders.members)
@@ -216,8 +253,11 @@ class Cluster:
 
     def receive_placement(self, command: IssuePlacement) -> None:
         """A worker gets the placement: it is the same for all, so the first one sets it."""
+        if command.peers:
+            self.workers[command.rank].protocol.peers.enlist(command.peers, (command.incarnation, command.generation))
         if command.version <= self._placement:
             return
+        self._settle()
         self._placement = command.version
         self.refills.place(command.blocks)
         self.sizes = {}
@@ -250,12 +290,16 @@ class Cluster:
         for happening in self.scenario.happenings:
             self.kernel.at(happening.at_s, self._happen, happening)
 
+    def _worker(self, rank: int) -> SimulatedWorker:
+        return self.workers[rank]
+
     def _reach(self, version: int) -> None:
         """The values have that version now, by all workers' updates."""
         self.checkpoints.reach(version)
         self.moves.reach(version)
 
     def _happen(self, happening: Happening) -> None:
+        self._settle()
         index = happening.index
         if happening.kind == "drain":
             self.driver.append(DrainRequested(actor=OPERATOR, role=happening.role, index=index))
@@ -312,12 +356,42 @@ class Cluster:
         """
         allowed_s = max(PATIENCE_S, self.spec.stop.seconds or 0.0)
         if quiet_s > allowed_s and self.kernel.pending <= 1:
+            self._settle()
             raise Stuck(
                 f"{self.scenario.name}: nothing can happen any more at {self.now:.3f} s, and the job is "
-                f"{self.driver.state} ({self.driver.why}): {explain_deadlock(self.workers, self.servers)}"
+                f"{self.driver.state} ({self.driver.why}): {_explain_deadlock(self.workers, self.servers)}"
             )
 
 
 def _place_of(rank: int) -> Assignment:
     """Each worker has its own machine, with one slot."""
     return Assignment(role="worker", index=rank, agent=rank + 2, slot=0)
+
+
+def _explain_deadlock(workers: Sequence[SimulatedWorker], servers: Servers) -> str:
+    """Every worker, with what it waits for."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for worker in workers:
+        groups[_what_for(worker, servers)].append(worker.rank)
+    return "; ".join(f"{named(ranks)} {what}" for what, ranks in groups.items())
+
+
+def _what_for(worker: SimulatedWorker, servers: Servers) -> str:
+    orders, k = worker.orders, worker.iteration
+    if worker.silent_s is not None:
+        return f"silent since {worker.silent_s:g} s"
+    if not worker.is_alive:
+        return "dead"
+    if worker.phase is Phase.PULL:
+        awaited = listing(f"w{rank}" for rank in servers.awaited())
+        return f"waits for version {k}, which wants iteration {servers.version} of {awaited or 'no worker'}"
+    if worker.phase is Phase.STARTING:
+        return "waits for its first orders"
+    if worker.phase is Phase.SHARE:
+        return f"waits for its share of iteration {k}"
+    if worker.phase is Phase.STALE:
+        return f"pushed iteration {k} in vain and waits for orders"
+    if worker.phase is Phase.BOUNDARY and orders is not None:
+        held = ", by orders to hold" if orders.hold else ""
+        return f"waits for the grant of iteration {k}, granted up to {orders.watermark}{held}"
+    return worker.phase.name.lower()

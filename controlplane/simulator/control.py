@@ -6,10 +6,14 @@ has it), and the way of the answer.
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import (
@@ -19,6 +23,7 @@ from controlplane.core.commands import (
     IssueServerOrders,
     MoveJob,
     MoveProcess,
+    PlayAlternatives,
     RequestSlot,
     RollBack,
     StartProcess,
@@ -27,7 +32,8 @@ from controlplane.core.commands import (
 )
 from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
-from controlplane.core.events import Entry, Event, TimePassed
+from controlplane.core.events import AlternativesPlayed, Entry, Event, TimePassed
+from controlplane.core.ledger import Ledger
 from controlplane.core.sharing import fit
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.base import Seconds
@@ -40,7 +46,7 @@ BEGIN_MS: Final = 1_000_000
 
 
 class ControlPlane(Part, frozen=True, kw_only=True):
-    """What the control plane costs."""
+    """The control plane's own costs."""
 
     latency_s: Seconds = 0.0
     """Of a message, each way."""
@@ -48,6 +54,8 @@ class ControlPlane(Part, frozen=True, kw_only=True):
     """Of handling one event; events are handled one after another."""
     fit_s: Seconds = 1.0
     """Of fitting a predictor, which delays no worker."""
+    play_s: Seconds = 5.0
+    """Of simulating what an autopilot asks for, which delays no worker."""
 
 
 class Job(Protocol):
@@ -84,6 +92,16 @@ class Job(Protocol):
         """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``."""
 
 
+class Player(Protocol):
+    """Simulates the alternatives of a job's autopilot from its log."""
+
+    def add(self, entry: Entry) -> None:
+        """One entry of the log."""
+
+    def answer(self, job: int, command: PlayAlternatives) -> AlternativesPlayed:
+        """What the command asks for."""
+
+
 class Recorder(Protocol):
     """Keeps of the log what it wants."""
 
@@ -92,7 +110,7 @@ class Recorder(Protocol):
 
 
 class Recording:
-    """What is kept of the log: everything, or the digest of its bytes."""
+    """The kept part of the log: everything, or the digest of its bytes."""
 
     def __init__(self, *, keep: bool) -> None:
         self.entries: list[Entry] = []
@@ -117,13 +135,23 @@ class Recording:
 
 
 class Driver:
-    """One job's log and engine. ``recording`` None: nothing is kept, which is cheaper."""
+    """One job's log and engine. ``recording`` None: nothing is kept, which is cheaper; ``player`` None: an autopilot
+    gets no answer.
+    """
 
     def __init__(
-        self, kernel: Kernel, resolve: Resolve, plane: ControlPlane, *, number: int = 1, recording: Recorder | None
+        self,
+        kernel: Kernel,
+        resolve: Resolve,
+        plane: ControlPlane,
+        *,
+        number: int = 1,
+        recording: Recorder | None,
+        player: Player | None = None,
     ) -> None:
         self._kernel, self._resolve, self._recording = kernel, resolve, recording
         self._latency_s, self._decision_s, self._fit_s = plane.latency_s, plane.decision_s, plane.fit_s
+        self._player, self._play_s, self._number = player, plane.play_s, number
         self.engine = Engine(job=number, resolve=resolve)
         self.job: Job | None = None
         self.state = JobState.SUBMITTED
@@ -137,17 +165,20 @@ class Driver:
         self._last_ms, self._within_ms = -1, 0
         self._free_s = 0.0
         self._tick_ms: int | None = None
+        self._ledger: Ledger | None = None
+        self._asks_for_ledger = True
+        """The engine has handled an entry since it was asked for one."""
         self._effects: dict[type[AnyCommand], Callable[..., None]] = {
             StartProcess: self._of_processes("start_process"),
             StopProcess: self._of_processes("stop_process"),
             MoveProcess: self._of_processes("move_process"),
             RequestSlot: self._of_processes("request_slot"),
             RollBack: self._of_processes("roll_back"),
-            IssueOrders: self._issue_orders,
             IssueServerOrders: self._issue_server_orders,
             IssuePlacement: self._issue_placement,
             MoveJob: self._move_job,
             TrainPredictor: self._train,
+            PlayAlternatives: self._play,
         }
 
     def append_event(self, event: Event) -> None:
@@ -163,8 +194,55 @@ class Driver:
             self._busy_s = self._kernel.now
             self._append(event)
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """Where reports may be noted at once from which nothing follows, until the next entry; None: nowhere now."""
+        if self._asks_for_ledger:
+            self._asks_for_ledger = False
+            self._ledger = self.engine.open_ledger() if self._latency_s == 0.0 and not self.over else None
+        return self._ledger
+
+    @property
+    def now_ms(self) -> int:
+        """The log's clock."""
+        return BEGIN_MS + int(self._kernel.now * 1000)
+
+    def ms_of(self, times_s: NDArray[np.float64]) -> list[int]:
+        """The log's clock then."""
+        ms: list[int] = (BEGIN_MS + (times_s * 1000).astype(np.int64)).tolist()
+        return ms
+
+    def log_noted(self, event: Callable[[], Event]) -> None:
+        """A report was noted, which has its entry in the log all the same: ``event`` makes what it is about."""
+        now_s = self._busy_s = self._kernel.now
+        at_ms = self.now_ms
+        if at_ms == self._last_ms:
+            self._within_ms += 1
+        else:
+            self._last_ms, self._within_ms = at_ms, 0
+        self.entries += 1
+        self._free_s = (now_s if now_s > self._free_s else self._free_s) + self._decision_s
+        if self._recording is not None:
+            self._recording.add(Entry(id=f"{at_ms}-{self._within_ms}", event=event()), [])
+
+    def log_all_noted(self, times_s: list[float], ms: list[int], event: Callable[[int], Event]) -> None:
+        """The same of several in order; ``event`` is called with the place of each."""
+        if self._recording is not None or self._decision_s:
+            for place, time_s in enumerate(times_s):
+                self._kernel.now = time_s
+                self.log_noted(partial(event, place))
+            return
+        self._busy_s = times_s[-1]
+        self._free_s = max(self._free_s, times_s[-1])
+        self.entries += len(ms)
+        of_last = len(ms) - bisect_left(ms, ms[-1])
+        goes_on = of_last == len(ms) and self._last_ms == ms[-1]
+        self._within_ms = of_last - 1 + (self._within_ms + 1 if goes_on else 0)
+        self._last_ms = ms[-1]
+
     def take(self, entry: Entry) -> list[AnyCommand]:
         """Hand one entry to the engine, as every driver does; refused events are only logged."""
+        self._ledger, self._asks_for_ledger = None, True
         try:
             commands = self.engine.handle(entry)
         except EventRefused as refusal:
@@ -172,6 +250,8 @@ class Driver:
             commands = []
         if self._recording is not None:
             self._recording.add(entry, commands)
+        if self._player is not None:
+            self._player.add(entry)
         return commands
 
     def _append(self, event: Event) -> list[AnyCommand]:
@@ -184,10 +264,17 @@ class Driver:
         self.entries += 1
         commands = self.take(Entry(id=f"{at_ms}-{self._within_ms}", event=event))
         self._free_s = (now_s if now_s > self._free_s else self._free_s) + self._decision_s
+        issued: list[IssueOrders] = []
         for command in commands:
+            if type(command) is IssueOrders:
+                issued.append(command)
+                continue
             effect = self._effects.get(type(command))
             if effect is not None:
+                self._issue_orders(issued)
+                issued = []
                 effect(command)
+        self._issue_orders(issued)
         if self.engine.deadline_ms != self._tick_ms:
             self._plan_tick()
         return commands
@@ -205,7 +292,11 @@ class Driver:
             return
         self._tick_ms = None
         assert self.job is not None
-        if self._append(TimePassed(seen=self.job.heartbeats())):
+        if self.engine.needs_heartbeats(due_ms):
+            passed = TimePassed(seen=self.job.heartbeats())
+        else:
+            passed = TimePassed(is_look=True)
+        if self._append(passed):
             self._busy_s = self._kernel.now
         else:
             self.job.nothing_came_of_it(self._kernel.now - self._busy_s)
@@ -221,9 +312,20 @@ class Driver:
 
         return act
 
-    def _issue_orders(self, command: IssueOrders) -> None:
-        assert self.job is not None
-        self._deliver(self.job.receive_orders, command.rank, command.instance, command.orders)
+    def _issue_orders(self, commands: list[IssueOrders]) -> None:
+        """Orders that are given one after another arrive one after another: one event has them all."""
+        if commands:
+            self._deliver(self._arrive, commands)
+
+    def _arrive(self, commands: list[IssueOrders]) -> None:
+        kernel, job = self._kernel, self.job
+        assert job is not None
+        kernel.happened -= 1  # each arrival is counted by itself
+        for command in commands:
+            if kernel.halted:
+                return
+            kernel.happened += 1
+            job.receive_orders(command.rank, command.instance, command.orders)
 
     def _issue_server_orders(self, command: IssueServerOrders) -> None:
         assert self.job is not None
@@ -233,8 +335,8 @@ class Driver:
         assert self.job is not None
         self._deliver(self.job.receive_placement, command)
 
-    def _deliver(self, hear: Callable[..., None], *arguments: object) -> None:
-        self._kernel.at(self._free_s + self._latency_s, hear, *arguments)
+    def _deliver(self, callback: Callable[..., None], *arguments: object) -> None:
+        self._kernel.at(self._free_s + self._latency_s, callback, *arguments)
 
     def _move_job(self, command: MoveJob) -> None:
         self.state, self.why = command.state, command.reason
@@ -244,3 +346,7 @@ class Driver:
 
     def _train(self, command: TrainPredictor) -> None:
         self._kernel.after(self._fit_s, self.append, fit(command, self._resolve))
+
+    def _play(self, command: PlayAlternatives) -> None:
+        if self._player is not None:
+            self._kernel.after(self._play_s, self.append, self._player.answer(self._number, command))

@@ -1,4 +1,4 @@
-"""What slows a single iteration down without a trace in any reading: noise, and spikes of one or two iterations.
+"""Slowdowns of single iterations that no reading shows: noise, and spikes of one or two iterations.
 
 A factor is a function of seed, worker and iteration, so that all policies meet the same ones.
 """
@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from controlplane.protocol.base import Fraction
 from controlplane.protocol.spec import Part
@@ -30,18 +31,27 @@ class Disturbances:
     def __init__(self, wavering: Wavering, *, workers: int, seed: int) -> None:
         self._wavering, self._workers, self._seed = wavering, workers, seed
         self._quiet = wavering.noise == 0.0 and wavering.spikes == 0.0
-        self._chunks: dict[int, list[list[float]]] = {}
+        self._chunks: dict[int, NDArray[np.float64]] = {}
 
     def factor(self, rank: int, iteration: int) -> float:
         """How many times as long that worker's iteration takes."""
         if self._quiet:
             return 1.0
+        factor: float = self._row(iteration).item(rank)
+        return factor
+
+    def factors(self, ranks: NDArray[np.int64], iteration: int) -> NDArray[np.float64]:
+        """The same of several workers."""
+        return np.ones(len(ranks)) if self._quiet else self._row(iteration)[ranks]
+
+    def _row(self, iteration: int) -> NDArray[np.float64]:
         chunk = self._chunks.get(iteration // _CHUNK)
         if chunk is None:
             chunk = self._chunks[iteration // _CHUNK] = self._draw(iteration // _CHUNK)
-        return chunk[iteration % _CHUNK][rank]
+        row: NDArray[np.float64] = chunk[iteration % _CHUNK]
+        return row
 
-    def _draw(self, number: int) -> list[list[float]]:
+    def _draw(self, number: int) -> NDArray[np.float64]:
         chance = np.random.default_rng([self._seed, 7919, number])
         shape = (_CHUNK, self._workers)
         # Of mean 1, so that noise does not change the mean speed.
@@ -52,5 +62,5 @@ class Disturbances:
         lasts = begins & (chance.random(shape) < 0.5)
         spiked = np.where(begins, times, 1.0)
         spiked[1:] = np.maximum(spiked[1:], np.where(lasts, times, 1.0)[:-1])
-        rows: list[list[float]] = (factors * spiked).tolist()
-        return rows
+        drawn: NDArray[np.float64] = factors * spiked
+        return drawn

@@ -1,4 +1,4 @@
-"""What a simulation refuses, and why it stops: each names the subject, what was found, and the cure."""
+"""Refusals and errors of a simulation: each names the subject, the found value, and the cure."""
 
 
 class SimulationError(ValueError):

@@ -22,7 +22,7 @@ COLUMNS: Final = 20
 START, END, JOB, TASK, MACHINE, CPU, MEMORY = 0, 1, 2, 3, 4, 5, 6
 MICROSECONDS: Final = 1_000_000
 MOST_STEPS: Final = 100_000
-"""A year in steps of five minutes: more is a broken row, and would take all memory."""
+"""A year in steps of five minutes: more means a broken row, and would exhaust memory."""
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Load(Value, frozen=True, kw_only=True):
     step_s: float
 
     def machine(self, *, samples_per_second: float, repeats: bool = False) -> TracedMachine:
-        """A machine that trains with what this load leaves."""
+        """A machine that trains with the capacity left by this load."""
         return TracedMachine(
             samples_per_second=samples_per_second,
             cpu=tuple(self.cpu),
@@ -57,7 +57,7 @@ def read_task_usage(lines: Iterable[str], *, name: str = "task_usage") -> list[U
     """The rows of one file, in its order; a header is not part of the format.
 
     Raises:
-        TraceError: for the first broken row, with its number and what is wrong with it.
+        TraceError: for the first broken row, with its number and the error.
     """
     rows, number = [], 0
     try:
@@ -74,9 +74,8 @@ def read_task_usage(lines: Iterable[str], *, name: str = "task_usage") -> list[U
 
 
 def under(scenario: Scenario, loads: Mapping[str, Load]) -> Scenario:
-    """The scenario on machines that others use as recorded, in the order of machine ids; each load repeats.
-
-    It is another experiment than the paper's then, and has none of its figures.
+    """The scenario on machines with the recorded load, in the order of machine ids; each load repeats. This differs
+    from the paper's experiment, so its figures are removed.
 
     Raises:
         TraceError: for fewer machines than the scenario has workers.
@@ -103,7 +102,7 @@ def under(scenario: Scenario, loads: Mapping[str, Load]) -> Scenario:
 def loads_of(
     rows: Iterable[Usage], *, step_s: float = 300.0, capacities: Mapping[str, tuple[float, float]] | None = None
 ) -> dict[str, Load]:
-    """What others use of each machine from the first row's start to the last row's end, by machine id.
+    """The load of each machine from the first row's start to the last row's end, by machine id.
 
     Args:
         rows: of any number of files together.

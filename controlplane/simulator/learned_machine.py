@@ -19,10 +19,10 @@ from controlplane.protocol.spec import Part
 DRAWN: Final = 4096
 """Recorded iterations that are drawn per worker; then they repeat."""
 
-TELLING_SPREAD: Final = 0.1
+LEAST_SPREAD: Final = 0.1
 """Shares separate fixed time from time per sample only if they differ by this fraction of their mean."""
 
-TELLING_RISE: Final = 1 / 3
+LEAST_RISE: Final = 1 / 3
 """Two iterations show the cost of a sample only if their shares differ by this fraction of the range of all shares."""
 
 STRETCHES: Final = 100
@@ -133,14 +133,14 @@ def _line(samples: Sequence[Sample]) -> tuple[float, float]:
     x = np.array([sample.samples for sample in samples], dtype=float)
     t = np.array([sample.compute_s for sample in samples])
     proportional = 0.0, float(np.median(t / np.maximum(x, 1.0)))
-    if len(x) < PER_STRETCH or x.std() < TELLING_SPREAD * max(1.0, x.mean()):
+    if len(x) < PER_STRETCH or x.std() < LEAST_SPREAD * max(1.0, x.mean()):
         return proportional
     half = len(x) // 2
     order = np.argsort(x, kind="stable")
     low, high = order[:half], order[-half:]
     rise = x[high] - x[low]
-    telling = rise >= TELLING_RISE * (x.max() - x.min())
-    each_s = float(np.median((t[high] - t[low])[telling] / rise[telling])) if telling.any() else 0.0
+    significant = rise >= LEAST_RISE * (x.max() - x.min())
+    each_s = float(np.median((t[high] - t[low])[significant] / rise[significant])) if significant.any() else 0.0
     fixed_s = float(np.median(t - each_s * x))
     return (fixed_s, each_s) if each_s > 0.0 and fixed_s >= 0.0 else proportional
 

@@ -4,10 +4,12 @@ The frozen parts are what a scenario says; ``build_machine`` makes of one what t
 comes from the seed and the worker's rank, never from the order of events, so every policy meets the same machines.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Protocol
 
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from controlplane.protocol.base import Fraction, Positive, Seconds
 from controlplane.protocol.spec import Part
@@ -80,7 +82,7 @@ MachineSpec = CpuMachine | GpuMachine | SharedMachine | CompetingMachine | Trace
 
 
 class Machine(Protocol):
-    """What a simulated worker asks of its machine. Times are virtual, in seconds."""
+    """The interface of a simulated worker to its machine. Times are virtual, in seconds."""
 
     interruptible: bool
     """Whether work can be stopped after any sample."""
@@ -98,18 +100,23 @@ class Machine(Protocol):
 class Batch:
     """A machine whose time depends on the number of samples and on nothing that lasts."""
 
-    __slots__ = ("_each_s", "_fixed_s", "_least", "_most", "_rank", "_slow", "_wavering", "interruptible")
+    __slots__ = ("_each_s", "_fixed_s", "_rank", "interruptible", "least", "most", "slow", "wavering")
 
     def __init__(self, spec: CpuMachine | GpuMachine, rank: int, wavering: Disturbances) -> None:
-        self._rank, self._wavering, self._slow = rank, wavering, spec.slow
+        self._rank, self.wavering, self.slow = rank, wavering, spec.slow
         self.interruptible = isinstance(spec, CpuMachine)
         if isinstance(spec, CpuMachine):
             self._fixed_s = spec.overhead_s * spec.slowness
             self._each_s = spec.slowness / spec.samples_per_second
-            self._least, self._most = 0, None
+            self.least, self.most = 0, None
         else:
             self._fixed_s, self._each_s = spec.launch_s, spec.seconds_per_sample
-            self._least, self._most = spec.saturation, spec.memory_samples
+            self.least, self.most = spec.saturation, spec.memory_samples
+
+    @property
+    def parts_s(self) -> tuple[float, float]:
+        """Time that it takes in any case, and for each sample."""
+        return self._fixed_s, self._each_s
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
         """When it will have processed them.
@@ -117,11 +124,11 @@ class Batch:
         Raises:
             ScenarioError: for a batch that does not fit into a GPU's memory.
         """
-        if self._most is not None and samples > self._most:
+        if self.most is not None and samples > self.most:
             raise ScenarioError(
-                f"machine of w{self._rank}", f"a share of {samples}", f"at most the {self._most} samples that fit"
+                f"machine of w{self._rank}", f"a share of {samples}", f"at most the {self.most} samples that fit"
             )
-        counted = samples if samples > self._least else self._least
+        counted = samples if samples > self.least else self.least
         return began_s + (self._fixed_s + counted * self._each_s) * self._factor(began_s, iteration)
 
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
@@ -132,14 +139,48 @@ class Batch:
 
     def load(self, at_s: float, samples: int) -> tuple[float, float]:
         """No other process uses it; a GPU's memory is filled by its batch."""
-        return 0.0, samples / self._most if self._most is not None else 0.0
+        return 0.0, samples / self.most if self.most is not None else 0.0
 
     def _factor(self, began_s: float, iteration: int) -> float:
-        factor = self._wavering.factor(self._rank, iteration)
-        for period in self._slow:
+        factor = self.wavering.factor(self._rank, iteration)
+        for period in self.slow:
             if period.from_s <= began_s < period.until_s:
                 factor *= period.times
         return factor
+
+
+class Machines:
+    """All machines of a job, by rank: asked at once, those of a constant speed as arrays."""
+
+    def __init__(self, machines: Sequence[Machine]) -> None:
+        self._machines = machines
+        plain = [machine for machine in machines if isinstance(machine, Batch) and not machine.slow]
+        self._wavering = plain[0].wavering if plain else None
+        self._is_array = len(plain) == len(machines) and all(each.wavering is self._wavering for each in plain)
+        if self._is_array:
+            self._fixed_s, self._each_s = np.array([each.parts_s for each in plain]).T
+            self._least = np.array([each.least for each in plain])
+            self._most = np.array([float("inf") if each.most is None else each.most for each in plain])
+
+    def finish_s(self, ranks: NDArray[np.int64], samples: NDArray[np.int64], began_s: Array, iteration: int) -> Array:
+        """``Machine.finish_s`` of those ranks; raises as that does."""
+        if self._is_array and self._wavering is not None and not (samples > self._most[ranks]).any():
+            counted = np.maximum(samples, self._least[ranks])
+            lasts_s = self._fixed_s[ranks] + counted * self._each_s[ranks]
+            finish: Array = began_s + lasts_s * self._wavering.factors(ranks, iteration)
+            return finish
+        asked = zip(ranks.tolist(), samples.tolist(), began_s.tolist(), strict=True)
+        return np.array([self._machines[rank].finish_s(count, at_s, iteration) for rank, count, at_s in asked])
+
+    def loads(
+        self, ranks: NDArray[np.int64], at_s: Sequence[float], samples: NDArray[np.int64]
+    ) -> tuple[list[float], list[float]]:
+        """``Machine.load`` of those ranks: of all the CPU, and of all the memory."""
+        if self._is_array:
+            return [0.0] * len(ranks), (samples / self._most[ranks]).tolist()
+        asked = zip(ranks.tolist(), at_s, samples.tolist(), strict=True)
+        both = [self._machines[rank].load(seconds, count) for rank, seconds, count in asked]
+        return [cpu for cpu, _ in both], [memory for _, memory in both]
 
 
 class Leftover:
@@ -162,7 +203,7 @@ class Leftover:
         return max(0, min(samples, int(done / self._wavering.factor(self._rank, iteration) + 1e-9)))
 
     def load(self, at_s: float, samples: int) -> tuple[float, float]:
-        """What its series say."""
+        """The values of its series."""
         return self._cpu.at(at_s), self._memory.at(at_s)
 
 

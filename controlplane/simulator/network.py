@@ -8,7 +8,9 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from controlplane.protocol.base import Seconds
 from controlplane.protocol.spec import Part
@@ -51,14 +53,20 @@ class Link(Part, frozen=True, kw_only=True):
 
 
 class ServerChange(Part, frozen=True, kw_only=True):
-    """Another limit from a time on."""
+    """Another limit: from a time on, or since the first worker exchanges for an iteration."""
 
-    from_s: Seconds
     bytes_per_s: BytesPerSecond
+    from_s: Seconds | None = None
+    from_iteration: int | None = None
+
+    def is_reached(self, iteration: int, at_s: float) -> bool:
+        """Whether it applies then."""
+        by_iteration = self.from_iteration is not None and iteration >= self.from_iteration
+        return by_iteration or (self.from_s is not None and at_s >= self.from_s)
 
 
 class ServerSpec(Part, frozen=True, kw_only=True):
-    """What a server can move and sum up per second, each way. No limit: as much as comes."""
+    """A server's bytes per second, each way, and its summing speed. No limit: as much as comes."""
 
     bytes_per_s: BytesPerSecond | None = None
     latency_s: Seconds = 0.0
@@ -73,11 +81,11 @@ class ServerSpec(Part, frozen=True, kw_only=True):
         """Time to write or read so many bytes."""
         return size / self.disk_bytes_per_s if self.disk_bytes_per_s is not None else 0.0
 
-    def rate_at(self, at_s: float) -> float | None:
+    def rate_at(self, at_s: float, iteration: int = 0) -> float | None:
         """Bytes per second, then."""
         found = self.bytes_per_s
         for change in self.changes:
-            if at_s >= change.from_s:
+            if change.is_reached(iteration, at_s):
                 found = change.bytes_per_s
         return found
 
@@ -153,9 +161,12 @@ class Network:
         self._kernel, self._links, self._servers, self._exchanges = kernel, links, servers, exchanges
         self._drawn_s = {rank: draw(link.recorded_s, seed) for rank, link in enumerate(links) if link.recorded_s}
         self._constant = [link.bytes_per_s is None and not link.changes and not link.recorded_s for link in links]
+        self._latencies_s = np.array([link.latency_s for link in links]) if all(self._constant) else None
         self.is_shared = any(server.bytes_per_s is not None for server in servers)
         """Whether transfers of several workers slow each other down."""
         self._pipes: list[tuple[Pipe, Pipe] | None] = [self._pipe(server) for server in servers]
+        self._iteration = 0
+        """The last one that a worker has exchanged for."""
 
     def direct_s(self, rank: int, size: int, iteration: int) -> float:
         """Time of a transfer of ``size`` bytes if only the worker's own link limits it."""
@@ -167,6 +178,16 @@ class Network:
         bandwidth = link.bandwidth(iteration, self._kernel.now)
         return link.latency_s + (size / bandwidth if bandwidth is not None else 0.0)
 
+    def direct_all_s(self, ranks: NDArray[np.int64], size: int, iteration: int) -> NDArray[np.float64]:
+        """``direct_s`` of those ranks."""
+        if self._latencies_s is not None:
+            return self._latencies_s[ranks]
+        return np.array([self.direct_s(rank, size, iteration) for rank in ranks.tolist()])
+
+    def way_s(self, one: int, other: int) -> float:
+        """Time of a few bytes from one worker to another."""
+        return self._links[one].latency_s + self._links[other].latency_s
+
     def transfer(
         self, rank: int, sizes: Mapping[int, int], iteration: int, direction: int, done: Callable[..., None], *args: Any
     ) -> dict[int, float]:
@@ -175,6 +196,8 @@ class Network:
         How long each server took, in seconds, is there when they have.
         """
         arrival = _Arrival(self._kernel, len(sizes) + 1, done, args)
+        if iteration > self._iteration:
+            self._reach(iteration)
         self._kernel.after(self.direct_s(rank, sum(sizes.values()), iteration), arrival.one)
         for server, size in sizes.items():
             pipes = self._pipes[server]
@@ -187,7 +210,7 @@ class Network:
     def between_s(self, source: int, destination: int, size: int) -> float:
         """Time for so many bytes from server to server, at the rate of the slower one."""
         ends = self._servers[source], self._servers[destination]
-        rates = [spec.rate_at(self._kernel.now) for spec in ends]
+        rates = [spec.rate_at(self._kernel.now, self._iteration) for spec in ends]
         known = [rate for rate in rates if rate is not None]
         return ends[0].latency_s + ends[1].latency_s + (size / min(known) if known else 0.0)
 
@@ -210,8 +233,18 @@ class Network:
         pipes = Pipe(self._kernel, min(server.bytes_per_s, sums)), Pipe(self._kernel, server.bytes_per_s)
         for change in server.changes:
             for pipe in pipes:
-                self._kernel.at(change.from_s, pipe.limit, change.bytes_per_s)
+                if change.from_s is not None:
+                    self._kernel.at(change.from_s, pipe.limit, change.bytes_per_s)
         return pipes
+
+    def _reach(self, iteration: int) -> None:
+        """Apply what changes until then."""
+        for pipes, server in zip(self._pipes, self._servers, strict=False):
+            for change in server.changes:
+                if pipes is not None and self._iteration < (change.from_iteration or 0) <= iteration:
+                    for pipe in pipes:
+                        pipe.limit(change.bytes_per_s)
+        self._iteration = iteration
 
 
 class _Arrival:

@@ -20,7 +20,7 @@ MAX_HAND_OVERS: Final = 16
 
 
 class Reassignment(Part, frozen=True, kw_only=True):
-    """What handing over costs."""
+    """The cost of a hand-over."""
 
     negotiation_s: Seconds = 0.05
     """From the request of an idle worker until it begins with what it was handed."""

@@ -6,7 +6,7 @@ Reads entries, however they were stored; makes a scenario of them, so that the s
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,10 +17,11 @@ from controlplane.core.events import (
     JobSubmitted,
     PredictorPromoted,
     ProcessDied,
-    ServerHeard,
+    ServerMessageReceived,
     StopRequested,
-    WorkerHeard,
+    WorkerMessageReceived,
 )
+from controlplane.policies import registry
 from controlplane.protocol.base import Value
 from controlplane.protocol.launching import as_native
 from controlplane.protocol.messages import IterationReport, RankHello, ServerHello, WorkerFinished
@@ -30,7 +31,6 @@ from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.learned_machine import RecordedMachine, Sample, learn_machine
 from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.scenario import Group, Happening, Scenario
-from controlplane.simulator.scenarios.choices import ASP, BSP, barrier, batching
 
 WARM_UP: Final = 2
 """The first iterations of a worker, which say little about the others."""
@@ -52,16 +52,7 @@ UNKNOWN: Final = RecordedMachine(
 )
 """In the place of a machine of which nothing is learned yet."""
 
-OTHERS: Final = {
-    "bsp": BSP,
-    "lb-bsp-ema": batching("lb-bsp-cpu", predictor="ema"),
-    "lb-bsp-linear": batching("lb-bsp-linear"),
-    "ssp": barrier("ssp"),
-    "asp": ASP,
-    "pbsp": barrier("pbsp"),
-    "backup": barrier("backup"),
-    "a-bsp": barrier("aggressive"),
-}
+OTHERS: Final = registry.compared()
 """The policies compared with it by default, if they are compatible with the rest of the job."""
 
 
@@ -121,12 +112,24 @@ def read_run(job: int, entries: Iterable[Entry]) -> Run:
     )
 
 
+def as_if_begun(reports: Sequence[tuple[str, WorkerMessageReceived, IterationReport]]) -> Iterator[Entry]:
+    """These reports with their entries' ids, as if the job had begun with the first iteration that all workers have."""
+    first: dict[int, int] = {}
+    for _, event, report in reports:
+        first.setdefault(event.rank, report.iteration)
+    begin = max(first.values(), default=0)
+    for stream_id, event, report in reports:
+        if report.iteration >= begin:
+            counted = replace(report, iteration=report.iteration - begin)
+            yield Entry(id=stream_id, event=replace(event, message=counted))
+
+
 def outline_of(job: int, spec: JobSpec, done: int) -> Scenario:
     """The job, to be played again for at most the ``done`` iterations that it had, on machines to be learned yet."""
     iterations = max(LEAST, min(MOST, done, MOST_UPDATES // spec.workers))
     elastic = replace(spec.elastic, restarts=0)
-    own, others = spec.synchronization, {name: other for name, other in OTHERS.items() if goes_with(spec, other)}
-    spec = replace(as_native(spec), stop=Stop(iterations=iterations), emulate=None, elastic=elastic)
+    own, others = spec.synchronization, {name: other for name, other in OTHERS.items() if is_compatible(spec, other)}
+    spec = replace(as_native(spec), stop=Stop(iterations=iterations), emulate=None, elastic=elastic, autopilot=None)
     return Scenario(
         name=name_of(job),
         title=f"Job {job} ({spec.name}) played again",
@@ -234,13 +237,14 @@ def _faster(server: ServerSpec, times: float) -> ServerSpec:
     )
 
 
-def goes_with(spec: JobSpec, synchronization: Synchronization) -> bool:
+def is_compatible(spec: JobSpec, synchronization: Synchronization) -> bool:
     """Whether the rest of the spec can be as it is under these policies."""
+    other = replace(spec, synchronization=synchronization)
     try:
-        check_combination(replace(spec, synchronization=synchronization))
+        check_combination(other)
     except SpecError:
         return False
-    return True
+    return registry.refusal(other) is None
 
 
 def _link(samples: list[Sample]) -> Link:
@@ -271,13 +275,13 @@ class _Reader:
         match entry.event:
             case JobSubmitted(spec=spec):
                 self.spec = spec
-            case WorkerHeard(message=RankHello(world=world, batch_size=batch_size)) if self.spec is not None:
+            case WorkerMessageReceived(message=RankHello(world=world, batch_size=batch_size)) if self.spec is not None:
                 self.spec = replace(self.spec, workers=world, batch_size=batch_size)
-            case ServerHeard(message=ServerHello(tensor_sizes=sizes)):
+            case ServerMessageReceived(message=ServerHello(tensor_sizes=sizes)):
                 self.tensor_sizes = list(sizes)
-            case WorkerHeard(rank=rank, message=IterationReport() as report):
+            case WorkerMessageReceived(rank=rank, message=IterationReport() as report):
                 self._report(rank, report, entry.at_ms)
-            case WorkerHeard(rank=rank, message=WorkerFinished()):
+            case WorkerMessageReceived(rank=rank, message=WorkerFinished()):
                 self._finished.add(rank)
             case StopRequested():
                 self._stopped = True

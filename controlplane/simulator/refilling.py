@@ -2,15 +2,15 @@
 
 From the loss of a server until its blocks are filled, no worker gets a version and no update counts. An exchange that
 was under way is made again with the lost servers alone. In lockstep, workers that had pushed beyond the copy push
-again: that takes its time, and nothing is lost but what the optimiser remembered. Without lockstep the lost blocks are
+again: that takes its time, and nothing is lost but what the optimizer remembered. Without lockstep the lost blocks are
 as the worker had pulled them.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from controlplane.protocol.messages import BlocksFilled
-from controlplane.protocol.orders import Block, ServerOrders
+from controlplane.protocol.messages import BlocksFilled, Copies, CopiesHeld
+from controlplane.protocol.orders import Block, Orders, ServerOrders
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.network import Network
 from controlplane.simulator.server_processes import ServerProcesses
@@ -157,3 +157,47 @@ class Refills:
         self._servers.thaw()
         for act, arguments in waiting:
             self._kernel.after(0.0, act, *arguments)
+
+
+class Holder(Protocol):
+    """The worker whose copy it is."""
+
+    rank: int
+    instance: str
+    number: int
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still acts."""
+
+    def say(self, message: CopiesHeld) -> None:
+        """Send a message with the next number."""
+
+
+class PulledCopy:
+    """The part of one worker instance."""
+
+    __slots__ = ("_asked", "_given", "_holder", "_refills", "steps", "version")
+
+    def __init__(self, holder: Holder, refills: Refills) -> None:
+        self._holder, self._refills = holder, refills
+        self.version: int | None = None
+        """None: nothing was pulled yet."""
+        self.steps = 0
+        """Updates that the copy includes."""
+        self._asked = 0
+        """The last loss for which the worker was asked for its copy."""
+        self._given: set[int] = set()
+        """The blocks that it gave for that."""
+
+    def help_to_refill(self, orders: Orders) -> None:
+        """Report the copies of lost blocks, and send requested ones, independently of other work."""
+        holder, version = self._holder, self.version
+        if orders.refill > self._asked:
+            self._asked, self._given = orders.refill, set()
+            copies = [Copies(version=version, steps=self.steps, blocks=orders.lost)] if version is not None else []
+            holder.say(CopiesHeld(number=holder.number + 1, refill=orders.refill, copies=copies))
+        elif version is not None and (due := sorted(set(orders.fills) - self._given)):
+            self._given.update(due)
+            instance = holder.instance
+            self._refills.give(holder.rank, due, version, lambda: holder.is_alive and holder.instance == instance)

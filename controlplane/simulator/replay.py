@@ -56,7 +56,7 @@ class Difference(Value, frozen=True, kw_only=True):
 
 
 class Replayed(Value, frozen=True, kw_only=True):
-    """What came of a replay."""
+    """The result of a replay."""
 
     entries: int
     decisions: int

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from controlplane.core.states import JobState
+from controlplane.simulator.autopilot import Seen
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recorder, Recording
-from controlplane.simulator.fitting import judge, lengths_of
-from controlplane.simulator.outcome import Outcome, outcome_of
+from controlplane.simulator.outcome import Outcome, judge, lengths_of, outcome_of
 from controlplane.simulator.recorded_run import RECORDED, Run
 from controlplane.simulator.scenario import Scenario, check, chosen
 
@@ -58,6 +58,7 @@ def play(
         recording=recording,
         reassignment=scenario.reassigning.get(policy),
         until_target=until_target,
+        player=Seen() if scenario.spec.autopilot is not None else None,
     )
     cluster.run(watch)
     return cluster

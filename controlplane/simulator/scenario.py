@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from controlplane.core.barriers import is_full
+from controlplane.core.choices import Budgeting, Partitioned
 from controlplane.policies import registry
 from controlplane.protocol.base import Count, Name, Positive, Seconds
 from controlplane.protocol.faults import fault_of
@@ -57,7 +59,7 @@ class PaperFigure(Part, frozen=True, kw_only=True):
     """One figure of a paper that the scenario is there to reproduce."""
 
     where: str
-    says: str
+    statement: str
     policy: Name
     metric: Literal["iteration_s", "update_s", "updates", "updates_to_target", "time_to_target_s"]
     ratio: float
@@ -246,7 +248,7 @@ def _check_reassigning(scenario: Scenario) -> None:
 def _check_federated(scenario: Scenario) -> None:
     """A round needs every client's update: work cannot be cut short, and no client goes ahead."""
     for label, policy in scenario.policies.items():
-        if policy.barrier.name != "bsp":
+        if not is_full(registry.policy_type("barrier", policy.barrier)):
             raise ScenarioError(
                 f"policies.{label}.barrier", policy.barrier.name, "bsp: a federated round waits for all"
             )
@@ -270,19 +272,23 @@ def _check_policies(field: str, chosen: Synchronization, scenario: Scenario) -> 
 
 def _check_possible(field: str, chosen: Synchronization, scenario: Scenario) -> None:
     """Whether these machines and these data are such that the policies can be carried out."""
+    spec = replace(scenario.spec, synchronization=chosen)
     try:
-        check_combination(replace(scenario.spec, synchronization=chosen))
+        check_combination(spec)
     except SpecError as error:
         raise ScenarioError(f"spec.{error.field}", error.found, error.expected) from None
-    data, numerics = chosen.data.name, scenario.numerics
-    if chosen.batching.name == "deadline" and (gpus := [rank for rank, _ in _gpus(scenario)]):
+    if (refusal := registry.refusal(spec)) is not None:
+        raise ScenarioError(f"spec.{refusal[0]}", *refusal[1:])
+    numerics = scenario.numerics
+    batching, data = registry.policy_type("batching", chosen.batching), registry.policy_type("data", chosen.data)
+    if isinstance(batching, Budgeting) and (gpus := [rank for rank, _ in _gpus(scenario)]):
         cure = "machines whose work can be cut short between two samples, or another batching"
-        raise ScenarioError(f"{field}.batching", f"deadline with a GPU (w{gpus[0]})", cure)
-    if data != "shared" and numerics is not None and numerics.partition != "shared":
+        raise ScenarioError(f"{field}.batching", f"{chosen.batching.name} with a GPU (w{gpus[0]})", cure)
+    if isinstance(data, Partitioned) and numerics is not None and numerics.partition != "shared":
         cure = "shared data, or numerics.partition of shared: that policy splits the data by itself"
-        raise ScenarioError(f"{field}.data", f"{data} with a {numerics.partition} partition", cure)
-    if data != "shared" and numerics is not None and numerics.federated is not None:
-        raise ScenarioError(f"{field}.data", data, "shared: clients of a federation have their own data")
+        raise ScenarioError(f"{field}.data", f"{chosen.data.name} with a {numerics.partition} partition", cure)
+    if isinstance(data, Partitioned) and numerics is not None and numerics.federated is not None:
+        raise ScenarioError(f"{field}.data", chosen.data.name, "shared: clients of a federation have their own data")
 
 
 def _check_processes(scenario: Scenario) -> None:

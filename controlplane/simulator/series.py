@@ -1,4 +1,4 @@
-"""A rate that changes in steps, and how long work takes under it: the integral, forwards and backwards."""
+"""A rate that changes in steps, its integral, and the inverse: the time that work takes."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from controlplane.simulator.errors import ScenarioError, SeriesEnded
 
 
 class Series:
-    """Values of ``step_s`` seconds each, from time 0 on; ``repeats`` starts over where they end.
+    """Values of ``step_s`` seconds each, from time 0 on; with ``repeats`` they start again at the end.
 
     Raises:
         ScenarioError: for no values, or one that is negative.
@@ -32,7 +32,7 @@ class Series:
 
     @property
     def end_s(self) -> float:
-        """How long the values last."""
+        """The duration of the values."""
         return len(self._values) * self._step_s
 
     def at(self, time_s: float) -> float:
@@ -69,7 +69,7 @@ class Series:
             wanted -= passes * self._area[-1]
         elif wanted > self._area[-1]:
             raise self._ended(start_s)
-        # The first step by whose end it is done; its value is above 0, unless nothing was wanted at all.
+        # The first step by whose end it is done; its value is above 0, unless the amount is 0.
         index = max(0, min(bisect_left(self._area, wanted), len(self._values)) - 1)
         value = self._values[index]
         inside_s = (wanted - self._area[index]) / value if value else 0.0

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from controlplane.core.commands import StartProcess, StopProcess
-from controlplane.core.events import Event, ProcessDied, ServerHeard, ServerSaid
+from controlplane.core.events import Event, NumberedServerMessage, ProcessDied, ServerMessageReceived
 from controlplane.protocol.messages import ServerHello
 from controlplane.simulator.kernel import Kernel
 
 NOTICE_S: Final = 0.05
 """How soon an agent sees that a process of its machine has ended."""
 RESTART_S: Final = 2.0
-"""What a process takes from its start to its hello, most of it imports."""
+"""The time of a process from its start to its hello, mostly imports."""
 FIRST_PORT: Final = 7000
 
 
@@ -59,11 +59,11 @@ class ServerProcesses:
         else:
             self._end(index, instance, status=0 if kind == "leave" else -9)
 
-    def say(self, index: int, instance: str, message: Callable[[int], ServerSaid]) -> None:
+    def say(self, index: int, instance: str, message: Callable[[int], NumberedServerMessage]) -> None:
         """Send a message with the server's next number, if that instance has not ended."""
         if self._instances.get(index) == instance and instance not in self._silent_s:
             number = self._numbers[instance] = self._numbers.get(instance, 0) + 1
-            self._append_event(ServerHeard(index=index, instance=instance, message=message(number)))
+            self._append_event(ServerMessageReceived(index=index, instance=instance, message=message(number)))
 
     def instance(self, index: int) -> str:
         """The latest instance of a server."""

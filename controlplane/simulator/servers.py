@@ -5,11 +5,15 @@ it. How long an update takes to each of them is the network's affair.
 """
 
 import math
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from itertools import repeat
+from typing import Any, Final, Protocol
 
 from controlplane.protocol.orders import ServerOrders
 from controlplane.simulator.kernel import Kernel
+
+NO_ATTEMPT: Final = -1
+"""In place of an attempt, for workers of a cohort: an attempt is counted only outside of it."""
 
 
 class Puller(Protocol):
@@ -20,6 +24,13 @@ class Puller(Protocol):
 
     def version_is_there(self) -> None:
         """It may be transferred now."""
+
+
+class InStep(Protocol):
+    """Workers that continue together."""
+
+    def take(self, held: list[tuple[Any, int]], iteration: int) -> bool:
+        """Begin with that version, all who waited for it; False: each by itself."""
 
 
 class Mathematics(Protocol):
@@ -69,6 +80,8 @@ class Servers:
         """So many contributions at least close an iteration."""
         self._frozen = False
         """Whether some blocks are on no server: no version is completed or sent."""
+        self.in_step: InStep | None = None
+        """Who may begin an iteration together; None: each by itself."""
         self._free_from: float = math.inf
         """From this iteration on, updates take effect without a quorum."""
 
@@ -79,7 +92,7 @@ class Servers:
         was_free = self.orders is not None and self.orders.apply != "quorum"
         self.orders = orders
         self._free_from = math.inf if orders.apply == "quorum" else orders.apply_from
-        self._owe_anew({member.rank: member.instance for member in orders.members})
+        self._reset_owed({member.rank: member.instance for member in orders.members})
         self._members = {member.rank: member.from_iteration for member in orders.members}
         self._latest_arrival = max(self._members.values(), default=0)
         is_plain = orders.named_from is None and not orders.quorums
@@ -111,7 +124,7 @@ class Servers:
         self._let_go()
 
     def contributors(self, *, beyond: int | None) -> list[int]:
-        """In lockstep, whose updates are lacking where there is no more than version ``beyond``; None: the newest."""
+        """In lockstep, the workers whose updates are missing for a version after ``beyond``; None: the newest."""
         if self.is_free(self.version):
             return []
         is_older = beyond is not None and beyond < self.version
@@ -131,7 +144,7 @@ class Servers:
             return True
         orders = self.orders
         assert orders is not None
-        if iteration < self.version or rank not in self._members:
+        if iteration < self.version or self._members.get(rank, math.inf) > iteration:
             return False
         if orders.quorums and rank not in orders.quorums.get(iteration, self._members):
             return False
@@ -143,6 +156,45 @@ class Servers:
         if len(here) >= self._needed:
             self._close()
         return True
+
+    @property
+    def members(self) -> Collection[int]:
+        """Whose contributions count."""
+        return self._members
+
+    def is_plain(self, iteration: int) -> bool:
+        """Whether that open iteration is complete with one update of every member, and not before."""
+        orders = self.orders
+        return (
+            orders is not None
+            and not self._frozen
+            and iteration == self.version
+            and not self.is_free(iteration)
+            and not orders.quorums
+            and orders.named_from is None
+            and iteration >= self._latest_arrival
+        )
+
+    def room(self, iteration: int) -> int:
+        """How many members may contribute to it before the last."""
+        return len(self._members) - len(self.contributed.get(iteration, ())) - 1
+
+    def push_together(
+        self, pushers: Sequence[Puller], ranks: Sequence[int], iteration: int, samples: Sequence[int]
+    ) -> None:
+        """What ``push`` does where that is plain and the iteration stays open, and ``pull`` for the next one."""
+        here = self.contributed.setdefault(iteration, {})
+        here.update(zip(ranks, samples, strict=True))
+        self.updates += len(pushers)
+        self._held.setdefault(iteration + 1, []).extend(zip(pushers, repeat(NO_ATTEMPT), strict=False))
+
+    def part(self) -> None:
+        """The cohort is dissolved: who waits does so by its own attempt again."""
+        for iteration, held in self._held.items():
+            if any(attempt == NO_ATTEMPT for _, attempt in held):
+                self._held[iteration] = [
+                    (puller, puller.attempt if attempt == NO_ATTEMPT else attempt) for puller, attempt in held
+                ]
 
     def is_free(self, iteration: int) -> bool:
         """Whether updates of that iteration take effect without a quorum."""
@@ -172,7 +224,9 @@ class Servers:
             self.version += 1
             self.closed_s.append(self._kernel.now)
             self._reach(self.version)
-            self._answer(self._held.pop(self.version, []))
+            held = self._held.pop(self.version, [])
+            if self.in_step is None or not self.in_step.take(held, self.version):
+                self._answer(held)
 
     def _is_complete(self) -> bool:
         orders, k = self.orders, self.version
@@ -180,7 +234,7 @@ class Servers:
             return False
         here = self.contributed.get(k, {})
         if k in orders.quorums:
-            return here.keys() >= self._members.keys() & set(orders.quorums[k])
+            return all(self._members.get(rank, math.inf) > k or rank in here for rank in orders.quorums[k])
         if orders.named_from is not None and k >= orders.named_from:
             return False
         if k >= self._latest_arrival:
@@ -189,7 +243,7 @@ class Servers:
         counting = {rank for rank, first in self._members.items() if first <= k}
         return bool(counting) and here.keys() >= counting
 
-    def _owe_anew(self, instances: dict[int, str]) -> None:
+    def _reset_owed(self, instances: dict[int, str]) -> None:
         """What an earlier instance contributed stays in the sum, and does not replace the current instance's
         contribution.
         """
@@ -207,5 +261,5 @@ class Servers:
 
     def _answer(self, held: list[tuple[Puller, int]]) -> None:
         for puller, attempt in held:
-            if puller.attempt == attempt:
+            if attempt in (puller.attempt, NO_ATTEMPT):
                 puller.version_is_there()

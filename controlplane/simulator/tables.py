@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from controlplane.policies.wording import seconds
-from controlplane.simulator.fitting import Fit
-from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.outcome import Fit, Outcome
 from controlplane.simulator.scenario import PaperFigure, Scenario
 
 HEADS: Final = ("policy", "iteration", "against", "waiting", "updates", "per update", "to target", "time to target")
@@ -71,7 +70,7 @@ def against_paper(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
         found = ratio(scenario, figure, outcomes)
         ours = f"{found:.2f}" if found is not None else "not run, or not reached"
         sentences.append(
-            f"{figure.where}, {figure.policy}: {figure.says}; {figure.metric} over {scenario.baseline}'s "
+            f"{figure.where}, {figure.policy}: {figure.statement}; {figure.metric} over {scenario.baseline}'s "
             f"{figure.ratio:.2f} there, {ours} here"
         )
     return sentences

@@ -20,7 +20,7 @@ from controlplane.simulator.whatif import fastest_of, slowest_of
 
 
 class Variation(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """What is other than the scenario says; None: it stays."""
+    """The differences from the scenario; None: it stays."""
 
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] | None = None
     """More are like its fastest, fewer are without its slowest."""
@@ -82,8 +82,8 @@ def varied(scenario: Scenario, variation: Variation) -> Scenario:
         found = with_bandwidth(found, variation.bandwidth)
     workers = variation.workers or spec.workers
     found = replace(_with_machines(found, workers), paper=())
-    asked = variation.global_batch or spec.global_batch
-    batch_size = max(1, round(asked * spec.batch_size / (workers * spec.usual_share)))
+    requested = variation.global_batch or spec.global_batch
+    batch_size = max(1, round(requested * spec.batch_size / (workers * spec.usual_share)))
     changed = replace(spec, workers=workers, batch_size=batch_size)
     stop = spec.stop
     if stop.iterations is not None:

@@ -1,4 +1,4 @@
-"""What a job would have done under other policies, or on other machines: one less, one more, more bandwidth.
+"""Simulates a job under other policies, or on other machines: one less, one more, more bandwidth.
 
 The model is checked first: the recorded policies are simulated on it and compared with the recording. Every
 alternative is played with the same seeds as these; what it saves is a difference between two simulations with the same
@@ -17,16 +17,15 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Synchronization
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.fitting import Fit, Lengths, fit_of, judge, lengths_of
 from controlplane.simulator.learned_machine import RecordedMachine
 from controlplane.simulator.machines import CpuMachine, GpuMachine
-from controlplane.simulator.outcome import Outcome, outcome_of
+from controlplane.simulator.outcome import Fit, Lengths, Outcome, fit_of, judge, lengths_of, outcome_of
 from controlplane.simulator.recorded_run import (
     MOST,
     OTHERS,
     RECORDED,
     Run,
-    goes_with,
+    is_compatible,
     scenario_of,
     with_another,
     with_bandwidth,
@@ -71,7 +70,7 @@ class Alternative(Value, frozen=True, kw_only=True):
     unfinished: int
     """Seeds with which the job did not come to its end."""
     kind: Literal["policy", "machines"] = "policy"
-    """What is other than it was."""
+    """The differences from the recording."""
 
 
 class WhatIf(Value, frozen=True, kw_only=True):
@@ -131,7 +130,7 @@ def what_if_simulated(
     if stop.iterations is not None:
         short = replace(stop, iterations=max(scenario.warm_up + 1, min(MOST, stop.iterations)), accuracy=None)
         scenario = replace(scenario, spec=replace(scenario.spec, stop=short), numerics=None)
-    others = {name: other for name, other in OTHERS.items() if goes_with(scenario.spec, other)}
+    others = {name: other for name, other in OTHERS.items() if is_compatible(scenario.spec, other)}
     scenario = replace(scenario, policies={**others, policy: own}, baseline=policy, paper=())
     check(scenario)
     alternatives = _alternatives(scenario, policy, ways)

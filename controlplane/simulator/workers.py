@@ -1,4 +1,4 @@
-"""One worker in virtual time: what the training loop of ``workers.trainer`` does, by the same orders.
+"""One worker in virtual time: it does the same as the training loop of ``workers.trainer``, with the same orders.
 
 Boundary -> pull (held until the version is there) -> share (awaited for a while) -> compute -> push -> report. Time is
 charged to the parts of an iteration by the live loop's definition.
@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from controlplane.core.events import WorkerHeard, WorkerSaid
+from controlplane.core.events import NumberedWorkerMessage, WorkerMessageReceived
 from controlplane.protocol.messages import (
     Exchanged,
     IterationReport,
@@ -18,14 +18,14 @@ from controlplane.protocol.orders import Orders, Piece
 from controlplane.protocol.worker import COMPUTE, COMPUTE_STEP, PULL, STEPS, WAIT, Build, Phase, Step, WorkerMachine
 from controlplane.simulator.block_transfer import BlockTransfer
 from controlplane.simulator.control import Driver
-from controlplane.simulator.copies import PulledCopy
 from controlplane.simulator.kernel import Kernel
-from controlplane.simulator.machines import Machine
+from controlplane.simulator.machines import Machine, Machines
 from controlplane.simulator.network import Network
 from controlplane.simulator.numerics.training import Training
 from controlplane.simulator.probing import Probes
+from controlplane.simulator.questions import Questions
 from controlplane.simulator.reassignment import Helpers
-from controlplane.simulator.refilling import Refills
+from controlplane.simulator.refilling import PulledCopy, Refills
 from controlplane.simulator.servers import Servers
 
 PULL_STEP: Final = STEPS[PULL]
@@ -41,7 +41,9 @@ class Surroundings(Protocol):
     refills: Refills
     moves: BlockTransfer
     helpers: Helpers | None
+    questions: Questions
     mathematics: Training | None
+    machines: Machines
     workers: list["SimulatedWorker"]
     parameter_count: int
     sample_count: int
@@ -54,42 +56,41 @@ class SimulatedWorker:
 
     __slots__ = (
         "_cluster",
-        "_compute_from_s",
-        "_compute_to_s",
-        "_copy",
         "_dead",
         "_helps",
         "_kernel",
         "_losses",
-        "_moving_s",
         "_probes",
         "_pull_took",
-        "_pulled_updates",
         "_push_took",
-        "_ready_s",
-        "_released_s",
         "_sizes",
-        "_version_s",
         "attempt",
         "began_s",
         "communication_s",
+        "compute_from_s",
         "compute_s",
+        "compute_to_s",
         "coordination_s",
+        "copy",
         "instance",
         "machine",
         "missed",
         "missed_squares",
+        "moved_s",
         "moving_s",
         "number",
         "pieces",
         "position",
         "protocol",
+        "pulled_updates",
         "rank",
+        "ready_s",
         "reports",
         "samples",
         "share",
         "silent_s",
         "total_s",
+        "version_s",
         "waiting_s",
     )
 
@@ -97,7 +98,7 @@ class SimulatedWorker:
         self.rank, self.machine, self._cluster = rank, machine, cluster
         self._kernel = cluster.kernel
         self.instance = f"w{rank}.0.1"
-        self.protocol = WorkerMachine(self._say_next)
+        self.protocol = WorkerMachine(self._say_next, rank)
         self._dead = False
         self.attempt = 0
         """Numbers its operations, so that the end of a cancelled one is not mistaken for that of the next.
@@ -114,17 +115,17 @@ class SimulatedWorker:
         """Of the iteration that it is in, where the data set is split."""
         self._probes = self._no_probes()
         self._helps = False
-        self._copy = PulledCopy(self, cluster.refills)
+        self.copy = PulledCopy(self, cluster.refills)
         self._losses = 0
         """So many servers had been lost when its exchange began."""
-        self._pulled_updates = 0
-        self._moving_s = 0.0
+        self.pulled_updates = 0
+        self.moved_s = 0.0
         self._sizes: dict[int, int] = {}
         self._pull_took: dict[int, float] = {}
         self._push_took: dict[int, float] = {}
         self.missed = self.missed_squares = self.moving_s = 0.0
-        self.began_s = self._released_s = self._version_s = self._ready_s = 0.0
-        self._compute_from_s = self._compute_to_s = 0.0
+        self.began_s = self.version_s = self.ready_s = 0.0
+        self.compute_from_s = self.compute_to_s = 0.0
 
     @property
     def is_alive(self) -> bool:
@@ -150,12 +151,15 @@ class SimulatedWorker:
         """Its first words."""
         if self.is_alive:
             job = self._cluster
-            self.say(WorkerHello(number=1, parameter_count=job.parameter_count, sample_count=job.sample_count))
+            hello = WorkerHello(number=1, parameter_count=job.parameter_count, sample_count=job.sample_count)
+            self.say(job.questions.with_address(hello))
 
-    def say(self, message: WorkerSaid) -> None:
+    def say(self, message: NumberedWorkerMessage) -> None:
         """Send a message with the next number."""
         self.number = message.number
-        self._cluster.driver.append_event(WorkerHeard(rank=self.rank, instance=self.instance, message=message))
+        self._cluster.driver.append_event(
+            WorkerMessageReceived(rank=self.rank, instance=self.instance, message=message)
+        )
 
     def _say_next(self, build: Build) -> None:
         self.say(build(self.number + 1))
@@ -171,7 +175,7 @@ class SimulatedWorker:
         if not protocol.receive(orders):
             return
         if orders.refill:
-            self._copy.help_to_refill(orders)
+            self.copy.help_to_refill(orders)
         if protocol.attempt != attempt:
             self.attempt += 1
         if protocol.phase is not COMPUTE:
@@ -181,11 +185,11 @@ class SimulatedWorker:
 
     def begin_again(self, instance: str) -> None:
         """A new process of it is about to start, and knows nothing of the one before."""
-        self.instance, self.protocol, self._dead = instance, WorkerMachine(self._say_next), False
+        self.instance, self.protocol, self._dead = instance, WorkerMachine(self._say_next, self.rank), False
         self.silent_s, self.number = None, 0
         self.attempt += 1
         self._probes = self._no_probes()
-        self._copy = PulledCopy(self, self._cluster.refills)
+        self.copy = PulledCopy(self, self._cluster.refills)
 
     def die(self, *, silent: bool) -> None:
         """Stop acting; ``silent``: without a report of its end."""
@@ -202,26 +206,32 @@ class SimulatedWorker:
         assert orders is not None
         step = protocol.next(self._kernel.now)
         if step is WAIT:
+            if orders.sampling is not None and protocol.phase is Phase.BOUNDARY and protocol.wake_at_s is not None:
+                self._kernel.at(protocol.wake_at_s, self._timed_out, self.attempt)
             return
         if step is PULL_STEP:
-            self._released_s = self._kernel.now
             if orders.probe_round:
                 self._probes.send(orders, protocol.iteration)
             self._cluster.servers.pull(self, protocol.iteration)
         elif step is COMPUTE_STEP:
-            self._compute(max(self._ready_s, self._kernel.now))
+            self._compute(max(self.ready_s, self._kernel.now))
         elif step is Step.PUSH:
             self._deliver()
+        elif step is Step.ASK:
+            self._cluster.questions.ask(self)
         elif step is Step.FINISH:
             protocol.finished(model_saved=orders.evaluator)
+
+    look_again = _go_on
+    """It has received the progress of others."""
 
     # -- pull and share
 
     def version_is_there(self) -> None:
         """The servers send what it has waited for."""
         cluster = self._cluster
-        self._version_s = now = self._kernel.now
-        self._pulled_updates = cluster.servers.applied
+        self.version_s = now = self._kernel.now
+        self.pulled_updates = cluster.servers.applied
         self.attempt += 1
         self._losses = cluster.refills.losses
         if cluster.network.is_shared:
@@ -236,8 +246,8 @@ class SimulatedWorker:
 
     def _have(self, at_s: float) -> None:
         """The parameters are here at ``at_s``, which may be soon."""
-        self._ready_s = at_s
-        self._copy.version, self._copy.steps = self.iteration, self._pulled_updates
+        self.ready_s = at_s
+        self.copy.version, self.copy.steps = self.iteration, self.pulled_updates
         orders = self.orders
         assert orders is not None
         if self._cluster.mathematics is not None:
@@ -262,9 +272,9 @@ class SimulatedWorker:
         self._helps = False
         self.attempt += 1
         self.share = task.most if task.budget_s is None else self._within(task.budget_s, task.most, from_s)
-        self._compute_from_s = from_s
+        self.compute_from_s = from_s
         self._losses = cluster.refills.losses
-        self._compute_to_s = end_s = self.machine.finish_s(self.share, from_s, k)
+        self.compute_to_s = end_s = self.machine.finish_s(self.share, from_s, k)
         if cluster.mathematics is not None:
             cluster.mathematics.begin(self)
         is_plain = cluster.helpers is None and not cluster.network.is_shared
@@ -274,7 +284,7 @@ class SimulatedWorker:
                 self._kernel.at(from_s + newest.progress_s, self._progress, self.attempt)
         else:
             pushed_s = end_s + cluster.network.direct_s(self.rank, cluster.bytes, k)
-            self._kernel.at(pushed_s, self._pushed, self.attempt)
+            self._kernel.at(pushed_s, self.pushed, self.attempt)
         if newest.cut is not None and newest.cut == k and self.share:
             self._cut()
 
@@ -285,19 +295,19 @@ class SimulatedWorker:
     def _cut(self) -> None:
         """Stop where it is: what is processed is pushed."""
         now = self._kernel.now
-        if now >= self._compute_to_s or not self.machine.interruptible:
+        if now >= self.compute_to_s or not self.machine.interruptible:
             return
-        self.share = self.machine.processed(self.share, self._compute_from_s, now, self.iteration)
-        self._compute_to_s = max(now, self._compute_from_s)
+        self.share = self.machine.processed(self.share, self.compute_from_s, now, self.iteration)
+        self.compute_to_s = max(now, self.compute_from_s)
         self.attempt += 1
-        self._kernel.at(self._compute_to_s, self._computed, self.attempt)
+        self._kernel.at(self.compute_to_s, self._computed, self.attempt)
 
     def _progress(self, attempt: int) -> None:
         protocol = self.protocol
         if attempt != self.attempt or protocol.phase is not COMPUTE:
             return
         protocol.progressed(
-            self.machine.processed(self.share, self._compute_from_s, self._kernel.now, protocol.iteration)
+            self.machine.processed(self.share, self.compute_from_s, self._kernel.now, protocol.iteration)
         )
         if protocol.progress_s is not None:
             self._kernel.after(protocol.progress_s, self._progress, attempt)
@@ -312,7 +322,7 @@ class SimulatedWorker:
     @property
     def computes_until_s(self) -> float:
         """When it will have computed, as it is."""
-        return self._compute_to_s
+        return self.compute_to_s
 
     def is_computing(self, iteration: int) -> bool:
         """Whether it is computing its own share of that iteration, and can hand over some of it."""
@@ -320,14 +330,14 @@ class SimulatedWorker:
 
     def left_at(self, at_s: float) -> int:
         """How many samples of its own it will not have processed by then."""
-        return self.share - self.machine.processed(self.share, self._compute_from_s, at_s, self.iteration)
+        return self.share - self.machine.processed(self.share, self.compute_from_s, at_s, self.iteration)
 
     def hand_over(self, samples: int) -> None:
         """So many of its samples are reassigned to another worker."""
         self.share -= samples
         self.attempt += 1
-        self._compute_to_s = self.machine.finish_s(self.share, self._compute_from_s, self.iteration)
-        self._kernel.at(max(self._kernel.now, self._compute_to_s), self._computed, self.attempt)
+        self.compute_to_s = self.machine.finish_s(self.share, self.compute_from_s, self.iteration)
+        self._kernel.at(max(self._kernel.now, self.compute_to_s), self._computed, self.attempt)
 
     def take_over(self, samples: int) -> None:
         """So many more are its own."""
@@ -341,11 +351,11 @@ class SimulatedWorker:
             return
         cluster = self._cluster
         if cluster.helpers is not None and (until_s := cluster.helpers.help_of(self, cluster.workers)) is not None:
-            self._compute_to_s = until_s
+            self.compute_to_s = until_s
             self._kernel.at(until_s, self._computed, attempt)
             return
         self.attempt += 1
-        self._moving_s = 0.0
+        self.moved_s = 0.0
         self._begin_push()
         if cluster.moves.holds(self.iteration):
             cluster.moves.wait(self._push_when_moved, self.attempt)
@@ -355,7 +365,7 @@ class SimulatedWorker:
     def _push_when_moved(self, attempt: int) -> None:
         """Blocks have moved that this update is for: it has waited since it was computed."""
         if attempt == self.attempt:
-            self._moving_s = self._kernel.now - self._compute_to_s
+            self.moved_s = self._kernel.now - self.compute_to_s
             self._push()
 
     def _push(self) -> None:
@@ -363,14 +373,16 @@ class SimulatedWorker:
         self._losses = cluster.refills.losses
         if cluster.network.is_shared:
             sizes = self._sizes = cluster.sizes
-            self._push_took = cluster.network.transfer(self.rank, sizes, self.iteration, 0, self._pushed, self.attempt)
+            self._push_took = cluster.network.transfer(self.rank, sizes, self.iteration, 0, self.pushed, self.attempt)
         else:
             self._kernel.after(
-                cluster.network.direct_s(self.rank, cluster.bytes, self.iteration), self._pushed, self.attempt
+                cluster.network.direct_s(self.rank, cluster.bytes, self.iteration), self.pushed, self.attempt
             )
 
-    def _pushed(self, attempt: int) -> None:
-        if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self._pushed, 0)):
+    def pushed(self, attempt: int) -> None:
+        """Its update is with the servers, unless something came between."""
+        """Its update is with the servers, unless something came between."""
+        if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self.pushed, 0)):
             self.attempt += 1
             if self.protocol.phase is COMPUTE:
                 # Where nothing can come between, computing and pushing are one event.
@@ -384,7 +396,7 @@ class SimulatedWorker:
     def _deliver(self) -> None:
         """The servers have all of the update: it counts, or is refused."""
         servers = self._cluster.servers
-        missed = servers.applied - self._pulled_updates
+        missed = servers.applied - self.pulled_updates
         if servers.push(self.rank, self.protocol.iteration, self.share):
             self.missed += missed
             self.missed_squares += missed * missed
@@ -397,13 +409,13 @@ class SimulatedWorker:
         k, orders = protocol.iteration, protocol.orders
         assert orders is not None
         # The engine had its last report for held_s before it could decide: until then it waited for others.
-        coordination_s, held_s = self._compute_from_s - self._ready_s, 0.0
+        coordination_s, held_s = self.compute_from_s - self.ready_s, 0.0
         if coordination_s:
-            held_s = min(max(self.began_s + orders.held_s - self._ready_s, 0.0), coordination_s)
+            held_s = min(max(self.began_s + orders.held_s - self.ready_s, 0.0), coordination_s)
             coordination_s -= held_s
-        waiting_s = self._version_s - self.began_s + held_s + self._moving_s
-        compute_s = self._compute_to_s - self._compute_from_s
-        pull_s, push_s = self._ready_s - self._version_s, now - self._compute_to_s - self._moving_s
+        waiting_s = self.version_s - self.began_s + held_s + self.moved_s
+        compute_s = self.compute_to_s - self.compute_from_s
+        pull_s, push_s = self.ready_s - self.version_s, now - self.compute_to_s - self.moved_s
         self.reports += 1
         self.samples += self.share
         self.compute_s += compute_s
@@ -411,20 +423,21 @@ class SimulatedWorker:
         self.waiting_s += waiting_s
         self.coordination_s += coordination_s
         self.total_s += now - self.began_s
-        self.moving_s += self._moving_s
+        self.moving_s += self.moved_s
         cpu, memory = self.machine.load(now, self.share)
-        cluster = self._cluster
-        mathematics = cluster.mathematics
-        loss = mathematics.loss(self.rank) if mathematics is not None else 0.0
-        is_number = math.isfinite(loss)
+        cluster, mathematics = self._cluster, self._cluster.mathematics
+        is_number = math.isfinite(loss := mathematics.loss(self.rank) if mathematics is not None else 0.0)
+        number, generation, samples = self.number + 1, orders.generation, self.share if is_number else 0
         self.began_s = now
+        (sampled, questions), unanswered = protocol.peers.passed_by(k), protocol.peers.unanswered(k)
         protocol.pushed()
-        self.say(
-            IterationReport(
-                number=self.number + 1,
-                generation=orders.generation,
+
+        def event() -> WorkerMessageReceived:
+            report = IterationReport(
+                number=number,
+                generation=generation,
                 iteration=k,
-                samples=self.share if is_number else 0,
+                samples=samples,
                 position=self.position,
                 loss=loss if is_number else 0.0,
                 spoilt="" if is_number else str(loss),
@@ -435,10 +448,24 @@ class SimulatedWorker:
                 coordination_s=coordination_s,
                 cpu=cpu,
                 memory=memory,
-                moving_s=self._moving_s,
+                moving_s=self.moved_s,
+                sampled=sampled,
+                questions=questions,
+                unanswered=unanswered,
                 exchanges=self._exchanges() if cluster.network.is_shared else [],
             )
-        )
+            return WorkerMessageReceived(rank=self.rank, instance=self.instance, message=report)
+
+        driver = cluster.driver
+        ledger = driver.ledger if is_number and not self.moved_s and not cluster.network.is_shared else None
+        self.number = number
+        measured = compute_s, push_s + pull_s, waiting_s, cpu, memory
+        if ledger and ledger.note(
+            k, ((self.rank, self.instance, number, generation, driver.now_ms, samples, *measured),)
+        ):
+            driver.log_noted(event)
+        else:
+            driver.append_event(event())
         # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
         self._go_on()
 

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from controlplane.core.commands import IssuePlacement, MoveProcess, SetRoster
-from controlplane.core.events import WorkerHeard
+from controlplane.core.events import WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import Elastic, Stop
 from controlplane.simulator.control import BEGIN_MS, Recording
@@ -25,13 +25,13 @@ def reported(recording: Recording) -> list[tuple[int, float]]:
     return [
         (entry.event.rank, (entry.at_ms - BEGIN_MS) / 1000)
         for entry in recording.entries
-        if isinstance(entry.event, WorkerHeard) and isinstance(entry.event.message, IterationReport)
+        if isinstance(entry.event, WorkerMessageReceived) and isinstance(entry.event.message, IterationReport)
     ]
 
 
 @pytest.mark.parametrize("policy", ["bsp", "lb-bsp", "asp", "ssp", "pssp", "aggressive", "backup"])
 @pytest.mark.parametrize("kind", ["crash", "leave", "vanish"])
-def test_the_others_go_on_without_a_worker_that_is_gone(policy: str, kind: str) -> None:
+def test_the_others_continue_without_a_worker_that_is_gone(policy: str, kind: str) -> None:
     recording = Recording(keep=True)
     scenario = world(happenings=(Happening(kind=kind, at_s=1.0, index=0),))
     outcome = simulate(scenario, policy, recording=recording)
@@ -144,10 +144,10 @@ def test_a_job_begins_when_the_last_process_says_hello() -> None:
     assert simulate(scenario, "bsp").seconds == pytest.approx(3.0)
 
 
-def test_a_simulation_that_cannot_go_on_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_that_cannot_continue_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     # A worker that lives and does nothing: no policy helps, and without an end every deadline is followed by another.
     monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker._computed", lambda *_: None)
-    monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker._pushed", lambda *_: None)
+    monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker.pushed", lambda *_: None)
     told = r"small: nothing can happen any more at .* s, and the job is running \(4 workers .* are ready\): w0 w1 .*"
     with pytest.raises(Stuck, match=told):
         simulate(world(), "bsp")

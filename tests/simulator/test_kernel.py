@@ -36,7 +36,7 @@ def test_the_past_and_no_time_at_all_are_refused(time_s: float) -> None:
     kernel = Kernel()
     kernel.at(1.0, lambda: None)
     kernel.step()
-    with pytest.raises(ValueError, match="only a finite time to come"):
+    with pytest.raises(ValueError, match="expected a finite time in the future"):
         kernel.at(time_s, lambda: None)
 
 

@@ -74,7 +74,7 @@ def test_workers_that_share_a_server_wait_for_its_bandwidth() -> None:
     assert simulate(scenario, "bsp").iteration_s == pytest.approx(1.8)
 
 
-def test_a_slow_server_holds_everybody_up_by_what_it_holds() -> None:
+def test_a_slow_server_holds_everyone_up_by_what_it_holds() -> None:
     job = spec(workers=1, servers=2, batch_size=10)
     scenario = world(
         spec=job,
@@ -93,3 +93,18 @@ def test_a_servers_limit_may_change_in_time() -> None:
     outcome = simulate(scenario, "bsp")
     assert outcome.iteration_p95_s == pytest.approx(3.0)
     assert outcome.seconds == pytest.approx(10 * 1.2 + 30 * 3.0)
+
+
+def test_a_servers_limit_may_change_with_the_iteration() -> None:
+    job = spec(workers=1, servers=1, batch_size=10)
+    limited = ServerSpec(
+        bytes_per_s=40_000.0,
+        changes=(
+            ServerChange(from_iteration=10, bytes_per_s=4_000.0),
+            ServerChange(from_iteration=30, bytes_per_s=40_000.0),
+        ),
+    )
+    scenario = world(spec=job, groups=machines(10), servers=limited, policies={"bsp": Synchronization()})
+    outcome = simulate(scenario, "bsp")
+    assert outcome.iteration_p95_s == pytest.approx(3.0)
+    assert outcome.seconds == pytest.approx(20 * 1.2 + 20 * 3.0)

@@ -166,7 +166,7 @@ def test_the_literal_psp_applies_what_was_kept_as_sums() -> None:
     assert cluster.mathematics.scores[-1][2] < cluster.mathematics.scores[0][2]
 
 
-def test_a_worker_with_a_part_of_its_own_goes_on_where_it_stopped_or_begins_anew() -> None:
+def test_a_worker_with_a_part_of_its_own_continues_where_it_stopped_or_begins_anew() -> None:
     def touched(*, resumes: bool) -> int:
         numerics = settings("ridge", partition="iid", resumes=resumes, noise=0.0, penalty=0.0)
         weights = parameters_after(training(numerics), "bsp")

@@ -3,7 +3,7 @@
 import pytest
 
 from controlplane.core.commands import IssueOrders, MoveSplits
-from controlplane.core.events import WorkerHeard
+from controlplane.core.events import WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import Stop
 from controlplane.simulator.control import Recording
@@ -18,11 +18,11 @@ LEARNS = Numerics(problem="logistic-regression")
 def reports(scenario: Scenario, policy: str) -> tuple[Recording, list[tuple[int, IterationReport]]]:
     recording = Recording(keep=True)
     assert simulate(scenario, policy, recording=recording).state == "succeeded"
-    said = [entry.event for entry in recording.entries if isinstance(entry.event, WorkerHeard)]
+    said = [entry.event for entry in recording.entries if isinstance(entry.event, WorkerMessageReceived)]
     return recording, [(each.rank, each.message) for each in said if isinstance(each.message, IterationReport)]
 
 
-def test_with_a_time_budget_everybody_stops_at_the_same_time_and_processes_what_fits() -> None:
+def test_with_a_time_budget_everyone_stops_at_the_same_time_and_processes_what_fits() -> None:
     uniform, deadline = compare(world(), ["bsp", "deadline"])
     assert deadline.iteration_s < 0.4 * uniform.iteration_s
     assert deadline.samples == pytest.approx(uniform.samples, rel=0.02)

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.core.commands import CARRIERS, AnyCommand, SetShares
-from controlplane.core.events import Entry, WorkerHeard
+from controlplane.core.events import Entry, WorkerMessageReceived
 from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import IterationReport
 from controlplane.simulator.cluster import Cluster
@@ -65,7 +65,7 @@ def test_rounding_and_wording_are_no_difference(recorded: Recorded) -> None:
 def test_an_event_that_says_something_else_leads_elsewhere(recorded: Recorded) -> None:
     for at, entry in enumerate(recorded.entries[60:], start=60):
         event = entry.event
-        if isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport):
+        if isinstance(event, WorkerMessageReceived) and isinstance(event.message, IterationReport):
             slower = replace(event.message, compute_s=event.message.compute_s * 3)
             recorded.entries[at] = replace(entry, event=replace(event, message=slower))
             break

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controlplane.core.commands import KeepCheckpoint, RefillBlocks, RollBack
-from controlplane.core.events import WorkerHeard
+from controlplane.core.events import WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.spec import Checkpointing, Choice, Optimizer, Stop, Synchronization
 from controlplane.simulator.cluster import Cluster
@@ -78,6 +78,16 @@ def test_a_server_that_is_lost_while_it_is_filled_is_filled_anew() -> None:
     assert cluster.servers.version == 40
 
 
+def test_servers_that_are_lost_while_the_last_worker_ends_return_for_its_update() -> None:
+    """A deadline that has passed once does not keep time from passing."""
+    crashes = tuple(
+        Happening(kind="crash", at_s=3.6131594295877054 + 0.1 * n, index=index, role="server")
+        for n, index in enumerate((1, 0))
+    )
+    cluster = play(world(happenings=crashes), "asp")
+    assert (cluster.driver.state, cluster.servers.updates, cluster.refills.is_whole) == ("succeeded", 160, True)
+
+
 @given(
     at_s=st.floats(0.0, 8.0),
     policy=st.sampled_from(["bsp", "lb-bsp", "asp", "ssp", "aggressive"]),
@@ -111,7 +121,7 @@ def test_iterations_since_the_checkpoint_are_done_again_on_the_same_samples(poli
     assert told.seconds > undisturbed.seconds + 2.5, "processes take 2 s to start, after half a second's pause"
 
 
-def test_without_lockstep_everybody_stands_for_a_checkpoint_and_goes_back_to_it() -> None:
+def test_without_lockstep_everyone_stands_for_a_checkpoint_and_goes_back_to_it() -> None:
     job = spec(stop=Stop(iterations=60), checkpoint=Checkpointing(every=6))
     outcome, back, kept = rollbacks(world(spec=job, happenings=CRASH), "ssp")
     assert outcome.state == "succeeded"
@@ -129,7 +139,7 @@ def test_a_slow_disk_makes_the_way_back_longer() -> None:
     assert seconds(16 * MEBI) > seconds(None) + 0.45, "half a second to read what each server had written"
 
 
-def test_a_server_on_a_machine_that_is_lost_waits_for_one_that_nobody_looks_for() -> None:
+def test_a_server_on_a_machine_that_is_lost_waits_for_one_that_no_one_looks_for() -> None:
     vanish = (Happening(kind="vanish", at_s=1.0, index=0, role="server"),)
     with pytest.raises(ScenarioError, match=r"happenings\[0\]: found 'a server that vanishes.*expected crash or leave"):
         simulate(world(happenings=vanish), "bsp")
@@ -160,10 +170,10 @@ def test_a_server_that_is_asked_for_starts_and_takes_blocks() -> None:
     assert cluster.now < alone.now
 
 
-def test_servers_with_little_are_probed_and_the_probes_are_told_apart() -> None:
+def test_servers_with_little_are_probed_and_the_probes_are_distinguished() -> None:
     recording = Recording(keep=True)
     simulate(slow_servers(spare=0), "psld", recording=recording)
-    said = [entry.event.message for entry in recording.entries if isinstance(entry.event, WorkerHeard)]
+    said = [entry.event.message for entry in recording.entries if isinstance(entry.event, WorkerMessageReceived)]
     exchanges = [each for message in said if isinstance(message, IterationReport) for each in message.exchanges]
     probes = [each for each in exchanges if each.is_probe]
     assert {each.server for each in probes} <= {1, 2}

@@ -3,16 +3,16 @@ from typing import Any
 
 import pytest
 
-from controlplane.core.events import Entry, JobSubmitted, WorkerHeard
+from controlplane.core.events import Entry, JobSubmitted, WorkerMessageReceived
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import ControlPlane, Recording
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.errors import ScenarioError
-from controlplane.simulator.fitting import relative_errors
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.learned_machine import Recorded, RecordedMachine, Sample, learn_machine
 from controlplane.simulator.machines import CpuMachine, SlowPeriod
 from controlplane.simulator.network import Link, Network, ServerSpec
+from controlplane.simulator.outcome import relative_errors
 from controlplane.simulator.recorded_run import TooLittle, read_run, scenario_of
 from controlplane.simulator.running import simulate
 from controlplane.simulator.scenario import Group, Happening, chosen
@@ -87,7 +87,7 @@ def test_what_other_policies_would_have_done_is_what_they_do_on_the_true_machine
     assert answer.alternatives[0].saved > 0.5
 
 
-def test_under_unequal_shares_bsp_is_foretold_from_what_they_told() -> None:
+def test_under_unequal_shares_bsp_is_predicted_from_what_they_told() -> None:
     answer = what_if(read_run(1, recorded("lb-bsp")), Ways(policies=["bsp"]), seeds=2)
     truth = simulate(world(wavering=Wavering(noise=0.05)), "bsp", seed=3)
     assert answer.alternatives[0].iteration_s == pytest.approx(truth.iteration_s, rel=0.05)
@@ -183,7 +183,9 @@ def test_lasting_slowness_is_in_the_model() -> None:
 
 def test_a_run_that_has_hardly_begun_is_refused_with_what_is_missing() -> None:
     entries = recorded()
-    early = [e for n, e in enumerate(entries) if n < 40 or not isinstance(e.event, WorkerHeard | JobSubmitted)]
+    early = [
+        e for n, e in enumerate(entries) if n < 40 or not isinstance(e.event, WorkerMessageReceived | JobSubmitted)
+    ]
     with pytest.raises(TooLittle, match=r"job 1: w\d has \d iterations past its first 2, 10 are needed: let the job"):
         read_run(1, early)
     with pytest.raises(TooLittle, match="does not begin with its submission"):

@@ -21,6 +21,8 @@ from controlplane.simulator.numerics.problems import (
 )
 from controlplane.simulator.numerics.settings import Numerics, Partition
 
+SPLIT_SEED: Final = 20210
+"""Jobs divide data sets by it into those to train with and those to hold out."""
 SPARSE_PART: Final = 0.3
 """Part of the features that matter to a lasso's targets."""
 
@@ -37,6 +39,8 @@ def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[I
     Raises:
         ValueError: for ``shared``, where no worker has its own samples.
     """
+    if kind == "two-shards":
+        return _two_shards(labels, workers, np.random.default_rng(seed))
     chance = np.random.default_rng([seed, 37])
     if kind == "iid":
         return np.array_split(chance.permutation(len(labels)), workers)
@@ -53,8 +57,16 @@ def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[I
         dealt = chance.permutation(2 * workers)
         parts = [np.concatenate([shards[dealt[2 * rank]], shards[dealt[2 * rank + 1]]]) for rank in range(workers)]
     else:
-        raise ValueError(f"partition {kind}: samples are nobody's own")
+        raise ValueError(f"partition {kind}: expected a partition that assigns samples to workers")
     return [chance.permutation(part) for part in parts]
+
+
+def _two_shards(labels: Array, workers: int, chance: np.random.Generator) -> list[Indices]:
+    """As workers.workloads.partitions deals them; each worker's order is for the pass over its part to say."""
+    shuffled = chance.permutation(len(labels))
+    shards = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], 2 * workers)
+    hands = chance.permutation(2 * workers).reshape(workers, 2)
+    return [np.concatenate([shards[first], shards[second]]) for first, second in hands]
 
 
 def _clouds(settings: Numerics, chance: np.random.Generator, classes: int) -> tuple[Array, Array]:
@@ -75,7 +87,7 @@ def _classified(settings: Numerics, chance: np.random.Generator, classes: int) -
     """Inputs with a column of ones, and labels, those to be held out first."""
     if settings.dataset == "generated":
         return _clouds(settings, chance, classes)
-    inputs, labels = _digits(chance)
+    inputs, labels = _digits_of_jobs(settings.held_out) if settings.dataset == "digits-of-jobs" else _digits(chance)
     return _with_ones(inputs), labels
 
 
@@ -88,6 +100,14 @@ def _digits(chance: np.random.Generator) -> tuple[Array, Array]:
     return found.data[order] / 16.0, found.target[order].astype(np.float64)
 
 
+def _digits_of_jobs(held_out: int) -> tuple[Array, Array]:
+    """As workers.workloads.data divides and scales them; those that are held out come last there, and first here."""
+    inputs, labels = _digits(np.random.default_rng(SPLIT_SEED))
+    train = inputs[: len(labels) - held_out]
+    scaled = (inputs - train.mean()) / train.std()
+    return np.roll(scaled, held_out, axis=0), np.roll(labels, held_out)
+
+
 def _with_ones(inputs: Array) -> Array:
     return np.concatenate([inputs, np.ones((len(inputs), 1))], axis=1)
 
@@ -97,7 +117,16 @@ def _classifier(loss: Callable[..., tuple[Array, Array]]) -> Callable[[Numerics,
         classes = settings.classes if loss is softmax else 2
         inputs, labels = _classified(settings, chance, classes)
         outputs = classes if loss is softmax else 1
-        return Linear(inputs, labels, settings.held_out, loss, outputs=outputs, ridge=settings.penalty, lasso=0.0)
+        return Linear(
+            inputs,
+            labels,
+            settings.held_out,
+            loss,
+            outputs=outputs,
+            ridge=settings.penalty,
+            lasso=0.0,
+            begins_at_random=settings.dataset == "digits-of-jobs",
+        )
 
     return build
 
@@ -110,8 +139,8 @@ def _regression(*, is_lasso: bool) -> Callable[[Numerics, np.random.Generator], 
         if is_lasso:
             truth *= chance.random(settings.features) < SPARSE_PART
         targets = inputs @ truth + chance.normal(0.0, settings.noise, count) if settings.noise else inputs @ truth
-        penalties = {"ridge": 0.0, "lasso": settings.penalty} if is_lasso else {"ridge": settings.penalty, "lasso": 0.0}
-        return Linear(inputs, targets, settings.held_out, squared, outputs=1, **penalties)
+        ridge, lasso = (0.0, settings.penalty) if is_lasso else (settings.penalty, 0.0)
+        return Linear(inputs, targets, settings.held_out, squared, outputs=1, ridge=ridge, lasso=lasso)
 
     return build
 

@@ -81,19 +81,34 @@ class Linear:
         loss: from scores and labels to derivatives and losses.
         ridge: weight of half the squared norm, per sample.
         lasso: weight of the absolute norm; applied as a proximal step.
+        begins_at_random: weights uniform within one over the root of the inputs, as jobs with ``init: seed``, else 0.
     """
 
     def __init__(
-        self, inputs: Array, labels: Array, held_out: int, loss: Loss, *, outputs: int, ridge: float, lasso: float
+        self,
+        inputs: Array,
+        labels: Array,
+        held_out: int,
+        loss: Loss,
+        *,
+        outputs: int,
+        ridge: float,
+        lasso: float,
+        begins_at_random: bool = False,
     ) -> None:
         self._held = inputs[:held_out], labels[:held_out]
         self._inputs, self.labels = inputs[held_out:], labels[held_out:]
         self._loss, self._outputs, self._ridge, self._lasso = loss, outputs, ridge, lasso
+        self._begins_at_random = begins_at_random
         self.size = inputs.shape[1] * outputs
 
     def start(self, chance: np.random.Generator) -> Array:
-        """Zeros: the losses are convex."""
-        return np.zeros(self.size)
+        """Zeros, since the losses are convex, or small random weights and offsets of 0."""
+        if not self._begins_at_random:
+            return np.zeros(self.size)
+        features = self._inputs.shape[1] - 1
+        weights = chance.uniform(-(features**-0.5), features**-0.5, (self._outputs, features))
+        return np.concatenate([weights.T.ravel(), np.zeros(self._outputs)])
 
     def sums(self, parameters: Array, samples: Indices, mask: Array) -> Sums:
         """By the chain rule."""

@@ -1,4 +1,4 @@
-"""What a scenario says about its mathematics."""
+"""A scenario's settings for real gradients."""
 
 from typing import Annotated, Literal
 
@@ -19,17 +19,18 @@ ProblemName = Literal[
     "cnn",
 ]
 
-Partition = Literal["shared", "iid", "uneven", "shards", "sorted"]
+Partition = Literal["shared", "iid", "uneven", "shards", "sorted", "two-shards"]
 """How samples are partitioned: all workers draw from one seeded permutation; or each has its own part: at random; at
-random, but the samples of one label after those of another; of two shards sorted by label, as PSP 6.1; or a stretch of
-the data as sorted by label."""
+random, but the samples of one label after those of another; of two shards sorted by label, as PSP 6.1; a stretch of the
+data as sorted by label; or of two shards as a job with ``partition: two-shards`` deals and orders them."""
 
-Dataset = Literal["generated", "digits"]
-"""Drawn for each data seed, or the pictures of digits that come with scikit-learn."""
+Dataset = Literal["generated", "digits", "digits-of-jobs"]
+"""Drawn for each data seed; the pictures of digits that come with scikit-learn, divided anew for each; or these as jobs
+have them: the same samples held out, of mean 0 and deviation 1, and the values that ``init: seed`` begins with."""
 
 
 class Optimizer(Part, frozen=True, kw_only=True):
-    """What the servers do with a mean gradient."""
+    """The servers' treatment of a mean gradient."""
 
     name: Literal["sgd", "adam"] = "sgd"
     lr: Annotated[float, Meta(gt=0.0)] = 0.1
@@ -56,7 +57,7 @@ class Federated(Part, frozen=True, kw_only=True):
 
 
 class Numerics(Part, frozen=True, kw_only=True):
-    """A model, its data and its optimiser."""
+    """A model, its data and its optimizer."""
 
     problem: ProblemName
     dataset: Dataset = "generated"
@@ -76,6 +77,8 @@ class Numerics(Part, frozen=True, kw_only=True):
     penalty: Annotated[float, Meta(ge=0.0)] = 1e-3
     """Weight of the norm of the parameters, where the problem has one."""
     partition: Partition = "shared"
+    order: Literal["random", "by-label"] = "random"
+    """Of the permutation that data policies cut into splits: by label, a split holds one class or two."""
     resumes: bool = True
     """With its own part: whether a worker continues where it stopped, or restarts each iteration."""
     optimizer: Optimizer = Optimizer()

@@ -14,11 +14,13 @@ from controlplane.protocol.messages import Evaluation
 from controlplane.protocol.orders import Piece
 from controlplane.protocol.spec import JobSpec
 from controlplane.simulator.numerics.data import build_problem, partition
-from controlplane.simulator.numerics.optimisers import build_optimiser
+from controlplane.simulator.numerics.optimizers import build_optimizer
 from controlplane.simulator.numerics.problems import Array, Indices
 from controlplane.simulator.numerics.rounds import local_changes, stacked, steps_and_batch
 from controlplane.simulator.numerics.settings import Federated, Numerics
 
+ORDERS: Final = 16
+"""Permutations that are kept: of the passes that workers are in."""
 _OVERFLOWS: Final = np.errstate(over="ignore", invalid="ignore")
 """A job that diverges ends with a loss of NaN; numpy's warnings are not needed."""
 
@@ -41,7 +43,7 @@ class Reporter(Protocol):
 
 
 class Surroundings(Protocol):
-    """What training needs to know of the run."""
+    """The facts of the run that training needs."""
 
     spec: JobSpec
 
@@ -66,12 +68,16 @@ class Training:
         if settings.partition != "shared":
             self._parts = partition(settings.partition, self.problem.labels, workers, data_seed)
         self._cursors = [0] * workers
-        self.parameters = self.problem.start(np.random.default_rng([seed, 41]))
-        self._optimiser = build_optimiser(settings.optimizer, self.problem.size)
+        # The stream of the first tensor of a job, where that is to begin with the same values.
+        stream = 0 if settings.dataset == "digits-of-jobs" else 41
+        self.parameters = self.problem.start(np.random.default_rng([seed, stream]))
+        self._optimizer = build_optimizer(settings.optimizer, self.problem.size)
+        self._is_naive = run.spec.weighing == "naive"
         self._seed = seed
         self._rounds: dict[int, int] = {}
         """Federated: by rank, how many rounds of local steps were begun."""
-        self._orders: dict[int, Indices] = {}
+        self._orders: dict[tuple[int, int], Indices] = {}
+        """By the number of samples and the pass over them."""
         self._pulled: dict[int, Array] = {}
         self._planned: dict[int, Indices] = {}
         """By rank, the samples of its iteration, as long as it is not cut."""
@@ -95,14 +101,14 @@ class Training:
     # -- checkpoints
 
     def state(self) -> object:
-        """The parameters, what the optimiser remembers, and how far each part of the data was gone through."""
-        return self.parameters, deepcopy(self._optimiser), list(self._cursors)
+        """The parameters, what the optimizer remembers, and how far each part of the data was gone through."""
+        return self.parameters, deepcopy(self._optimizer), list(self._cursors)
 
     def restore(self, state: object) -> None:
         """As ``state`` gave it; work in progress is dropped."""
         assert isinstance(state, tuple)
-        self.parameters, optimiser, cursors = state
-        self._optimiser, self._cursors = deepcopy(optimiser), list(cursors)
+        self.parameters, optimizer, cursors = state
+        self._optimizer, self._cursors = deepcopy(optimizer), list(cursors)
         self._pulled, self._planned, self._computed, self._kept = {}, {}, {}, {}
         self._gathered = []
         self._under_way, self._open, self._last_scored = set(), [], -1
@@ -113,7 +119,7 @@ class Training:
         With ``reverts`` they are as that worker pulled them last, and updates that were kept for them are gone.
         """
         part = slice(round(first * self.problem.size), round(last * self.problem.size))
-        self._optimiser.forget(part)
+        self._optimizer.forget(part)
         if not reverts:
             return
         self.parameters = self.parameters.copy()
@@ -186,8 +192,16 @@ class Training:
             mean = np.average([change for _, change in contributions], axis=0, weights=weights)
             self.parameters = self.parameters - mean
         elif samples:
-            total = np.sum([summed for _, summed in contributions], axis=0)
-            self.parameters = self.problem.step(self.parameters, total, samples, self._optimiser.mover(scale))
+            total = np.sum(self._weighed(contributions), axis=0)
+            self.parameters = self.problem.step(self.parameters, total, samples, self._optimizer.mover(scale))
+
+    def _weighed(self, contributions: list[tuple[int, Array]]) -> list[Array]:
+        """Their sums of gradients; for a naive mean, each as if all had as many samples (LB-BSP Eq. 6)."""
+        if not self._is_naive:
+            return [summed for _, summed in contributions]
+        some = [(count, summed) for count, summed in contributions if count]
+        usual = sum(count for count, _ in some) / len(some)
+        return [summed * (usual / count) for count, summed in some]
 
     # -- gradients
 
@@ -249,26 +263,31 @@ class Training:
         if self._parts is None:
             return self._at_positions(worker.position, count)
         part = self._parts[rank]
+        if self._settings.partition == "two-shards":
+            return part[self._at_positions(self._cursors[rank], count, len(part))]
         first = self._cursors[rank] if self._settings.resumes else 0
         return part[(first + np.arange(count)) % len(part)]
 
-    def _at_positions(self, position: int, count: int) -> Indices:
-        """As the live workers have it: a seeded permutation per pass over the data."""
+    def _at_positions(self, position: int, count: int, among: int | None = None) -> Indices:
+        """As the live workers have it: a seeded permutation per pass over the data, or over ``among`` of them."""
         parts = []
         end = position + count
         while position < end:
-            number, begin = divmod(position, self.sample_count)
-            taken = self._permutation(number)[begin : begin + end - position]
+            number, begin = divmod(position, among or self.sample_count)
+            taken = self._permutation(among or self.sample_count, number)[begin : begin + end - position]
             parts.append(taken)
             position += len(taken)
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
-    def _permutation(self, number: int) -> Indices:
-        if number not in self._orders:
-            if len(self._orders) >= 4:
-                del self._orders[min(self._orders)]
-            self._orders[number] = np.random.default_rng([self._seed, number]).permutation(self.sample_count)
-        return self._orders[number]
+    def _permutation(self, among: int, number: int) -> Indices:
+        if (among, number) not in self._orders:
+            if len(self._orders) >= ORDERS:
+                del self._orders[min(self._orders, key=lambda known: known[1])]
+            order = np.random.default_rng([self._seed, number]).permutation(among)
+            if self._settings.order == "by-label":
+                order = order[np.argsort(self.problem.labels[order], kind="stable")]
+            self._orders[among, number] = order
+        return self._orders[among, number]
 
     # -- evaluation
 

@@ -1,16 +1,5 @@
-"""A headline of a paper as runs and a measure of them, and the rule by which it counts as reproduced.
+"""A headline of a paper as runs, a measure of them, and the mechanism that must be seen at work in them."""
 
-The rule is the same for all:
-
-- *effect*: both figures are ratios against a baseline. The logarithm of ours over that of the paper's is between 0.7
-  and 1.4: reproduced; of the same sign and at least a quarter: partly (larger or smaller); else: not.
-- *equal*: ours is within 10 % of the paper's: reproduced; within 25 %: partly; else: not.
-- *difference*: both are differences (of accuracies, say); off by at most 0.05 or 30 %: reproduced; of the same sign and
-  at least a quarter: partly; else: not.
-- *at most*: ours is at most the paper's: reproduced; at most twice that: partly; else: not.
-"""
-
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +7,11 @@ from typing import Literal
 
 from controlplane.protocol.base import Value
 from controlplane.simulator.outcome import Outcome
+from controlplane.simulator.reproduction.verdicts import Kind, Verdict, judge, lowered
 
-Kind = Literal["effect", "equal", "difference", "at most"]
-Verdict = Literal["reproduced", "partly", "not"]
-LOW, HIGH, QUARTER = 0.7, 1.4, 0.25
+Basis = Literal["predicted", "calibrated", "by construction", "our reading"]
+"""What a row shows: a figure of the paper, with no setting chosen by it; with one that was; a result that is true by
+construction; or one for which the paper has no figure in its text or no setting, so both bounds were chosen here."""
 
 
 class Played(Value, frozen=True, kw_only=True):
@@ -32,6 +22,22 @@ class Played(Value, frozen=True, kw_only=True):
     """How long each closed iteration took, from the second on."""
     accuracies: list[float]
     """Of the last evaluations, up to ten."""
+    curve: list[tuple[float, int, float | None]] = []
+    """Of all evaluations: virtual time, updates, accuracy."""
+    losses: list[tuple[float, int, float]] = []
+    """Likewise: virtual time, updates, held-out loss."""
+    added_servers: int = 0
+    """Servers that the placement asked for and got."""
+    moved_splits: int = 0
+    """Splits of the data that got to another worker."""
+    work: list[tuple[int, float]] = []
+    """By rank: samples, and the seconds of computing and sending that they took."""
+    first_shares: list[tuple[int, int]] = []
+    """Of worker 0: each share that it was given, with the iteration from which it held."""
+    exchanges: list[tuple[float, float]] = []
+    """Of each change of placement: a worker's exchange with all servers, measured before and after, in seconds."""
+    rmse: float | None = None
+    """Of the forecasts that shares followed, in samples per second; where there are such."""
     cpu_s: float
 
 
@@ -45,8 +51,24 @@ class Run:
     """It may end when the target is reached."""
 
 
-Measure = Callable[[Sequence[Played]], float | None]
-"""From one seed's runs, in order, to the figure; None where a run did not get that far."""
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """From one seed's runs, in order, to the figure; None where a run did not get that far."""
+
+    name: str
+    of: Callable[[Sequence[Played]], float | None]
+
+    def __call__(self, played: Sequence[Played]) -> float | None:
+        """Of these runs."""
+        return self.of(played)
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """What the paper's effect comes from, and whether it was at work in one seed's runs."""
+
+    name: str
+    acts: Callable[[Sequence[Played]], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +76,24 @@ class Claim:
     """One headline."""
 
     where: str
-    says: str
+    statement: str
     figure: float
     """The paper's, as ``measure`` has it."""
+    upto: float | None = None
+    """The other end, where the paper gives a range."""
     kind: Kind = "effect"
-    runs: tuple[Run, ...]
-    measure: Measure
+    least: float | None = None
+    """Of *at most*: the lower bound of the measured figure; 0 if it cannot be negative (parts, distances, times)."""
+    basis: Basis
+    runs: tuple[Run, ...] = ()
+    """None: it follows from the policy alone, or is not measured."""
+    measure: Measure | None
+    """None: nothing here measures it; the note says why."""
+    mechanism: Mechanism | None = None
+    tolerance: float | None = None
+    """Of *equal*: how far the measured figure may be from the paper's."""
+    otherwise: float | None = None
+    """Of *equal*: what the figure would be if the paper were wrong."""
     beside: tuple[tuple[str, tuple[Run, ...]], ...] = ()
     """Our own policies by name, with the runs for the same measure."""
     note: str
@@ -71,54 +105,56 @@ class Finding:
     """What came out for one headline."""
 
     claim: Claim
-    values: tuple[float, ...]
-    """One for each seed that got far enough."""
-    missing: int
-    beside: tuple[tuple[str, tuple[float, ...]], ...]
-    verdict: Verdict
+    values: tuple[float | None, ...]
+    """One for each seed; None where it did not get far enough."""
+    acted: int
+    """Seeds in which the mechanism was at work."""
+    beside: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
+
+    @property
+    def known(self) -> list[float]:
+        """Of the seeds that got far enough."""
+        return known(self.values)
+
+    @property
+    def missing(self) -> int:
+        """Seeds that did not get far enough."""
+        return len(self.values) - len(self.known)
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds."""
-        return statistics.fmean(self.values) if self.values else None
+        """Over the seeds that got far enough."""
+        return statistics.fmean(self.known) if self.known else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the mean; a miss lowers it, and half of the seeds missing or one without the mechanism is a *not*."""
+        claim = self.claim
+        if claim.measure is None:
+            return "not measured"
+        mean = self.mean
+        if mean is None or 2 * self.missing >= len(self.values) or self.acted < len(self.values):
+            return "not"
+        verdict = judge(claim.kind, claim.figure, mean, upto=claim.upto, tolerance=claim.tolerance, least=claim.least)
+        return lowered(verdict) if self.missing else verdict
 
 
-def judge(kind: Kind, paper: float, ours: float) -> Verdict:
-    """By the rule above."""
-    if kind == "effect":
-        wanted, found = math.log(paper), math.log(ours) if ours > 0 else -math.inf
-        part = found / wanted
-        return "reproduced" if LOW <= part <= HIGH else "partly" if part >= QUARTER else "not"
-    if kind == "equal":
-        off = abs(ours / paper - 1.0)
-        return "reproduced" if off <= 0.10 else "partly" if off <= 0.25 else "not"
-    if kind == "at most":
-        return "reproduced" if ours <= paper else "partly" if ours <= 2 * paper else "not"
-    if abs(ours - paper) <= max(0.05, 0.3 * abs(paper)):
-        return "reproduced"
-    return "partly" if ours * paper > 0 and abs(ours) >= QUARTER * abs(paper) else "not"
-
-
-def find(claim: Claim, seeds: int, played: Callable[[Run, int], Played]) -> Finding:
+def find(claim: Claim, seeds: Sequence[int], played: Callable[[Run, int], Played]) -> Finding:
     """Measure a headline over the seeds."""
-    values = [claim.measure([played(run, seed) for run in claim.runs]) for seed in range(seeds)]
-    known = tuple(value for value in values if value is not None)
-    beside = []
-    for name, runs in claim.beside:
-        found = [claim.measure([played(run, seed) for run in runs]) for seed in range(seeds)]
-        beside.append((name, tuple(value for value in found if value is not None)))
-    verdict = judge(claim.kind, claim.figure, statistics.fmean(known)) if known else "not"
-    return Finding(claim=claim, values=known, missing=len(values) - len(known), beside=tuple(beside), verdict=verdict)
+    if claim.measure is None:
+        return Finding(claim=claim, values=(), acted=0)
+    own = [[played(run, seed) for run in claim.runs] for seed in seeds]
+    beside = [
+        (name, tuple(claim.measure([played(run, seed) for run in runs]) for seed in seeds))
+        for name, runs in claim.beside
+    ]
+    acted = sum(claim.mechanism is None or claim.mechanism.acts(each) for each in own)
+    return Finding(claim=claim, values=tuple(claim.measure(each) for each in own), acted=acted, beside=tuple(beside))
 
 
-def ratio_of(metric: str) -> Measure:
-    """The first run's metric over the second's."""
-
-    def measure(played: Sequence[Played]) -> float | None:
-        mine, its = (getattr(one.outcome, metric) for one in played[:2])
-        return float(mine / its) if mine is not None and its else None
-
-    return measure
+def known(values: Sequence[float | None]) -> list[float]:
+    """Those that are figures."""
+    return [value for value in values if value is not None]
 
 
 def against(scenario: str, policies: Sequence[str], base: str) -> tuple[tuple[str, tuple[Run, ...]], ...]:

@@ -2,149 +2,250 @@
 
 from typing import Final
 
-from controlplane.simulator.reproduction.claims import Claim, Run, against, ratio_of
+from controlplane.simulator.reproduction.claims import Basis, Claim, Run, against
 from controlplane.simulator.reproduction.measures import (
-    accuracy_change,
-    between,
-    iterations_to_balance,
-    of_equilibrium,
+    ACCURACY_CHANGE,
+    OF_EQUILIBRIUM,
+    RMSE_OVER_THE_BEST,
+    TO_BALANCE,
+    gap_of,
+    longer_in,
+    over_the_best,
+    ratio_of,
+    share_in,
     share_of,
     within,
 )
+from controlplane.simulator.reproduction.mechanisms import AHEAD, FORECASTS, OTHERS_LOSE, SHARES, SHORTER, SPLITS
 
-TIME, UPDATES, PER_UPDATE = ratio_of("iteration_s"), ratio_of("updates_to_target"), ratio_of("update_s")
-A, B = "lb-bsp-cluster-a", "lb-bsp-cluster-b"
+TIME, UPDATES, TO_TARGET = ratio_of("iteration_s"), ratio_of("updates_to_target"), over_the_best("time_to_target_s")
+PARTITION: Final = "lb-bsp-partition"
+A, B, L3 = "lb-bsp-cluster-a", "lb-bsp-cluster-b", "lb-bsp-hetero-l3-target"
+PREDICTORS: Final = {"narx": 0.42, "memoryless": 0.58, "ema": 0.48, "arima": 0.52, "rnn": 0.49, "lstm": 0.51}
+"""Table 3: iteration time over BSP's."""
+OTHERS: Final = tuple(name for name in PREDICTORS if name != "narx")
 OURS: Final = ("regression", "lb-bsp-linear", "deadline")
+ABUNDANCE: Final = ((230, 295), (430, 495))
+"""Settled iterations in which the testee's link is fast."""
 GPUS: Final = "GPU curves are set by the paper's own words on Inception-V3, so the size of its gain is an input. "
 RESNET: Final = (
     "ResNet-32's curves follow from Inception-V3's by its work per sample and launches: not calibrated; times only. "
 )
-STAND_IN: Final = "A softmax regression on generated data replaces the network. "
+SUBSTITUTE: Final = "A softmax regression on generated data replaces the network. "
+CONVEX: Final = (
+    "On a convex problem, with each update scaled by one over the number of workers, staleness costs next to nothing; "
+    "the paper's figure is a deep network's. "
+)
+VARIANTS: Final = "The paper gives curves without figures for the variants: -0.04 is read as what it calls a failure."
 TRACE: Final = (
-    "Machines as in Table 2, generated load: arrivals, durations and sizes are ours and were "
+    "Machines as in Table 2, generated load: arrivals, durations and sizes were chosen here and "
     "set once. The paper "
     "does not say which hour of the trace it took, and iteration times vary more here. "
 )
 
 
-def _gpu(scenario: str, says: str, where: str, figure: float, note: str) -> Claim:
+def _gpu(scenario: str, statement: str, where: str, figure: float, note: str) -> Claim:
     return Claim(
         where=where,
-        says=says,
+        statement=statement,
         figure=figure,
+        basis="predicted",
         runs=(Run(scenario, "lb-bsp-gpu"), Run(scenario, "bsp")),
         measure=TIME,
+        mechanism=SHARES,
         beside=against(scenario, ["lb-bsp-linear"], "bsp"),
         note=note,
     )
 
 
-def _table_3(predictor: str, figure: float) -> Claim:
+def _over(predictor: str) -> Claim:
+    """NARX against another forecast: all six share by speed, so that only the differences are theirs."""
+    ratio = PREDICTORS["narx"] / PREDICTORS[predictor]
     return Claim(
-        where="Table 3, Fig. 10" if predictor == "narx" else "Table 3",
-        says="ResNet-32 in Cluster-B: LB-BSP with narx is 58 % faster than BSP"
-        if predictor == "narx"
-        else f"the same with {predictor}: iteration time over BSP's",
-        figure=figure,
-        runs=(Run(B, predictor), Run(B, "bsp")),
+        where="Table 3",
+        statement=f"the same: iterations with narx are {1 - ratio:.0%} shorter than with {predictor}",
+        figure=ratio,
+        basis="predicted",
+        runs=(Run(B, "narx"), Run(B, predictor)),
         measure=TIME,
-        beside=against(B, OURS, "bsp") if predictor == "narx" else (),
+        mechanism=FORECASTS,
         note=TRACE
-        + {
-            "narx": "NARX's iterations are 17 % shorter than EMA's (in the paper 14 %), and no shorter than ARIMA's: "
-            "the speed of the coming iteration follows from its CPU and memory more loosely. `regression` gets as much "
-            "from the same readings without a warm-up. On the series of "
-            "`bench prediction` (ten seeds) NARX errs 20 % less than EMA where all load is visible, 16 % where "
-            "speed saturates, and 2 % where half of it is hidden; `regression` 18 %, 11 % and 5 %. Iterations are "
-            "0.42, 0.58 and 0.41 of BSP's with both, within 0.01: `regression`'s are shorter on the first and third, "
-            "NARX's on the second. "
-            "`deadline` stops all workers at the same time, so that a wrong forecast costs samples, not time.",
-            "rnn": "Within 0.01 of NARX here, although it reads neither CPU nor memory.",
-            "lstm": "As for the RNN.",
-        }.get(predictor, ""),
+        + "Here the order of Table 3 is contradicted: NARX's iterations are shorter than EMA's, but no shorter than "
+        "those of a forecast that repeats the last speed, which is last in the paper. The speed of the coming "
+        "iteration follows from its CPU and memory more loosely."
+        + (" RNN and LSTM read neither CPU nor memory." if predictor in ("rnn", "lstm") else ""),
     )
 
 
 def _level(name: str, scenario: str) -> Claim:
     return Claim(
         where="Fig. 12a",
-        says=f"{name}: time per update within 5 % of ASP's",
-        figure=1.0,
-        kind="equal",
-        runs=(Run(scenario, "lb-bsp-cpu"), Run(scenario, "asp")),
-        measure=PER_UPDATE,
-        beside=against(scenario, ["regression"], "asp"),
-        note="Levels of competing processes are ours; the paper states the slowest machine's speed "
-        "alone. LB-BSP by EMA, which notices a process that begins or sleeps one iteration late; "
-        "`regression` reads CPU and memory, and gets closer. Changes that no forecast predicts cost the policy "
-        "that waits for the slowest of 32 each time, and ASP never. Times only where no target is asked for "
-        "(L3 alone has one), and 150 iterations.",
+        statement=f"{name}: average iteration time less than 5 % from ASP's",
+        figure=0.05,
+        kind="at most",
+        least=0.0,
+        basis="predicted",
+        runs=(Run(scenario, "narx"), Run(scenario, "asp")),
+        measure=gap_of("iteration_s"),
+        mechanism=SHARES,
+        beside=against(scenario, ["lb-bsp-cpu", "regression"], "asp"),
+        note="Levels of competing processes were chosen here; the paper only states the slowest machine's speed. By "
+        "NARX, as in the paper, past its warm-up of 500 iterations; `lb-bsp-cpu` is EMA. Changes that no forecast "
+        "predicts cost the policy that waits for the slowest of 32 each time, and ASP never. Times only.",
     )
 
 
-def _federation(variant: str, says: str, figure: float) -> Claim:
+def _marginal(policy: str, title: str, note: str) -> Claim:
+    return Claim(
+        where="section 5.3, Fig. 10",
+        statement=f"{title} speeds up iterations only marginally: BSP's time per update over its",
+        figure=1.1,
+        kind="at most",
+        least=1.0,
+        otherwise=1.25,
+        basis="our reading",
+        runs=(Run(B, "bsp"), Run(B, policy)),
+        measure=ratio_of("update_s"),
+        note=TRACE + "The paper gives no figure; 1 to 1.1 is our reading of marginally. " + note,
+    )
+
+
+def _ceiling(policy: str, title: str) -> Claim:
+    return Claim(
+        where="Fig. 7",
+        statement=f"{title} ends below an accuracy of 0.88 where BSP ends at 0.92",
+        figure=-0.04,
+        kind="difference",
+        basis="predicted",
+        runs=(Run(A, policy), Run(A, "bsp")),
+        measure=ACCURACY_CHANGE,
+        mechanism=AHEAD,
+        note=SUBSTITUTE + CONVEX,
+    )
+
+
+def _federation(variant: str, statement: str, figure: float, basis: Basis, note: str) -> Claim:
+    keeps = figure == 0.0
     return Claim(
         where="Fig. 13",
-        says=says,
+        statement=statement,
         figure=figure,
-        kind="difference",
-        runs=(Run(f"lb-bsp-federation{variant}", "lb-bsp-federated"), Run("lb-bsp-federation", "bsp")),
-        measure=accuracy_change,
-        note="A softmax regression replaces LeNet-5, 20 local steps for 500; each client has "
-        "two of ten classes. "
-        "The paper gives curves without figures for the variants: -0.04 is read as what it calls a failure.",
+        kind="equal" if keeps else "difference",
+        basis=basis,
+        tolerance=0.01 if keeps else None,
+        otherwise=-0.04 if keeps else None,
+        runs=(
+            Run(f"lb-bsp-federation{variant}", "lb-bsp-federated"),
+            Run("lb-bsp-federation", "bsp"),
+            *(Run(f"lb-bsp-federation{other}", "lb-bsp-federated") for other in ("-tau", "-rate") if keeps),
+        ),
+        measure=ACCURACY_CHANGE,
+        mechanism=OTHERS_LOSE if keeps else SHARES,
+        note="A softmax regression replaces LeNet-5, 20 local steps for 500; each client has two of ten classes. The "
+        "data and rate were chosen after probing, so that the variants come apart. " + note,
     )
 
 
 CLAIMS: Final = (
-    _gpu(A, "Inception-V3 on 16 GPUs: 54 % faster", "section 5.1", 0.46, GPUS),
+    Claim(
+        where="section 5.1, Fig. 6c",
+        statement="Inception-V3 on 16 GPUs: up to 54 % sooner at the target than the second best scheme",
+        figure=0.46,
+        basis="calibrated",
+        runs=(Run(A, "lb-bsp-gpu"), Run(A, "asp"), Run(A, "ssp"), Run(A, "bsp")),
+        measure=TO_TARGET,
+        mechanism=SHARES,
+        beside=(("over BSP alone", (Run(A, "lb-bsp-gpu"), Run(A, "bsp"))),),
+        note=GPUS
+        + "They were set when the 54 % were read as those over BSP. The second best is ASP here, which needs no more "
+        "updates than BSP on a convex problem.",
+    ),
+    Claim(
+        where="Fig. 6a",
+        statement="Inception-V3: time per update 15 % shorter than ASP's",
+        figure=0.85,
+        basis="predicted",
+        runs=(Run(A, "lb-bsp-gpu"), Run(A, "asp")),
+        measure=TIME,
+        mechanism=SHARES,
+        beside=against(A, ["lb-bsp-linear"], "asp"),
+        note=GPUS + "ASP's time is not put in. Times per update have the ratio of iteration times.",
+    ),
     _gpu(f"{A}-resnet", "ResNet-32 on 16 GPUs: iterations 37 % faster", "Fig. 6a", 0.63, RESNET),
     _gpu(f"{A}-twelve", "ResNet-32 without the V100s: 28 % faster", "section 5.1", 0.72, RESNET),
     Claim(
         where="Fig. 6b",
-        says="as many updates as BSP to the same accuracy",
+        statement="as many updates as BSP to the same accuracy",
         figure=1.0,
         kind="equal",
+        basis="by construction",
+        tolerance=0.1,
+        otherwise=2.05,
         runs=(Run(A, "lb-bsp-gpu"), Run(A, "bsp")),
         measure=UPDATES,
+        mechanism=SHARES,
         beside=against(A, ["lb-bsp-linear"], "bsp"),
-        note=STAND_IN + "BSP and LB-BSP see the same global batches; they differ by rounding alone.",
+        note=SUBSTITUTE + "BSP and LB-BSP see the same global batches; they differ by rounding alone.",
     ),
     Claim(
         where="Fig. 6b",
-        says="ASP needs up to 4.76 times the updates of BSP",
+        statement="ASP needs up to 4.76 times the updates of BSP",
         figure=4.76,
+        basis="predicted",
         runs=(Run(A, "asp"), Run(A, "bsp")),
         measure=UPDATES,
-        note=STAND_IN
-        + "On a convex problem, with each update scaled by one over the number of workers, staleness costs "
-        "next to nothing; the figure is a deep network's, with unscaled steps.",
+        mechanism=AHEAD,
+        note=SUBSTITUTE + CONVEX,
     ),
     Claim(
         where="Fig. 6b",
-        says="SSP needs up to 2.05 times the updates of BSP",
+        statement="SSP needs up to 2.05 times the updates of BSP",
         figure=2.05,
+        basis="predicted",
         runs=(Run(A, "ssp"), Run(A, "bsp")),
         measure=UPDATES,
-        note="As for ASP.",
+        mechanism=AHEAD,
+        note=SUBSTITUTE + CONVEX,
+    ),
+    _ceiling("asp", "ASP"),
+    _ceiling("ssp", "SSP"),
+    Claim(
+        where="section 3.4",
+        statement="with naive aggregation LB-BSP ends at an accuracy of 0.43, BSP at 0.59",
+        figure=-0.16,
+        kind="difference",
+        basis="predicted",
+        runs=(Run(f"{A}-naive", "lb-bsp-gpu"), Run(A, "bsp")),
+        measure=ACCURACY_CHANGE,
+        mechanism=SHARES,
+        note=SUBSTITUTE
+        + "Samples are independent and alike on all workers, as in the paper: then a mean of means has more noise than "
+        "that of all samples, but no bias, and a convex problem with small steps bears it.",
     ),
     Claim(
         where="Fig. 8",
-        says="shares settle at (89, 21, 12, 6): largest difference, as a part of 128 samples",
+        statement="shares settle at (89, 21, 12, 6): largest difference, as a part of 128 samples",
         figure=0.05,
         kind="at most",
+        least=0.0,
+        basis="calibrated",
         runs=(Run("lb-bsp-four-gpus", "lb-bsp-gpu"),),
-        measure=of_equilibrium,
+        measure=OF_EQUILIBRIUM,
+        mechanism=SHARES,
         beside=(("lb-bsp-linear", (Run("lb-bsp-four-gpus", "lb-bsp-linear"),)),),
-        note=GPUS + "The row shows that the policy finds it. 0.05 are six samples: ours, the paper gives no tolerance.",
+        note=GPUS + "The row shows that the policy finds it. 0.05 are six samples; the paper gives no tolerance.",
     ),
     Claim(
         where="Fig. 8",
-        says="balanced after about 30 iterations",
+        statement="balanced after about 30 iterations",
         figure=30.0,
-        kind="at most",
+        kind="equal",
+        basis="predicted",
+        tolerance=5.0,
+        otherwise=192.0,
         runs=(Run("lb-bsp-four-gpus", "lb-bsp-gpu"),),
-        measure=iterations_to_balance,
+        measure=TO_BALANCE,
+        mechanism=SHARES,
         beside=(
             ("lb-bsp-gpu-literal", (Run("lb-bsp-four-gpus", "lb-bsp-gpu-literal"),)),
             ("lb-bsp-linear", (Run("lb-bsp-four-gpus", "lb-bsp-linear"),)),
@@ -155,29 +256,49 @@ CLAIMS: Final = (
     ),
     Claim(
         where="Fig. 8",
-        says="with a quarter of its bandwidth the M60 settles at fewer than its 21 samples",
-        figure=1.0,
+        statement="with a quarter of its bandwidth the M60 settles at fewer than its 21 samples",
+        figure=20 / 21,
         kind="at most",
+        least=0.25,
+        otherwise=1.0,
+        basis="our reading",
         runs=(Run("lb-bsp-bandwidth-drop", "lb-bsp-gpu"),),
         measure=share_of(1, 21),
+        mechanism=SHARES,
         beside=(("lb-bsp-linear", (Run("lb-bsp-bandwidth-drop", "lb-bsp-linear"),)),),
-        note="The M60's last share divided by 21; the paper gives no figure.",
+        note="The M60's last share divided by 21; the paper gives no figure. Below a quarter it would lose more than "
+        "its bandwidth.",
     ),
     Claim(
         where="section 5.2.2",
-        says="oscillating bandwidth, abundance: about 27 % faster",
+        statement="oscillating bandwidth: the K520's batch is reduced from 380 to 235",
+        figure=235 / 380,
+        basis="predicted",
+        runs=(Run("lb-bsp-oscillating", "lb-bsp-gpu"),),
+        measure=share_in(ABUNDANCE, 380),
+        mechanism=SHARES,
+        beside=(("lb-bsp-linear", (Run("lb-bsp-oscillating", "lb-bsp-linear"),)),),
+        note=RESNET + "Of the testee, while its link has 480 Mbit/s: the paper's figure is for unlike GPUs alone.",
+    ),
+    Claim(
+        where="section 5.2.2",
+        statement="oscillating bandwidth, abundance: about 27 % faster",
         figure=0.73,
+        basis="predicted",
         runs=(Run("lb-bsp-oscillating", "lb-bsp-gpu"), Run("lb-bsp-oscillating", "bsp")),
-        measure=within([(230, 295), (430, 495)]),
+        measure=within(ABUNDANCE),
+        mechanism=SHARES,
         beside=against("lb-bsp-oscillating", ["lb-bsp-linear"], "bsp"),
         note=RESNET + "Without the first hundred iterations and the first thirty of each state.",
     ),
     Claim(
         where="section 5.2.2",
-        says="oscillating bandwidth, both states: over 41 % faster",
+        statement="oscillating bandwidth, both states: over 41 % faster",
         figure=0.59,
+        basis="predicted",
         runs=(Run("lb-bsp-oscillating", "lb-bsp-gpu"), Run("lb-bsp-oscillating", "bsp")),
         measure=TIME,
+        mechanism=SHARES,
         beside=against("lb-bsp-oscillating", ["lb-bsp-linear"], "bsp"),
         note=RESNET
         + "At 160 Mbit/s a pull and a push of 1.9 MB take 0.19 s of a second: communication weighs less here "
@@ -185,69 +306,141 @@ CLAIMS: Final = (
     ),
     Claim(
         where="section 5.2.2",
-        says="a drop to 160 Mbit/s makes LB-BSP's iterations less than 3 % longer",
-        figure=1.03,
-        kind="equal",
+        statement="a drop to 160 Mbit/s makes LB-BSP's iterations less than 3 % longer",
+        figure=0.03,
+        kind="at most",
+        least=0.0,
+        basis="predicted",
         runs=(Run("lb-bsp-oscillating", "lb-bsp-gpu"),),
-        measure=between([(130, 195), (330, 395)], [(230, 295), (430, 495)]),
-        beside=(("lb-bsp-linear", (Run("lb-bsp-oscillating", "lb-bsp-linear"),)),),
-        note="Settled parts of both states.",
+        measure=longer_in([(130, 195), (330, 395)], ABUNDANCE),
+        mechanism=SHARES,
+        beside=(
+            ("lb-bsp-linear", (Run("lb-bsp-oscillating", "lb-bsp-linear"),)),
+            ("bsp", (Run("lb-bsp-oscillating", "bsp"),)),
+        ),
+        note="Settled parts of both states. Less bandwidth cannot make iterations shorter.",
     ),
-    *(
-        _table_3(predictor, figure)
-        for predictor, figure in (
-            ("narx", 0.42),
-            ("memoryless", 0.58),
-            ("ema", 0.48),
-            ("arima", 0.52),
-            ("rnn", 0.49),
-            ("lstm", 0.51),
-        )
+    Claim(
+        where="Table 3, Fig. 10",
+        statement="ResNet-32 in Cluster-B: LB-BSP with narx is 58 % faster than BSP",
+        figure=PREDICTORS["narx"],
+        basis="predicted",
+        runs=(Run(B, "narx"), Run(B, "bsp")),
+        measure=TIME,
+        mechanism=SHARES,
+        beside=against(B, [*OTHERS, *OURS], "bsp"),
+        note=TRACE
+        + "This is the gain of sharing by speed, with any of the forecasts: which one is better is in the next rows. "
+        "`regression` gets as much from the same readings without a warm-up. `deadline` stops all workers "
+        "at the same time, so that a wrong forecast costs samples, not time.",
+    ),
+    *(_over(predictor) for predictor in OTHERS),
+    Claim(
+        where="Table 3",
+        statement="narx has the least RMSE of all six: 40 % less than the second best",
+        figure=4.78 / 7.85,
+        basis="predicted",
+        runs=tuple(Run(B, name) for name in PREDICTORS),
+        measure=RMSE_OVER_THE_BEST,
+        mechanism=FORECASTS,
+        note=TRACE,
     ),
     Claim(
         where="Fig. 10",
-        says="SVM in Cluster-B: 62 % faster than BSP",
+        statement="SVM in Cluster-B: 62 % faster than BSP",
         figure=0.38,
+        basis="predicted",
         runs=(Run(f"{B}-svm", "narx"), Run(f"{B}-svm", "bsp")),
         measure=TIME,
+        mechanism=SHARES,
         beside=against(f"{B}-svm", ["regression"], "bsp"),
         note=TRACE + "The SVM is modelled as batches of 256 instead of 128; the paper's are a tenth of the data.",
     ),
     Claim(
         where="Fig. 10",
-        says="up to 38.7 % faster than FlexRR, the second best",
+        statement="up to 38.7 % faster than FlexRR, the second best",
         figure=1 - 0.387,
+        basis="predicted",
         runs=(Run(B, "narx"), Run(B, "flexrr")),
         measure=TIME,
+        mechanism=SHARES,
         beside=against(B, OURS, "flexrr"),
         note="Percentages are of the time, as in Fig. 10 (58 %) and Table 3 (0.42). "
-        "FlexRR is our model of it: any idle worker helps the one that will be busy longest, "
+        "FlexRR is modelled: any idle worker helps the one that will be busy longest, "
         "50 ms for a hand-over, "
         "handed samples 1.25 times as slow, none of it from the paper. It moves work within the "
         "iteration, and so needs no "
         "prediction: with costs this low that is worth more than any forecast.",
     ),
+    _marginal("backup", "redundant execution", "Two of the 32 workers are backups, and not two more."),
+    _marginal("ssp", "SSP", "A bound of 5, as in the paper."),
     _level("homogeneous", "lb-bsp-homogeneous"),
     _level("Hetero-L2", "lb-bsp-hetero-l2"),
     _level("Hetero-L3", "lb-bsp-hetero-l3"),
     Claim(
         where="Fig. 12c",
-        says="Hetero-L3: over 30 % sooner at the target than BSP",
+        statement="Hetero-L3: over 30 % sooner at the target than the other schemes",
         figure=0.7,
-        runs=(Run("lb-bsp-hetero-l3", "lb-bsp-cpu"), Run("lb-bsp-hetero-l3", "bsp")),
-        measure=ratio_of("time_to_target_s"),
-        beside=against("lb-bsp-hetero-l3", ["regression"], "bsp"),
-        note=STAND_IN,
+        basis="predicted",
+        runs=(Run(L3, "lb-bsp-cpu"), Run(L3, "bsp"), Run(L3, "asp"), Run(L3, "ssp")),
+        measure=TO_TARGET,
+        mechanism=SHARES,
+        beside=(
+            ("regression", (Run(L3, "regression"), Run(L3, "bsp"), Run(L3, "asp"), Run(L3, "ssp"))),
+            ("over BSP alone", (Run(L3, "lb-bsp-cpu"), Run(L3, "bsp"))),
+        ),
+        note=SUBSTITUTE + "By EMA: the target is reached before NARX has its 500 iterations. " + CONVEX,
     ),
     Claim(
         where="section 5.5",
-        says="federation of five: over 27 % faster",
+        statement="federation of five, LeNet-5: over 27 % faster",
         figure=0.73,
+        basis="calibrated",
         runs=(Run("lb-bsp-federation", "lb-bsp-federated"), Run("lb-bsp-federation", "bsp")),
         measure=TIME,
-        note="The clients' speeds are ours, except for their spread (the fastest waits for a third of a round).",
+        mechanism=SHORTER,
+        note="The clients' speeds were chosen here, except for their spread (the fastest waits for a third of a "
+        "round), from which most of the gain follows.",
     ),
-    _federation("", "scaling batches keeps the accuracy", 0.0),
-    _federation("-tau", "scaling local steps instead loses accuracy", -0.04),
-    _federation("-rate", "scaling the learning rate with the batch loses accuracy", -0.04),
+    _federation("", "scaling batches keeps the accuracy", 0.0, "calibrated", "The paper: near-optimal."),
+    _federation("-tau", "scaling local steps instead loses accuracy", -0.04, "our reading", VARIANTS),
+    _federation("-rate", "scaling the learning rate with the batch loses accuracy", -0.04, "our reading", VARIANTS),
+    Claim(
+        where="section 5.5, Fig. 13",
+        statement="federation of five, an LSTM on keywords: faster with the accuracy preserved",
+        figure=1.0,
+        kind="at most",
+        least=0.5,
+        basis="our reading",
+        measure=None,
+        note="A curve without figures. The simulator has no recurrent network and no keywords.",
+    ),
+    Claim(
+        where="section 5.6, Fig. 14",
+        statement="deciding costs less than 1.1 % of an iteration, with 96 workers",
+        figure=0.011,
+        kind="at most",
+        least=0.0,
+        basis="predicted",
+        measure=None,
+        note="What a decision takes is a setting of the simulator. `bench overhead` measures the engine's CPU time on "
+        "logs of simulated jobs in Cluster-B: 2.9 ms for an iteration of 12.2 s with 96 workers, 0.02 %, without what "
+        "is between reports, log and orders; a job of four workers has it live.",
+    ),
+    Claim(
+        where="section 7",
+        statement="with the partition manager, workers of two classes each reach the accuracy of independent samples",
+        figure=0.0,
+        kind="equal",
+        basis="predicted",
+        tolerance=0.01,
+        otherwise=-0.04,
+        runs=(Run(PARTITION, "migrate"), Run(f"{PARTITION}-independent", "shared")),
+        measure=ACCURACY_CHANGE,
+        mechanism=SPLITS,
+        beside=(("without the manager", (Run(PARTITION, "own"), Run(f"{PARTITION}-independent", "shared"))),),
+        note="0.92 in both cases there. A softmax regression on the digits of scikit-learn replaces ResNet-32; each "
+        "of five workers begins with two of ten classes, at speeds in the proportions of the paper's batches. Which "
+        "loss would contradict it is our reading, as for Fig. 13.",
+    ),
 )

@@ -1,7 +1,9 @@
-"""Measures that are more than a ratio of two metrics."""
+"""Measures of runs, each with a name under which a row's declaration has it."""
 
 import statistics
+from bisect import bisect_right
 from collections.abc import Sequence
+from typing import Final
 
 from controlplane.simulator.gpus import EQUILIBRIUM
 from controlplane.simulator.reproduction.claims import Measure, Played
@@ -9,47 +11,173 @@ from controlplane.simulator.reproduction.claims import Measure, Played
 Phases = Sequence[tuple[int, int]]
 
 
-def of_equilibrium(played: Sequence[Played]) -> float:
-    """The largest difference of a share from the paper's equilibrium, as a part of all samples."""
+TO_TARGET: Final = ("updates_to_target", "time_to_target_s")
+"""Metrics of which 0 is no figure: the run began at its target."""
+
+
+def _metric(played: Played, metric: str) -> float | None:
+    value: float | None = getattr(played.outcome, metric)
+    return None if metric in TO_TARGET and not value else value
+
+
+def ratio_of(metric: str) -> Measure:
+    """The first run's metric over the second's."""
+
+    def measure(played: Sequence[Played]) -> float | None:
+        mine, its = (_metric(one, metric) for one in played[:2])
+        return float(mine / its) if mine is not None and its else None
+
+    return Measure(f"{metric}, the first over the second", measure)
+
+
+def excess_of(metric: str) -> Measure:
+    """By how much of the second run's metric the first one's is above it."""
+    ratio = ratio_of(metric)
+
+    def measure(played: Sequence[Played]) -> float | None:
+        found = ratio(played)
+        return found - 1 if found is not None else None
+
+    return Measure(f"{metric}, the first over the second, less 1", measure)
+
+
+def gap_of(metric: str) -> Measure:
+    """How far the first run's metric is from the second's, either way, as a part of that."""
+    excess = excess_of(metric)
+
+    def measure(played: Sequence[Played]) -> float | None:
+        found = excess(played)
+        return abs(found) if found is not None else None
+
+    return Measure(f"{metric}, distance of the first from the second", measure)
+
+
+def over_the_best(metric: str) -> Measure:
+    """The first run's metric over the least of the others'; one that got nowhere is no best."""
+
+    def measure(played: Sequence[Played]) -> float | None:
+        mine, *others = (_metric(one, metric) for one in played)
+        known = [other for other in others if other]
+        return float(mine / min(known)) if mine is not None and known else None
+
+    return Measure(f"{metric}, the first over the least of the others", measure)
+
+
+def mean_of_pairs(measure: Measure) -> Measure:
+    """The geometric mean of a ratio of two runs over all pairs of them; None where one pair did not get that far."""
+
+    def mean(played: Sequence[Played]) -> float | None:
+        ratios = [measure(played[at : at + 2]) for at in range(0, len(played), 2)]
+        found = [ratio for ratio in ratios if ratio is not None]
+        return statistics.geometric_mean(found) if len(found) == len(ratios) else None
+
+    return Measure(f"{measure.name}: geometric mean over all pairs of runs", mean)
+
+
+def least_of_pairs(metric: str) -> Measure:
+    """The least ratio of a run's metric over that of the run after it, over all pairs: a paper's *up to*."""
+
+    def measure(played: Sequence[Played]) -> float | None:
+        ratios = [ratio_of(metric)(played[at : at + 2]) for at in range(0, len(played), 2)]
+        return min(ratio for ratio in ratios if ratio is not None) if None not in ratios else None
+
+    return Measure(f"least ratio of {metric} over all pairs of runs", measure)
+
+
+def _of_equilibrium(played: Sequence[Played]) -> float:
     wanted = list(EQUILIBRIUM.values())
     return max(abs(share - want) for share, want in zip(played[0].outcome.shares, wanted, strict=True)) / sum(wanted)
 
 
-def iterations_to_balance(played: Sequence[Played]) -> float | None:
-    """The first iteration from which on ten in a row are on average within 10 % of the last thirty."""
+OF_EQUILIBRIUM: Final = Measure("largest distance of a share from (89, 21, 12, 6), as a part of 128", _of_equilibrium)
+
+
+def _to_balance(played: Sequence[Played]) -> float | None:
     spans = played[0].spans
     final = statistics.fmean(spans[-30:])
     near = (k for k in range(len(spans) - 10) if statistics.fmean(spans[k : k + 10]) <= 1.1 * final)
     return next((float(k) for k in near), None)
 
 
+TO_BALANCE: Final = Measure("first of ten iterations on average within 10 % of the last thirty", _to_balance)
+
+
+def samples_spread(played: Played) -> float:
+    """Standard deviation over mean of how many samples the workers processed."""
+    samples = [samples for samples, _ in played.work]
+    return statistics.pstdev(samples) / statistics.fmean(samples)
+
+
+SAMPLES_SPREAD: Final = Measure(
+    "standard deviation over mean of the workers' samples, the first run's over the second's",
+    lambda played: samples_spread(played[0]) / samples_spread(played[1]),
+)
+
+
 def share_of(rank: int, before: int) -> Measure:
     """A worker's last share over what it was."""
-    return lambda played: played[0].outcome.shares[rank] / before
+    return Measure(f"last share of w{rank} over {before}", lambda played: played[0].outcome.shares[rank] / before)
+
+
+def share_in(phases: Phases, before: int) -> Measure:
+    """Worker 0's mean share in those phases, over what it was."""
+
+    def measure(played: Sequence[Played]) -> float:
+        begins = [iteration for iteration, _ in played[0].first_shares]
+        shares = [
+            played[0].first_shares[bisect_right(begins, iteration) - 1][1]
+            for first, last in phases
+            for iteration in range(first, last)
+        ]
+        return statistics.fmean(shares) / before
+
+    return Measure(f"mean share of w0 in {list(phases)} over {before}", measure)
 
 
 def within(phases: Phases) -> Measure:
     """Iteration time in those phases, the first run's over the second's."""
-    return lambda played: _mean_in(played[0], phases) / _mean_in(played[1], phases)
+    return Measure(
+        f"iteration time in {list(phases)}, the first over the second",
+        lambda played: _mean_in(played[0], phases) / _mean_in(played[1], phases),
+    )
 
 
-def between(phases: Phases, others: Phases) -> Measure:
-    """One run's iteration time in some phases over that in others."""
-    return lambda played: _mean_in(played[0], phases) / _mean_in(played[0], others)
+def longer_in(phases: Phases, others: Phases) -> Measure:
+    """By how much of one run's iteration time in some phases that in others is longer."""
+    return Measure(
+        f"iteration time in {list(phases)} over that in {list(others)}, less 1",
+        lambda played: _mean_in(played[0], phases) / _mean_in(played[0], others) - 1,
+    )
 
 
-def accuracy_change(played: Sequence[Played]) -> float | None:
-    """Mean accuracy near the end, the first run's less the second's."""
+def _accuracy_change(played: Sequence[Played]) -> float | None:
     if any(not one.accuracies for one in played[:2]):
         return None
     return statistics.fmean(played[0].accuracies) - statistics.fmean(played[1].accuracies)
 
 
-def accuracy_ratio(played: Sequence[Played]) -> float | None:
-    """Mean accuracy near the end, the first run's over the second's."""
+ACCURACY_CHANGE: Final = Measure("mean accuracy near the end, the first less the second", _accuracy_change)
+
+
+def _accuracy_ratio(played: Sequence[Played]) -> float | None:
     if any(not one.accuracies for one in played[:2]):
         return None
     return statistics.fmean(played[0].accuracies) / statistics.fmean(played[1].accuracies)
+
+
+ACCURACY_RATIO: Final = Measure("mean accuracy near the end, the first over the second", _accuracy_ratio)
+
+
+def _at_equal_updates(played: Sequence[Played]) -> float | None:
+    curves = [[(updates, score) for _, updates, score in one.curve if score is not None] for one in played[:2]]
+    if not all(curves):
+        return None
+    until = min(curve[-1][0] for curve in curves)
+    mine, its = (statistics.fmean([score for updates, score in curve if updates <= until][-10:]) for curve in curves)
+    return mine / its
+
+
+AT_EQUAL_UPDATES: Final = Measure("accuracy at as many updates, the first over the second", _at_equal_updates)
 
 
 def spread(played: Sequence[Played]) -> float:
@@ -58,49 +186,71 @@ def spread(played: Sequence[Played]) -> float:
     return statistics.pstdev(progress) / statistics.fmean(progress)
 
 
+SPREAD: Final = Measure("standard deviation of the workers' progress over its mean", spread)
+SPREAD_RATIO: Final = Measure(
+    "the same, the first run's over the second's", lambda played: spread(played[:1]) / spread(played[1:2])
+)
+
+
 def speed_between(from_s: float, until_s: float) -> Measure:
     """Iterations per second in that time, the first run's over the second's."""
 
     def measure(played: Sequence[Played]) -> float | None:
-        mine, its = (_speed(one, from_s, until_s) for one in played[:2])
+        mine, its = (speed_in(one, from_s, until_s) for one in played[:2])
         return mine / its if its else None
 
-    return measure
+    return Measure(f"iterations per second from {from_s:g} to {until_s:g} s, the first over the second", measure)
 
 
 def speed_after(between_s: tuple[float, float], before_s: tuple[float, float]) -> Measure:
     """One run's iterations per second in one stretch of time over another."""
 
     def measure(played: Sequence[Played]) -> float | None:
-        later, sooner = _speed(played[0], *between_s), _speed(played[0], *before_s)
+        later, sooner = speed_in(played[0], *between_s), speed_in(played[0], *before_s)
         return later / sooner if sooner else None
 
-    return measure
+    return Measure(
+        f"iterations per second from {between_s[0]:g} to {between_s[1]:g} s over those from {before_s[0]:g} to "
+        f"{before_s[1]:g} s",
+        measure,
+    )
 
 
 def slowness_between(from_s: float, until_s: float) -> Measure:
     """Iterations per second in that time, the second run's over the first's: below 1 where the first is faster."""
     faster = speed_between(from_s, until_s)
-    return lambda played: faster(played[1::-1])
+    return Measure(
+        f"iterations per second from {from_s:g} to {until_s:g} s, the second over the first",
+        lambda played: faster(played[1::-1]),
+    )
 
 
-def suspended(played: Sequence[Played]) -> float | None:
-    """Time for which moves of blocks held the first run's workers up, over that of the second run's restart."""
+def _suspended(played: Sequence[Played]) -> float | None:
     spans = played[1].spans
     if not spans:
         return None
     return played[0].outcome.moving_s / (max(spans) - statistics.median(spans))
 
 
-def held_up_s(played: Sequence[Played]) -> float:
-    """Time for which moves of blocks held workers up."""
-    return played[0].outcome.moving_s
+SUSPENDED: Final = Measure("time held up by moves of blocks over that of the second run's restart", _suspended)
+HELD_UP: Final = Measure("time for which moves of blocks held workers up", lambda played: played[0].outcome.moving_s)
 
 
-def missed_by_size(played: Sequence[Played]) -> float | None:
-    """Updates missed, not normalised: the first run's (more nodes) over the second's."""
+def _missed_by_size(played: Sequence[Played]) -> float | None:
     more, less = (one.outcome.inconsistency * len(one.outcome.progress) for one in played[:2])
     return more / less if less else None
+
+
+MISSED_BY_SIZE: Final = Measure("updates missed, not normalised, the first over the second", _missed_by_size)
+
+
+def _rmse_over_the_best(played: Sequence[Played]) -> float | None:
+    mine, *others = (one.rmse for one in played)
+    known = [other for other in others if other]
+    return mine / min(known) if mine is not None and known else None
+
+
+RMSE_OVER_THE_BEST: Final = Measure("RMSE of forecasts, the first over the least of the others", _rmse_over_the_best)
 
 
 def _mean_in(played: Played, phases: Phases) -> float:
@@ -108,7 +258,8 @@ def _mean_in(played: Played, phases: Phases) -> float:
     return statistics.fmean(spans)
 
 
-def _speed(played: Played, from_s: float, until_s: float) -> float:
+def speed_in(played: Played, from_s: float, until_s: float) -> float:
+    """Iterations per second in that time."""
     at_s, count = 0.0, 0
     for span in played.spans:
         at_s += span

@@ -16,11 +16,16 @@ _FILES: Final = (
     "lb_bsp_levels",
     "lb_bsp_oscillating",
     "lb_bsp_federation",
+    "lb_bsp_partition",
     "psld",
     "psld_dynamic",
     "psp",
     "psp_inconsistency",
     "a_bsp",
+    "live_lb_bsp",
+    "live_psld",
+    "live_a_bsp",
+    "live_psp",
 )
 
 

@@ -29,8 +29,8 @@ def _group(cores: int, memory_gib: int, count: int, core_speed: float) -> Group:
     return Group(count=count, machine=machine, link=Link(bytes_per_s=1 * GBIT, latency_s=0.001))
 
 
-def _gain(policy: str, says: str, ratio: float) -> PaperFigure:
-    return PaperFigure(where="Table 3", says=says, policy=policy, metric="iteration_s", ratio=ratio)
+def _gain(policy: str, statement: str, ratio: float) -> PaperFigure:
+    return PaperFigure(where="Table 3", statement=statement, policy=policy, metric="iteration_s", ratio=ratio)
 
 
 POLICIES: Final = {
@@ -56,8 +56,8 @@ def cluster(name: str, title: str, model: str, batch: int, paper: tuple[PaperFig
         story=(
             "Machines as in Table 2; tasks of others are generated (arrivals, stays, sizes), since the paper does not "
             "say which hour of the trace it took. Backup workers are 2 of the 32, not 2 more. A core's speed and the "
-            "background's figures are ours, set once and not by any figure of the paper: BSP comes to about four times "
-            "the time that ASP takes for an update, which is more uneven than the paper says. FlexRR is modelled."
+            "background's figures were chosen here, set once and not by any figure of the paper: BSP comes to about "
+            "four times the time that ASP takes for an update, more uneven than in the paper. FlexRR is modelled."
         ),
         spec=JobSpec(
             name=name,
@@ -100,6 +100,6 @@ SCENARIOS = (
         "An SVM on the same machines, in larger batches",
         "svm",
         256,
-        (PaperFigure(where="Fig. 10", says="62 % faster", policy="narx", metric="iteration_s", ratio=0.38),),
+        (PaperFigure(where="Fig. 10", statement="62 % faster", policy="narx", metric="iteration_s", ratio=0.38),),
     ),
 )

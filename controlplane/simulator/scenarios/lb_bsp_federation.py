@@ -43,9 +43,9 @@ def federation(name: str, title: str, federated: Federated, **changes: Any) -> S
         name=name,
         title=title,
         story=(
-            "Five clients as in section 5.5, their speeds ours; each has two of ten classes. A round is timed as 500 "
-            "local steps and computed as 20, of a softmax regression in place of LeNet-5: which variant loses accuracy "
-            "is compared, not how much a network has."
+            "Five clients as in section 5.5, with speeds chosen here; each has two of ten classes. A round is timed as "
+            "500 local steps and computed as 20, of a softmax regression in place of LeNet-5: which variant loses "
+            "accuracy is compared, not how much a network has."
         ),
         spec=JobSpec(
             name=name,
@@ -76,7 +76,7 @@ SCENARIOS = (
         paper=(
             PaperFigure(
                 where="section 5.5",
-                says="over 27 % faster to the same accuracy",
+                statement="over 27 % faster to the same accuracy",
                 policy="lb-bsp-federated",
                 metric="iteration_s",
                 ratio=0.73,

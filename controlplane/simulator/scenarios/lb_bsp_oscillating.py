@@ -27,8 +27,10 @@ TESTEE: Final = Link(
 )
 
 
-def _gain(says: str, ratio: float) -> PaperFigure:
-    return PaperFigure(where="section 5.2.2", says=says, policy="lb-bsp-gpu", metric="iteration_s", ratio=ratio)
+def _gain(statement: str, ratio: float) -> PaperFigure:
+    return PaperFigure(
+        where="section 5.2.2", statement=statement, policy="lb-bsp-gpu", metric="iteration_s", ratio=ratio
+    )
 
 
 SCENARIOS = (

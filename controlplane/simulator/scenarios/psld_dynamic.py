@@ -1,5 +1,6 @@
 """PSLD section 6: servers that become slow and recover, scale-out, and how sensitive the algorithm is."""
 
+import random
 from typing import Final
 
 from msgspec.structs import replace
@@ -7,7 +8,7 @@ from msgspec.structs import replace
 from controlplane.protocol.spec import Checkpointing, JobSpec, Optimizer, Stop, Synchronization, Workload
 from controlplane.simulator.network import GBIT, ServerChange, ServerSpec
 from controlplane.simulator.scenario import Happening, Scenario
-from controlplane.simulator.scenarios.psld import BATCH, USUAL, Model, job, placed, slowed
+from controlplane.simulator.scenarios.psld import BATCH, GPUS, TRAINED, USUAL, Model, job, placed, slowed
 
 APPEAR_S, RECOVER_S, END_S = 90.0, 360.0, 600.0
 """Fig. 18."""
@@ -33,9 +34,9 @@ def _timed(name: str, model: Model, count: int, seconds: float) -> JobSpec:
     return JobSpec(
         name=name,
         workload=Workload(name=model),
-        workers=count,
+        workers=count // GPUS,
         servers=count,
-        batch_size=BATCH[model],
+        batch_size=BATCH[model] * GPUS,
         stop=Stop(seconds=seconds),
     )
 
@@ -113,9 +114,9 @@ def _restarted(model: Model) -> Scenario:
     spec = JobSpec(
         name=name,
         workload=Workload(name=model),
-        workers=8,
+        workers=8 // GPUS,
         servers=8,
-        batch_size=BATCH[model],
+        batch_size=BATCH[model] * GPUS,
         stop=Stop(iterations=40),
         checkpoint=Checkpointing(every=1),
         optimizer=Optimizer(momentum=0.9),  # which workers have no copy of: all go back to the checkpoint
@@ -134,7 +135,75 @@ def _restarted(model: Model) -> Scenario:
     )
 
 
+REAL_S: Final = 200.0
+STATE_S: Final = 30.0
+"""How long a server stays as fast as it is; chosen here."""
+SLOW_PART: Final = 1 / 8
+"""The superior set has seven servers of eight on average (section 6.2)."""
+MOST_SLOW: Final = 1 + 3.18
+"""The most that speeds vary: (best - worst) / worst is 0.005 to 3.18 (Fig. 5)."""
+
+
+def _wavering_server(index: int) -> ServerSpec:
+    """A server of a production cluster, as fast as Fig. 5 and the size of the superior set say."""
+    chance = random.Random(f"psld-real-world-{index}")
+    states = [
+        chance.uniform(1.0, MOST_SLOW) if chance.random() < SLOW_PART else 1.0
+        for _ in range(round(REAL_S / STATE_S) + 1)
+    ]
+    begin_s = chance.uniform(0.0, STATE_S)
+    return ServerSpec(
+        bytes_per_s=10 * GBIT / states[0],
+        latency_s=USUAL.latency_s,
+        changes=tuple(
+            ServerChange(from_s=begin_s + STATE_S * number, bytes_per_s=10 * GBIT / times)
+            for number, times in enumerate(states[1:])
+        ),
+    )
+
+
+def _real_world(model: Model) -> Scenario:
+    name = f"psld-real-world-{model}"
+    return job(
+        name,
+        f"{model} on eight servers that others slow down now and then",
+        model,
+        8,
+        {index: _wavering_server(index) for index in range(8)},
+        spec=_timed(name, model, 8, REAL_S),
+        policies={
+            "mxnet": placed("mxnet"),
+            "tensorflow": placed("round-robin", literal=True),
+            "proportional": placed("proportional"),
+            "psld": placed("psld"),
+            "psld-literal": placed("psld", literal=True),
+            "psld-lpt": placed("psld-lpt"),
+        },
+        warm_up=0,
+    )
+
+
+STRAGGLER_S: Final = 90.0
+"""When the third server of Fig. 6 becomes slow; chosen here."""
+STRAGGLER: Final = ServerSpec(
+    bytes_per_s=10 * GBIT,
+    latency_s=USUAL.latency_s,
+    changes=(ServerChange(from_s=STRAGGLER_S, bytes_per_s=10 * GBIT / 33),),
+)
+"""33 times as slow as the others (section 2.3)."""
+
 SCENARIOS = (
+    *(_real_world(model) for model in TRAINED),
+    job(
+        "psld-straggler",
+        "resnet50 on four servers, one slower from the beginning and one 33 times slower from 90 s on",
+        "resnet50",
+        4,
+        {2: slowed(2), 3: STRAGGLER},
+        spec=_timed("psld-straggler", "resnet50", 4, 250.0),
+        policies={"mxnet": placed("mxnet"), "proportional": placed("proportional"), "psld": placed("psld")},
+        warm_up=0,
+    ),
     _six_slow("psld-scale-out", "vgg16 on eight servers, six of which are slow from 120 s on", SCALE_OUT),
     _six_slow("psld-sensitivity-threshold", "The same: psld with several thresholds for more servers", THRESHOLDS),
     *(_restarted(model) for model in ("resnet50", "vgg16")),

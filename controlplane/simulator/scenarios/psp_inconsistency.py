@@ -21,8 +21,8 @@ def nodes(count: int) -> Scenario:
         title=f"Updates that {count} nodes miss",
         story=(
             "2 s for an iteration of a usual node and 20 % noise, as in the other scenarios of this paper; a fifth of "
-            "the nodes take twice as long, which is ours. Counted are updates that take effect between a worker's pull "
-            "and its own update."
+            "the nodes take twice as long, a choice made here. Counted are updates that take effect between a worker's "
+            "pull and its own update."
         ),
         spec=JobSpec(
             name=f"psp-inconsistency-{count}",

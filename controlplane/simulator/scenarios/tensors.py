@@ -1,4 +1,4 @@
-"""Elements of the parameter tensors of three networks, in the order in which they are declared."""
+"""Elements of the parameter tensors of four networks, in the order in which they are declared."""
 
 from typing import Final
 
@@ -40,3 +40,22 @@ def _resnet50() -> Tensors:
 
 
 RESNET50: Final = _resnet50()
+
+
+def _resnet101() -> Tensors:
+    """Version 2 in MXNet's order: each batch norm is gamma and beta, convolutions have no offset."""
+    sizes = [3, 3, 64 * 3 * 7 * 7, 64, 64]
+    before = 64
+    for units, width in zip((3, 4, 23, 3), (256, 512, 1024, 2048), strict=True):
+        inner = width // 4
+        for unit in range(units):
+            sizes += [before, before, before * inner]
+            sizes += [inner, inner, inner * inner * 9]
+            sizes += [inner, inner, inner * width]
+            if unit == 0:
+                sizes.append(before * width)
+            before = width
+    return (*sizes, 2048, 2048, 2048 * 1000, 1000)
+
+
+RESNET101: Final = _resnet101()

@@ -2,11 +2,14 @@
 
 from functools import cache
 from pathlib import Path
-from typing import get_args
 
-from controlplane.simulator.reproduction.claims import Claim, Verdict, find
+from controlplane.simulator.reproduction.claims import Claim, Finding
 from controlplane.simulator.reproduction.papers import PAPERS
 from controlplane.simulator.reproduction.runs import play_run
+from controlplane.simulator.reproduction.stored import Stored, finding_of
+from controlplane.telemetry.reproducing import read_stored
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 played = cache(play_run)
 """By run and seed."""
@@ -14,22 +17,25 @@ played = cache(play_run)
 
 def claim_of(paper: str, beginning: str) -> Claim:
     """The headline that begins so."""
-    return next(claim for claim in PAPERS[paper][1] if claim.says.startswith(beginning))
-
-
-def verdicts(paper: str, beginning: str) -> set[Verdict]:
-    """By one seed here, and as docs/reproduction.md has it by all of them."""
-    claim = claim_of(paper, beginning)
-    return {find(claim, 1, played).verdict, stored(claim)}
+    return next(claim for claim in PAPERS[paper][1] if claim.statement.startswith(beginning))
 
 
 @cache
 def document() -> str:
     """What is stored."""
-    return (Path(__file__).parents[3] / "docs" / "reproduction.md").read_text()
+    return (DOCS / "reproduction.md").read_text()
 
 
-def stored(claim: Claim) -> Verdict:
-    """The verdict in the stored document."""
-    row = next(line for line in document().splitlines() if f"| {claim.where} | {claim.says} |" in line)
-    return next(verdict for verdict in get_args(Verdict) if f"**{verdict}**" in row)
+@cache
+def results() -> Stored:
+    """What it was made from."""
+    return read_stored(DOCS / "reproduction.json")
+
+
+@cache
+def findings() -> dict[str, list[Finding]]:
+    """By paper, of all rows."""
+    return {
+        paper: [finding_of(claim, row) for claim, row in zip(claims, results().papers[paper], strict=True)]
+        for paper, (_, claims) in PAPERS.items()
+    }

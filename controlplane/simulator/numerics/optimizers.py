@@ -12,7 +12,7 @@ ADAM_BETAS: Final = 0.9, 0.999
 ADAM_EPSILON: Final = 1e-8
 
 
-class Optimiser(Protocol):
+class StepOptimizer(Protocol):
     """Keeps what it needs between steps."""
 
     def mover(self, scale: float) -> Callable[[Array], Array]:
@@ -76,6 +76,6 @@ class Adam:
         self._first[part] = self._second[part] = 0.0
 
 
-def build_optimiser(settings: Optimizer, size: int) -> Optimiser:
+def build_optimizer(settings: Optimizer, size: int) -> StepOptimizer:
     """The one that the settings name."""
     return Adam(settings, size) if settings.name == "adam" else Sgd(settings, size)

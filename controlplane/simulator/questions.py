@@ -1,0 +1,94 @@
+"""Questions of workers to one another in virtual time (``sampling: peers``): each takes the latency of both links."""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from controlplane.protocol.messages import WorkerHello
+from controlplane.protocol.orders import PeerAddress
+from controlplane.protocol.peers import PeerBarrier
+from controlplane.protocol.worker import Phase, WorkerMachine
+from controlplane.simulator.kernel import Kernel
+
+HOST: Final = "simulated"
+PORT: Final = 1
+
+ANSWER_S: Final = 2.0
+"""How long a worker waits for an answer, as a live one does."""
+
+
+class Asked(Protocol):
+    """A worker, as others see it."""
+
+    rank: int
+    instance: str
+    protocol: WorkerMachine
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it answers."""
+
+    @property
+    def silent_s(self) -> float | None:
+        """Since when it hangs, if it does."""
+
+    def look_again(self) -> None:
+        """An answer arrived: it may continue now, or not."""
+
+
+class Questions:
+    """All questions of one job.
+
+    Args:
+        kernel: virtual time.
+        workers: the worker of that rank.
+        way_s: how long a message takes from one to another.
+        are_asked: whether workers listen for questions.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        workers: Callable[[int], Asked],
+        way_s: Callable[[int, int], float],
+        *,
+        are_asked: bool,
+    ) -> None:
+        self._kernel, self._workers, self._way_s = kernel, workers, way_s
+        self._are_asked = are_asked
+        self.messages = 0
+        """Questions and answers so far."""
+
+    def with_address(self, hello: WorkerHello) -> WorkerHello:
+        """With where others find it, if they ask."""
+        return replace(hello, host=HOST, port=PORT) if self._are_asked else hello
+
+    def ask(self, asker: Asked) -> None:
+        """Send the questions that the worker's barrier wants to ask."""
+        for peer in asker.protocol.peers.asks:
+            self.messages += 1
+            way_s = self._way_s(asker.rank, peer.rank)
+            self._kernel.after(way_s, self._arrive, asker, asker.protocol.peers, peer, way_s)
+
+    def _arrive(self, asker: Asked, barrier: PeerBarrier, peer: PeerAddress, way_s: float) -> None:
+        asked = self._workers(peer.rank)
+        if asked.instance == peer.instance and asked.is_alive:
+            self.messages += 1
+            self._kernel.after(way_s, self._answer, asker, barrier, peer, asked.protocol.iteration)
+        else:
+            hangs = asked.instance == peer.instance and asked.silent_s is not None
+            self._kernel.after(max(way_s, ANSWER_S - way_s) if hangs else way_s, self._silence, asker, barrier, peer)
+
+    def _answer(self, asker: Asked, barrier: PeerBarrier, peer: PeerAddress, iteration: int) -> None:
+        barrier.answered(peer.rank, peer.instance, iteration, self._kernel.now)
+        self._go_on(asker, barrier)
+
+    def _silence(self, asker: Asked, barrier: PeerBarrier, peer: PeerAddress) -> None:
+        barrier.silent(peer.rank, peer.instance, self._kernel.now)
+        self._go_on(asker, barrier)
+
+    def _go_on(self, asker: Asked, barrier: PeerBarrier) -> None:
+        """Unless its process has been replaced meanwhile, or it does something else."""
+        if asker.protocol.peers is barrier and asker.is_alive and asker.protocol.phase is Phase.BOUNDARY:
+            asker.look_again()
