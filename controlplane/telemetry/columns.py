@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.protocol.measurements import OF_WORKERS
+from controlplane.telemetry import blobs
+from controlplane.telemetry.blobs import ITEM_BYTES
 
 STRETCH: Final = 1_000
 """Iterations of one block."""
 
 WIDTHS: Final = (10, 100, 1_000)
 """Iterations of one window of a rollup."""
-
-ITEM_BYTES: Final = 8
-"""Width of every value, so that any iteration is found in stored bytes without reading the values before it."""
 
 COUNTS: Final = tuple(each.name for each in OF_WORKERS if each.is_integer and not each.is_optional)
 INTEGERS: Final = ("generation", "at_ms", *COUNTS)
@@ -150,9 +149,7 @@ def encoded_rollup(statistics: NDArray[np.float64], names: Sequence[str] = ROLLE
 
 def rollup_header(names: Sequence[str]) -> bytes:
     """The header of a stored rollup: format, size of the names, and the names, in whole items."""
-    header = ",".join(names).encode()
-    header += b" " * (-len(header) % ITEM_BYTES)
-    return ROLLUP_FORMAT + len(header).to_bytes(ITEM_BYTES, "little") + header
+    return blobs.header(ROLLUP_FORMAT, names)
 
 
 def decoded_rollup(data: bytes) -> NDArray[np.float64]:
@@ -186,14 +183,7 @@ def _named(data: bytes) -> tuple[tuple[str, ...], bytes]:
     """The names of a stored rollup, and its values."""
     if not data:
         return ROLLED, data
-    if data[: len(ROLLUP_FORMAT)] != ROLLUP_FORMAT:
-        raise ValueError(
-            f"a stored rollup begins with {data[: len(ROLLUP_FORMAT)]!r}, expected {ROLLUP_FORMAT!r}: was it written by"
-            " a later release, or was `manage.py migrate` not run?"
-        )
-    begin = len(ROLLUP_FORMAT) + ITEM_BYTES
-    end = begin + int.from_bytes(data[len(ROLLUP_FORMAT) : begin], "little")
-    return tuple(data[begin:end].decode().strip().split(",")), data[end:]
+    return blobs.named(ROLLUP_FORMAT, data)
 
 
 def _measured(block: Mapping[str, Column], name: str) -> Column:

@@ -11,10 +11,10 @@ from django.db import connection, models, transaction
 
 from controlplane.jobs.rows import update_rows
 from controlplane.telemetry.columns import COLUMNS, WIDTHS, Rows, encoded, encoded_rollup, is_known, lay_over, rolled
-from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
-from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
+from controlplane.telemetry.models import Chunk, Folded, Rollup
+from controlplane.telemetry.stored import Place, batches_after, folded_until, rows_of, stored_blocks
 
-ROWS: Final = 8_192
+ROWS: Final = 32_768
 """Reports that are folded in one step: memory stays bounded however far behind a job is."""
 
 BLOCKS: Final = 16
@@ -27,7 +27,8 @@ class StaleFold(RuntimeError):
 
 def unfolded(job_id: int) -> int:
     """How many reports are not folded yet."""
-    return Report.objects.filter(job_id=job_id, id__gt=folded_until(job_id)).count()
+    found = batches_after(job_id, folded_until(job_id)).aggregate(reports=models.Sum("reports"))
+    return found["reports"] or 0
 
 
 def fold(job_id: int) -> Iterator[int]:
@@ -38,7 +39,7 @@ def fold(job_id: int) -> Iterator[int]:
     """
     mark, done = folded_until(job_id), 0
     while True:
-        rows, last = rows_of(Report.objects.filter(job_id=job_id, id__gt=mark), COLUMNS, most=ROWS)
+        rows, last = rows_of(batches_after(job_id, mark), COLUMNS, most=ROWS)
         if not len(rows.rank):
             return
         parts = list(rows.by_block())
@@ -49,7 +50,7 @@ def fold(job_id: int) -> Iterator[int]:
             yield done
         with transaction.atomic():
             _hold(job_id, mark)
-            Folded.objects.filter(job_id=job_id).update(report_id=last)
+            Folded.objects.filter(job_id=job_id).update(batch_id=last)
         mark, done = last, done + len(rows.rank)
         yield done
 
@@ -57,9 +58,9 @@ def fold(job_id: int) -> Iterator[int]:
 def _hold(job_id: int, mark: int) -> None:
     """Lock the mark until the end of the transaction."""
     Folded.objects.get_or_create(job_id=job_id)
-    found = Folded.objects.select_for_update().get(job_id=job_id).report_id
+    found = Folded.objects.select_for_update().get(job_id=job_id).batch_id
     if found != mark:
-        raise StaleFold(f"job {job_id}: reports are folded up to {found}, not {mark}: somebody else folds them")
+        raise StaleFold(f"job {job_id}: reports are folded up to {found}, not {mark}: another process is folding them")
 
 
 def lay_over_stored(job_id: int, parts: Mapping[Place, Rows]) -> None:

@@ -15,17 +15,18 @@ from django.db.models.functions import Substr
 from numpy.typing import NDArray
 
 from controlplane.protocol.measurements import OF_WORKERS
+from controlplane.telemetry.blobs import ITEM_BYTES
 from controlplane.telemetry.columns import (
     ABSENT,
     COLUMNS,
     INTEGERS,
-    ITEM_BYTES,
     ROLLED,
     STATISTICS,
     STRETCH,
     WIDTHS,
     Block,
     Column,
+    Rows,
     decoded,
     decoded_rollup,
     empty_block,
@@ -35,8 +36,8 @@ from controlplane.telemetry.columns import (
     summed,
 )
 from controlplane.telemetry.metrics import ITERATION
-from controlplane.telemetry.models import Chunk, Report, Rollup
-from controlplane.telemetry.stored import Place, folded_until, rows_of, stored_blocks
+from controlplane.telemetry.models import Chunk, Rollup
+from controlplane.telemetry.stored import Place, batches_after, folded_until, rows_of, stored_blocks
 
 FOREVER: Final = 2**62
 PARTS: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional and each.name in ITERATION)
@@ -50,6 +51,11 @@ class Span:
     ranks: Sequence[int] = ()
     first: int = 0
     last: int = FOREVER
+
+    def includes(self, rank: Column, iteration: Column) -> Column:
+        """Which of these reports are selected."""
+        chosen: Column = (iteration >= self.first) & (iteration < self.last)
+        return chosen & np.isin(rank, self.ranks) if self.ranks else chosen
 
     def chosen(self, rows: "QuerySet[Any]") -> "QuerySet[Any]":
         """Rows with a selected rank."""
@@ -147,7 +153,7 @@ def width_for(iterations: int, workers: int, most: int) -> int:
 def _blocks(job_id: int, columns: Collection[str], span: Span) -> dict[Place, Block]:
     mark = folded_until(job_id)
     blocks: dict[Place, Block] = {}
-    rows, _ = rows_of(_tail(job_id, mark, span), columns)
+    rows = _tail(job_id, mark, columns, span)
     for place, name, data in _chunks(job_id, columns, span):
         block = blocks.get(place)
         if block is None:
@@ -182,7 +188,7 @@ def _means(job_id: int, columns: Collection[str], span: Span) -> dict[int, Block
 
 def _open_blocks(job_id: int, ranks: Sequence[int]) -> dict[Place, Block]:
     """Whole blocks to which unfolded rows belong."""
-    rows, _ = rows_of(_tail(job_id, folded_until(job_id), Span(ranks=ranks)), COLUMNS)
+    rows = _tail(job_id, folded_until(job_id), COLUMNS, Span(ranks=ranks))
     parts = dict(rows.by_block())
     blocks = stored_blocks(job_id, parts)
     for place, part in parts.items():
@@ -190,11 +196,10 @@ def _open_blocks(job_id: int, ranks: Sequence[int]) -> dict[Place, Block]:
     return blocks
 
 
-def _tail(job_id: int, mark: int, span: Span) -> "QuerySet[Report]":
-    rows = span.chosen(Report.objects.filter(job_id=job_id, id__gt=mark))
-    if span.first:
-        rows = rows.filter(iteration__gte=span.first)
-    return rows.filter(iteration__lt=span.last) if span.last < FOREVER else rows
+def _tail(job_id: int, mark: int, columns: Collection[str], span: Span) -> Rows:
+    """Reports that are not folded yet."""
+    rows, _ = rows_of(batches_after(job_id, mark), columns)
+    return rows.where(span.includes(rows.rank, rows.iteration))
 
 
 def _chunks(job_id: int, columns: Collection[str], span: Span) -> Iterable[tuple[Place, str, Column]]:

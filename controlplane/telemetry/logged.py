@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.protocol.messages import MAX_LOGGED, IterationReport
+from controlplane.telemetry.blobs import header, named
 from controlplane.telemetry.columns import STRETCH
 from controlplane.telemetry.models import LoggedSeries
 
@@ -23,6 +24,11 @@ BLOCKS_READ: Final = 4_096
 """Of long jobs with many series only the newest blocks are read: 64 MB at most."""
 
 ENTRY: Final = np.dtype([("generation", "<i4"), ("count", "<i4"), ("sum", "<f8")])
+
+SERIES_FORMAT: Final = b"series\x00\x01"
+
+UNNAMED: Final = np.dtype([("generation", "<i4"), ("count", "<i4"), ("sum", "<f8")])
+"""The fields of blocks that were stored before they had a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +82,10 @@ def logged_series(job_id: int) -> list[Series]:
     return [_joined(name, sorted(blocks[name], key=lambda block: block[0])) for name in sorted(blocks)]
 
 
-def _kept_names(job_id: int, asked: list[str]) -> set[str]:
+def _kept_names(job_id: int, requested: list[str]) -> set[str]:
     known = set(LoggedSeries.objects.filter(job_id=job_id).values_list("name", flat=True).distinct())
-    new = [name for name in dict.fromkeys(asked) if name not in known]
-    return known.intersection(asked) | set(new[: max(0, NAMES - len(known))])
+    new = [name for name in dict.fromkeys(requested) if name not in known]
+    return known.intersection(requested) | set(new[: max(0, NAMES - len(known))])
 
 
 def _add(block: NDArray[Any], place: int, generation: int, value: float) -> None:
@@ -91,14 +97,29 @@ def _add(block: NDArray[Any], place: int, generation: int, value: float) -> None
 
 
 def _encoded(block: NDArray[Any]) -> bytes:
-    return block[: int(np.flatnonzero(block["count"])[-1]) + 1].tobytes()
+    """The stored form: names and types of the fields, then entries up to the last one with a value."""
+    fields = [f"{name}:{block.dtype[name].str}" for name in block.dtype.names or ()]
+    return header(SERIES_FORMAT, fields) + block[: int(np.flatnonzero(block["count"])[-1]) + 1].tobytes()
 
 
 def _decoded(data: bytes) -> NDArray[Any]:
+    """A block from bytes of any release; fields that did not exist then are zero.
+
+    Raises:
+        ValueError: if the bytes are of a later format, or cut off.
+    """
+    found = _stored(data)
     block = np.zeros(STRETCH, ENTRY)
-    found = np.frombuffer(data, ENTRY)
-    block[: len(found)] = found
+    for name in set(ENTRY.names or ()) & set(found.dtype.names or ()):
+        block[name][: len(found)] = found[name]
     return block
+
+
+def _stored(data: bytes) -> NDArray[Any]:
+    if not data.startswith(SERIES_FORMAT[:6]):
+        return np.frombuffer(data, UNNAMED)
+    names, values = named(SERIES_FORMAT, data)
+    return np.frombuffer(values, np.dtype([(name, kind) for name, _, kind in (each.partition(":") for each in names)]))
 
 
 def _joined(name: str, blocks: list[tuple[int, NDArray[Any]]]) -> Series:

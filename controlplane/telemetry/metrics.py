@@ -1,4 +1,4 @@
-"""What can be plotted of a worker's reports: every measurement, and values computed from several."""
+"""Metrics of a worker's reports: every measurement, and values computed from several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

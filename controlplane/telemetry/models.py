@@ -18,10 +18,10 @@ class Cursor(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "stream"], name="one_cursor_per_stream")]
 
 
-class Spoken(models.Model):
+class MessageCursor(models.Model):
     """The highest message number of one process instance up to which all messages are stored."""
 
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="spoken", db_index=False)
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="message_cursors", db_index=False)
     instance = models.CharField(max_length=100)
     number = models.PositiveBigIntegerField()
 
@@ -77,44 +77,23 @@ class RawEvent(models.Model):
         indexes = [models.Index(fields=["job", "id"], name="events_as_written")]
 
 
-class Report(models.Model):
-    """What one worker measured over one iteration; times in seconds."""
+class ReportBatch(models.Model):
+    """Reports that ingest copied at once, as typed arrays (``batches``)."""
 
-    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="reports", db_index=False)
-    rank = models.PositiveIntegerField()
-    instance = models.CharField(max_length=100)
-    generation = models.PositiveIntegerField()
-    iteration = models.PositiveIntegerField()
-    at = models.DateTimeField()
-    samples = models.PositiveIntegerField()
-    position = models.BigIntegerField()
-    loss = models.FloatField(null=True)
-    """Null where the worker reported a value that is not finite."""
-    data_s = models.FloatField(null=True)
-    """Null where it was not measured separately."""
-    compute_s = models.FloatField()
-    push_s = models.FloatField()
-    pull_s = models.FloatField()
-    waiting_s = models.FloatField()
-    coordination_s = models.FloatField()
-    cpu = models.FloatField()
-    memory = models.FloatField()
-    overran = models.BooleanField()
-    others = models.JSONField(default=dict)
-    """Measurements without their own column, by name, if the worker has them."""
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="report_batches", db_index=False)
+    reports = models.PositiveIntegerField()
+    """How many."""
+    data = models.BinaryField()
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["job", "instance", "generation", "iteration"], name="one_row_per_report")
-        ]
-        indexes = [models.Index(fields=["job", "id"], name="reports_as_written")]
+        indexes = [models.Index(fields=["job", "id"], name="batches_as_written")]
 
 
 class Folded(models.Model):
-    """Up to which report a job's chunks and rollups are certainly complete; they may contain later ones."""
+    """Up to which batch a job's chunks and rollups are certainly complete; they may contain later ones."""
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="folded", primary_key=True)
-    report_id = models.BigIntegerField(default=0)
+    batch_id = models.BigIntegerField(default=0)
 
 
 class Chunk(models.Model):
@@ -254,6 +233,8 @@ class Simulation(models.Model):
     variation = models.JSONField(default=dict)
     """Differences from the scenario; empty: none."""
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    team = models.ForeignKey("people.Team", null=True, on_delete=models.PROTECT, related_name="simulations")
+    """Owns it and the jobs of its runs; null: none, all users see them."""
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
     reason = models.TextField(default="", blank=True)
     attempt = models.PositiveIntegerField(default=0)

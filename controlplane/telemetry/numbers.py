@@ -4,28 +4,33 @@ from collections.abc import Iterable, Mapping
 
 from django.db import connection
 
-from controlplane.core.events import Event, ServerHeard, WorkerHeard
+from controlplane.core.events import Event, ServerMessageReceived, WorkerMessageReceived
 from controlplane.jobs.rows import update_rows
-from controlplane.telemetry.models import Spoken
+from controlplane.telemetry.models import MessageCursor
 
 
-def advanced(known: Mapping[str, int], events: Iterable[Event]) -> dict[str, int]:
-    """Those instances whose number rises by these events, in order of the log.
+def next_messages(known: Mapping[str, int], events: Iterable[Event]) -> tuple[list[bool], dict[str, int]]:
+    """Which events, in order of the log, are the next message of their sender; and the numbers that rise by these.
 
-    A message after a gap does not count: the engine refuses it too, and its sender resends all from the gap on.
+    A message that was received before is not, and neither is one after a gap: the engine refuses it too, and its sender
+    resends all from the gap on.
     """
     risen: dict[str, int] = {}
+    are_next: list[bool] = []
     for event in events:
-        if isinstance(event, WorkerHeard | ServerHeard):
+        is_next = False
+        if isinstance(event, WorkerMessageReceived | ServerMessageReceived):
             instance, number = event.instance, event.message.number
-            if number == risen.get(instance, known.get(instance, 0)) + 1:
+            is_next = number == risen.get(instance, known.get(instance, 0)) + 1
+            if is_next:
                 risen[instance] = number
-    return risen
+        are_next.append(is_next)
+    return are_next, risen
 
 
 def record_numbers(job_id: int, risen: Mapping[str, int]) -> None:
     """Store the numbers. Called by ingest, in the transaction that writes the messages."""
-    table = connection.ops.quote_name(Spoken._meta.db_table)
+    table = connection.ops.quote_name(MessageCursor._meta.db_table)
     update_rows(
         f"INSERT INTO {table} (job_id, instance, number) VALUES (%s, %s, %s)"
         " ON CONFLICT (job_id, instance) DO UPDATE SET number = excluded.number",
@@ -35,4 +40,4 @@ def record_numbers(job_id: int, risen: Mapping[str, int]) -> None:
 
 def recorded_numbers(job_id: int) -> dict[str, int]:
     """The numbers of every instance of the job that ever sent a message."""
-    return dict(Spoken.objects.filter(job_id=job_id).values_list("instance", "number"))
+    return dict(MessageCursor.objects.filter(job_id=job_id).values_list("instance", "number"))

@@ -1,30 +1,25 @@
-"""Writes history from a job's log: every event as it was logged, and reports and evaluations as rows.
+"""Writes history from a job's log: every event as it was logged, reports as columns, and evaluations as rows.
 
 Called by ingest, in the transaction that moves its cursor, and for the log of a simulated run (``simulated``). An event
-arrives here once; a report may be in the log twice, since its sender resends it after a reconnect, and makes one row.
+arrives here once; a report may be in the log twice, since its sender resends it after a reconnect, and is stored once.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
-from controlplane.core.events import Entry, Event, IncarnationBegan, ServerHeard, WorkerHeard
+from controlplane.core.events import Entry, Event, IncarnationBegan, ServerMessageReceived, WorkerMessageReceived
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Progress, time_of
 from controlplane.jobs.rows import insert_new_rows, insert_rows
 from controlplane.protocol import messages
-from controlplane.protocol.measurements import known_of, values_of
+from controlplane.telemetry.batches import Received, columns_of, encoded_batch
 from controlplane.telemetry.logged import record_logged
-from controlplane.telemetry.models import Evaluation, RawEvent, Report
-from controlplane.telemetry.stored import OTHERS, OWN_COLUMNS
-from controlplane.telemetry.tallies import ReceivedReport, tally_reports
+from controlplane.telemetry.models import Evaluation, RawEvent, ReportBatch
+from controlplane.telemetry.tallies import tally_reports
 
 EVENT_FIELDS: Final = ("job", "incarnation", "stream_id", "kind", "payload")
-REPORT_KEY: Final = ("instance", "generation", "iteration")
-REPORT_FIELDS: Final = ("job", "rank", *REPORT_KEY, "at", "position", "overran", *OWN_COLUMNS, "others")
+BATCH_FIELDS: Final = ("job", "reports", "data")
 EVALUATION_FIELDS: Final = ("job", "iteration", "at", "elapsed_s", "loss", "accuracy", "samples")
 
 
@@ -36,16 +31,21 @@ class Logged:
     payload: bytes
 
 
-Reported = tuple[Entry, WorkerHeard, Any]
+Reported = tuple[Entry, WorkerMessageReceived, Any]
 
 
-def record_events(job_id: int, incarnation: int, logged: Sequence[Logged]) -> Progress:
-    """Write the events and the rows derived from them; what they add to the job."""
+def record_events(job_id: int, incarnation: int, logged: Sequence[Logged], are_next: Sequence[bool]) -> Progress:
+    """Write the events and what is derived from them; what they add to the job.
+
+    Reports count if they ``are_next`` message of their sender (``numbers``): a repeated one is stored already, and one
+    after a gap will be sent again.
+    """
     record_raw(job_id, incarnation, logged)
     progress = Progress()
     for _, _, hello in _reported(logged, messages.WorkerHello):
         progress.training_samples = hello.sample_count
-    _record_reports(job_id, list(_reported(logged, messages.IterationReport)), progress)
+    new = [item for item, is_next in zip(logged, are_next, strict=True) if is_next]
+    _record_reports(job_id, list(_reported(new, messages.IterationReport)), progress)
     record_evaluations(job_id, list(_reported(logged, messages.Evaluation)), progress)
     return progress
 
@@ -70,48 +70,34 @@ def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
         yield before
 
 
-def report_row(job_id: int, stream_id: str, event: WorkerHeard, report: messages.IterationReport) -> Sequence[Any]:
-    """The values of REPORT_FIELDS."""
-    others = known_of(report, OTHERS)
-    return (
-        *(job_id, event.rank, event.instance, report.generation, report.iteration),
-        *(time_of(stream_id), report.position, report.overran),
-        *map(finite, values_of(report, OWN_COLUMNS)),
-        msgspec.json.encode(others).decode() if others else "{}",
-    )
-
-
 def kind_of(event: Event) -> str:
     """The kind by which users filter events: that of the message, otherwise that of the event."""
-    content = event.message if isinstance(event, WorkerHeard | ServerHeard) else event
+    content = event.message if isinstance(event, WorkerMessageReceived | ServerMessageReceived) else event
     return str(content.__struct_config__.tag)
 
 
 def _reported(logged: Sequence[Logged], kind: type) -> Iterable[Reported]:
     for item in logged:
         event = item.entry.event
-        if isinstance(event, WorkerHeard) and isinstance(event.message, kind):
+        if isinstance(event, WorkerMessageReceived) and isinstance(event.message, kind):
             yield item.entry, event, event.message
 
 
 def _record_reports(job_id: int, reported: Sequence[Reported], progress: Progress) -> None:
+    """Write reports that are new."""
     if not reported:
         return
-    rows = [report_row(job_id, entry.id, event, report) for entry, event, report in reported]
-    new = insert_new_rows(Report, REPORT_FIELDS, rows, key=REPORT_KEY)
     received = []
     for entry, event, report in reported:
-        key = (event.instance, report.generation, report.iteration)
-        if key not in new:
-            continue
-        new.discard(key)
         add_report(progress, event, report)
-        received.append(ReceivedReport(rank=event.rank, instance=event.instance, at_ms=entry.at_ms, report=report))
-    tally_reports(job_id, received)
-    record_logged(job_id, [each.report for each in received])
+        received.append(Received(rank=event.rank, instance=event.instance, at_ms=entry.at_ms, report=report))
+    columns = columns_of(received)
+    insert_rows(ReportBatch, BATCH_FIELDS, [(job_id, len(columns), encoded_batch(columns))])
+    tally_reports(job_id, columns)
+    record_logged(job_id, [report for _, _, report in reported if report.logged])
 
 
-def add_report(progress: Progress, event: WorkerHeard, report: messages.IterationReport) -> None:
+def add_report(progress: Progress, event: WorkerMessageReceived, report: messages.IterationReport) -> None:
     """Count a report that is new."""
     progress.reports += 1
     progress.samples += report.samples
@@ -140,8 +126,3 @@ def record_evaluations(job_id: int, reported: Sequence[Reported], progress: Prog
     insert_new_rows(Evaluation, EVALUATION_FIELDS, rows, key=("iteration",))
     last = max((score for _, _, score in reported), key=lambda score: score.iteration)
     progress.evaluated = (last.loss, last.accuracy)
-
-
-def finite(value: float) -> float | None:
-    """As the database stores it: null where it is not known, or no finite number."""
-    return value if math.isfinite(value) else None

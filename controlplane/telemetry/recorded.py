@@ -1,8 +1,9 @@
 """Recorded jobs as input of simulations: whether one can be simulated, and what is known before its log is read."""
 
-from controlplane.core.states import ProcessState
+from controlplane.core.processes import ProcessState
 from controlplane.jobs.models import Job, Process
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import UnreadableSpec, stored_spec
+from controlplane.jobs.viewing import visible
 from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.recorded_run import LEAST, WARM_UP, name_of, outline_of
 from controlplane.simulator.scenario import Scenario
@@ -16,12 +17,12 @@ class NotRecorded(SimulationError):
 
 
 def recorded_job(job_id: int) -> Job:
-    """The job.
+    """The job, if the current user may see it.
 
     Raises:
-        NotRecorded: if there is none, or its events are gone.
+        NotRecorded: if there is none, its events are gone, or this release refuses its spec.
     """
-    job = Job.objects.filter(pk=job_id).select_related("simulation").first()
+    job = visible(Job.objects.filter(pk=job_id)).select_related("simulation").first()
     if job is None:
         last = Job.objects.filter(simulation=None).order_by("-pk").values_list("pk", flat=True).first()
         known = f"the latest is job {last}" if last is not None else "none was ever submitted here"
@@ -32,6 +33,10 @@ def recorded_job(job_id: int) -> Job:
             f"python manage.py simulate {job.simulation.scenario} --policies {job.policy} --seed {job.simulation.seed}"
             + variation_of(job.simulation.variation).flags
         )
+    try:
+        stored_spec(job)
+    except UnreadableSpec as error:
+        raise NotRecorded(str(error)) from error
     first = RawEvent.objects.filter(job_id=job_id).order_by("incarnation", "id").first()
     if first is None:
         raise NotRecorded(f"job {job_id}: none of its events is in the database: they were pruned, or never copied")
@@ -44,12 +49,15 @@ def job_outline(job_id: int) -> Scenario:
     """The job as a scenario without its machines, which are learned from its log: cheap, for choosing what to simulate.
 
     Raises:
-        ScenarioError: of the field ``scenario``, if there is no such job.
+        ScenarioError: of the field ``scenario``, if there is no such job, or this release refuses its spec.
     """
     job = Job.objects.filter(pk=job_id, simulation=None).first()
     if job is None:
         raise _refused(job_id, f"job {job_id} is not in this database")
-    return outline_of(job_id, parse_spec(job.spec), job.iteration)
+    try:
+        return outline_of(job_id, stored_spec(job), job.iteration)
+    except UnreadableSpec as error:
+        raise _refused(job_id, str(error)) from None
 
 
 def recorded_outline(job_id: int) -> Scenario:
@@ -64,7 +72,7 @@ def recorded_outline(job_id: int) -> Scenario:
         raise _refused(job_id, str(error)) from None
     if not job.is_over:
         raise _refused(job_id, f"job {job_id} is {job.state}; its tab What if plays what it has recorded so far")
-    spec, needed = parse_spec(job.spec), WARM_UP + LEAST
+    spec, needed = stored_spec(job), WARM_UP + LEAST
     reported = {rank: len(block["iteration"]) for rank, block in read_columns(job_id, ()).items()}
     lost = Process.objects.filter(job=job, role="worker", state=ProcessState.LOST).values_list("index", flat=True)
     few = [rank for rank in range(spec.workers) if reported.get(rank, 0) < needed and rank not in set(lost)]

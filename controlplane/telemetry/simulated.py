@@ -15,7 +15,7 @@ from django.db import transaction
 from msgspec.structs import replace
 
 from controlplane.core.commands import CARRIERS, AnyCommand, MoveProcess, TrainPredictor
-from controlplane.core.events import Entry, WorkerHeard
+from controlplane.core.events import Entry, WorkerMessageReceived
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, Progress, apply_answers, apply_progress, end_lost_job
@@ -52,7 +52,7 @@ class Series:
         """One entry and the engine's answer."""
         self._last_ms = _ms(entry.id)
         event = entry.event
-        if isinstance(event, WorkerHeard):
+        if isinstance(event, WorkerMessageReceived):
             if isinstance(event.message, IterationReport):
                 self._report(event, event.message)
             elif isinstance(event.message, WorkerHello) and self._has_losses:
@@ -78,7 +78,7 @@ class Series:
             record_evaluations(job.pk, list(_later(self._scores, later_ms)), self._progress)
             apply_progress(job.pk, self._progress)
 
-    def _report(self, event: WorkerHeard, report: IterationReport) -> None:
+    def _report(self, event: WorkerMessageReceived, report: IterationReport) -> None:
         for each in report.exchanges:
             if not each.is_probe:
                 self._exchanges[event.rank, each.server] = (each.push_s, each.pull_s)
@@ -106,6 +106,7 @@ def run_store(simulation: Simulation, policy: str, spec: JobSpec, series: Series
         name=f"{simulation.scenario} {policy}"[:100],
         spec=spec_document(spec),
         submitted_by=simulation.submitted_by,
+        team_id=simulation.team_id,
         state=JobState.FINISHING,
         simulation=simulation,
         policy=policy,

@@ -3,6 +3,8 @@
 A row is written by the request and by the one task that runs it; each step is a conditional update, so a task that runs
 twice, or continues after a cancel, changes nothing. A task sends heartbeats: the row of one that has been silent for
 ``SILENCE`` is queued for another, which continues after the policies that have an outcome.
+
+Users have turns: after each policy the next one is of the user whose last turn was the longest ago.
 """
 
 import time
@@ -12,12 +14,13 @@ from typing import Final
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
+from controlplane.people.models import Team
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.outcome import outcome_from, outcome_of
 from controlplane.simulator.recorded_run import Run, job_of, scenario_of
@@ -39,6 +42,9 @@ SILENCE: Final = timedelta(seconds=60)
 MOST_ATTEMPTS: Final = 3
 """A simulation is not retried after this many tasks have died of it."""
 
+MOST_S: Final = 900.0
+"""A policy that takes longer is ended, with its simulation: others wait for the same process."""
+
 USUAL: Final = Variation()
 
 Learn = Callable[[int], Run]
@@ -50,13 +56,20 @@ class Cancelled(Exception):
 
 
 class Stopping(Exception):
-    """The process that runs it is about to stop."""
+    """The process that runs it is about to stop, or has another user's to run."""
 
 
 def simulation_submit(
-    *, scenario: str, policies: Sequence[str], seed: int, user: User, variation: Variation = USUAL
+    *,
+    scenario: str,
+    policies: Sequence[str],
+    seed: int,
+    user: User,
+    variation: Variation = USUAL,
+    team: Team | None = None,
 ) -> Simulation:
-    """A row that waits for its task. ``scenario`` is a scenario's name, or ``job-7`` for machines as in that job.
+    """A row that waits for its task, for the team if one is to own it. ``scenario`` is a scenario's name, or ``job-7``
+    for machines as in that job.
 
     Raises:
         SimulationError: for a scenario or a policy that does not exist or cannot be, a job that was not recorded, or a
@@ -72,7 +85,12 @@ def simulation_submit(
         chosen(found, name)
     with transaction.atomic():
         row = Simulation.objects.create(
-            scenario=found.name, policies=names, seed=seed, variation=variation.document(), submitted_by=user
+            scenario=found.name,
+            policies=names,
+            seed=seed,
+            variation=variation.document(),
+            submitted_by=user,
+            team=team,
         )
         audit(actor=user.get_username(), action="simulation-submit", subject=f"simulation {row.pk}")
     return row
@@ -88,6 +106,17 @@ def simulation_cancel(*, pk: int, user: User) -> bool:
     return bool(done)
 
 
+@transaction.atomic
+def simulation_give(*, row: Simulation, team: Team | None, actor: str) -> None:
+    """Give it, with the jobs of its runs, to a team, or to none: then all users see it."""
+    row = Simulation.objects.select_for_update().get(pk=row.pk)  # a run that ends meanwhile has its owner from it
+    detail = {"from": str(row.team) if row.team else None, "to": team.name if team else None}
+    row.team = team
+    row.save(update_fields=["team"])
+    row.runs.update(team=team)
+    audit(actor=actor, action="owner", subject=f"simulation {row.pk}", detail=detail)
+
+
 def learn_nothing(job: int) -> Run:
     """For callers that simulate scenarios only."""
     raise SimulationError(f"job {job}: nothing here reads what it has recorded")
@@ -96,15 +125,20 @@ def learn_nothing(job: int) -> Run:
 def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
     """Simulate all its policies, one after another; outcome and series of each are stored as soon as they are complete.
 
-    When ``is_stopping`` returns True, the current run stops, and the simulation waits for another task.
+    When ``is_stopping`` returns True, the current run stops, and the simulation waits for another task. It also waits
+    after a policy while simulations of other users do.
     """
     row = _claim(pk)
     if row is None:
         return
+    begun = row.done
     try:
         scenario, recorded = simulation_played(row, learn)
         for policy in row.policies[row.done :]:
+            if row.done != begun and _has_others_to_run(row):
+                raise Stopping
             _run(row, scenario, policy, recorded, is_stopping)
+            row.done += 1
     except Cancelled:
         return
     except Stopping:
@@ -119,8 +153,17 @@ def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False, lea
 
 
 def simulations_run(is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
-    """Run all waiting simulations, the earliest request first, until none waits or ``is_stopping`` returns True."""
-    waiting = Simulation.objects.filter(state=S.QUEUED).order_by("id").values_list("pk", flat=True)
+    """Run all waiting simulations, until none waits or ``is_stopping`` returns True.
+
+    Each policy is a turn of its user; of one user, the earliest request is first.
+    """
+    turns = Simulation.objects.filter(submitted_by=OuterRef("submitted_by"), started_at__isnull=False)
+    waiting = (
+        Simulation.objects.filter(state=S.QUEUED)
+        .annotate(turn=Subquery(turns.order_by("-seen_at").values("seen_at")[:1]))
+        .order_by(F("turn").asc(nulls_first=True), "id")
+        .values_list("pk", flat=True)
+    )
     while not is_stopping() and (pk := waiting.first()) is not None:
         simulation_run(pk, is_stopping, learn)
 
@@ -175,7 +218,7 @@ def simulation_figures(row: Simulation) -> list[dict[str, object]]:
     return [
         {
             "where": figure.where,
-            "says": figure.says,
+            "says": figure.statement,
             "policy": figure.policy,
             "metric": figure.metric,
             "paper": figure.ratio,
@@ -183,6 +226,10 @@ def simulation_figures(row: Simulation) -> list[dict[str, object]]:
         }
         for figure in scenario.paper
     ]
+
+
+def _has_others_to_run(row: Simulation) -> bool:
+    return Simulation.objects.filter(state=S.QUEUED).exclude(submitted_by=row.submitted_by).exists()
 
 
 def _claim(pk: int) -> Simulation | None:
@@ -210,9 +257,11 @@ def _run(
     Raises:
         Cancelled: if a user cancelled it meanwhile; no row of this run stays.
         Stopping: if the process is about to stop; likewise.
+        SimulationError: if it takes longer than ``MOST_S``; likewise.
     """
     series = Series(has_losses=scenario.numerics is not None)
-    cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_watch(row, is_stopping))
+    cluster = play(scenario, policy, seed=row.seed, recording=series, watch=_watch(row, policy, is_stopping))
+    row.refresh_from_db(fields=["team"])
     job = run_store(row, policy, cluster.spec, series, timezone.now())
     outcome = beside(recorded, cluster, outcome_of(cluster, policy, row.seed, None))
     row.outcomes = [*row.outcomes, outcome.document()]
@@ -221,15 +270,20 @@ def _run(
         raise Cancelled
 
 
-def _watch(row: Simulation, is_stopping: Callable[[], bool]) -> Callable[[], None]:
-    """Sends heartbeats to the row, and checks there whether the run was cancelled."""
-    due = time.monotonic()
+def _watch(row: Simulation, policy: str, is_stopping: Callable[[], bool]) -> Callable[[], None]:
+    """Sends heartbeats to the row, checks there whether the run was cancelled, and ends it after ``MOST_S``."""
+    due = began = time.monotonic()
 
     def look() -> None:
         nonlocal due
         if time.monotonic() < due:
             return
         due = time.monotonic() + LOOK_S
+        if due - began > MOST_S:
+            raise SimulationError(
+                f"{policy}: simulated for more than {MOST_S:.0f} s, and ended: other simulations wait. Ask for fewer "
+                "workers or fewer iterations, or simulate it on your own machine (manage.py simulate)"
+            )
         if is_stopping():
             raise Stopping
         if not _mine(row).update(seen_at=timezone.now()):

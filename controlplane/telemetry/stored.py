@@ -1,58 +1,67 @@
 """Stored reports: rows, the mark up to which they are folded, and the blocks in chunks."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator
 
-import numpy as np
-from django.db.models import F, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import QuerySet
 
 from controlplane.protocol.measurements import OF_WORKERS
-from controlplane.telemetry.columns import COLUMNS, INTEGERS, Block, Column, Rows, decoded, empty_block, rollup_names
-from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
-
-_FIELDS = {field.name for field in Report._meta.get_fields()}
-OWN_COLUMNS = tuple(each.name for each in OF_WORKERS if each.name in _FIELDS)
-"""Measurements that reports keep in their own columns; ``others`` has the rest."""
-OTHERS = tuple(each.name for each in OF_WORKERS if each.name not in _FIELDS)
+from controlplane.telemetry.batches import ReportColumns, decoded_batch, joined
+from controlplane.telemetry.columns import COLUMNS, Block, Rows, decoded, empty_block, rollup_names
+from controlplane.telemetry.models import Chunk, Folded, ReportBatch, Rollup
 
 LOOKED_AT = 64
-"""How many of the newest reports and rollups are read, to find out which measurements a job has."""
+"""How many of the newest batches and rollups are read, to find out which measurements a job has."""
+
+READ_AT_ONCE = 64
+"""Batches that are fetched at a time."""
 
 Place = tuple[int, int]
 """Rank, and number of the stretch."""
 
 
 def folded_until(job_id: int) -> int:
-    """Id of the last report up to which everything is folded."""
-    return Folded.objects.filter(job_id=job_id).values_list("report_id", flat=True).first() or 0
+    """Id of the last batch up to which everything is folded."""
+    return Folded.objects.filter(job_id=job_id).values_list("batch_id", flat=True).first() or 0
 
 
-def rows_of(reports: "QuerySet[Report]", columns: Collection[str], *, most: int | None = None) -> tuple[Rows, int]:
-    """The reports (the first ``most``) as they were written, and the highest id among them (0 where there are none)."""
+def batches_after(job_id: int, mark: int) -> "QuerySet[ReportBatch]":
+    """The job's batches behind that one, as they were written."""
+    return ReportBatch.objects.filter(job_id=job_id, id__gt=mark).order_by("id")
+
+
+def rows_of(batches: "QuerySet[ReportBatch]", columns: Collection[str], *, most: int | None = None) -> tuple[Rows, int]:
+    """The reports as they were written, and the highest id among their batches (0 where there are none).
+
+    With ``most``: of the first batches that have at least so many reports together.
+    """
     read = list(dict.fromkeys(["generation", *columns]))
-    own = [name for name in read if name not in OTHERS]
-    fields = [Cast("at", TextField()) if name == "at_ms" else F(name) for name in own]
-    fields += [F("others")] if len(own) < len(read) else []
-    found = reports.order_by("id").values_list("id", "rank", "iteration", *fields)[:most]
-    table = list(zip(*found, strict=True))
-    ids, rank, iteration, *values = table or [()] * (3 + len(fields))
-    rows = Rows(
-        rank=np.array(rank, np.int64),
-        iteration=np.array(iteration, np.int64),
-        columns={name: _column(name, found) for name, found in zip(own, values, strict=False)}
-        | {name: _column(name, [row.get(name) for row in values[-1]]) for name in read if name in OTHERS},
-    )
-    return rows, max(ids, default=0)
+    found: list[ReportColumns] = []
+    last = count = 0
+    while most is None or count < most:
+        page = list(batches.filter(id__gt=last).values_list("id", "reports", "data")[:READ_AT_ONCE])
+        for number, reports, data in page:
+            found.append(decoded_batch(bytes(data), read))
+            last, count = number, count + reports
+            if most is not None and count >= most:
+                break
+        if len(page) < READ_AT_ONCE:
+            break
+    return joined(found).rows(read), last
+
+
+def reports_of(job_id: int) -> Iterator[ReportColumns]:
+    """All stored reports as they were written, a batch at a time."""
+    for data in batches_after(job_id, 0).values_list("data", flat=True).iterator(READ_AT_ONCE):
+        yield decoded_batch(bytes(data))
 
 
 def known_measurements(job_id: int) -> set[str]:
     """Which of the workers' measurements a job has values of; none before the first report."""
     names = [each.name for each in OF_WORKERS]
     known = {name for name in names if Chunk.objects.filter(job_id=job_id, column=name).exists()}
-    tail = Report.objects.filter(job_id=job_id, id__gt=folded_until(job_id)).order_by("-id")
-    for others, *own in tail.values_list("others", *OWN_COLUMNS)[:LOOKED_AT]:
-        known.update(others, (name for name, value in zip(OWN_COLUMNS, own, strict=True) if value is not None))
+    newest = batches_after(job_id, folded_until(job_id)).order_by("-id")
+    for data in newest.values_list("data", flat=True)[:LOOKED_AT]:
+        known.update(decoded_batch(bytes(data)).columns)
     for data in Rollup.objects.filter(job_id=job_id).order_by("-id").values_list("by_1000", flat=True)[:LOOKED_AT]:
         known.update(rollup_names(bytes(data)))
     return known.intersection(names)
@@ -67,11 +76,3 @@ def stored_blocks(job_id: int, places: Collection[Place]) -> dict[Place, Block]:
         if (block := blocks.get((rank, number))) is not None:
             block[name] = decoded(name, bytes(data))
     return blocks
-
-
-def _column(name: str, values: Sequence[Any]) -> Column:
-    if name == "at_ms":
-        # As text and all at once: converting each to a datetime would take most of the time.
-        texts = [text.partition("+")[0] for text in values]
-        return np.array(texts, "datetime64[us]").astype(np.int64) // 1000
-    return np.array(values, np.int64 if name in INTEGERS else np.float64)  # None becomes NaN

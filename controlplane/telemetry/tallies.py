@@ -4,18 +4,17 @@ Ingest writes them in the transaction that moves its cursor: they count each rep
 process and after any restart.
 """
 
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from django.db import connection, models
 
 from controlplane.jobs.rows import update_rows
-from controlplane.protocol.measurements import OF_WORKERS, known_of, values_of
-from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.measurements import OF_WORKERS
+from controlplane.telemetry.batches import ReportColumns
+from controlplane.telemetry.columns import Column
 from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Tally, WorkerSums
 
@@ -37,62 +36,69 @@ NEWEST: Final = tuple(each.name for each in OF_WORKERS if each.name not in (*ITE
 """Measurements of which the last value is kept; the others are summed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedReport:
-    """A report that is new, when it came, and from which process."""
-
-    rank: int
-    instance: str
-    at_ms: int
-    report: IterationReport
-
-
-def tally_reports(job_id: int, received: Sequence[ReceivedReport]) -> None:
-    """Add reports to the sums and iteration times of their workers."""
-    if not received:
+def tally_reports(job_id: int, reports: ReportColumns) -> None:
+    """Add reports that are new to the sums and iteration times of their workers."""
+    if not len(reports):
         return
-    _add_durations(job_id, ITERATION_S, ((each.rank, each.report.iteration_s) for each in received))
-    by_rank: dict[int, list[ReceivedReport]] = defaultdict(list)
-    for each in received:
-        by_rank[each.rank].append(each)
+    ranks, of_rank = np.unique(reports.columns["rank"], return_inverse=True)
+    times = [np.where(np.isnan(column), 0.0, column) for column in map(reports.column, ITERATION)]
+    _add_durations(job_id, ITERATION_S, reports.columns["rank"], np.sum(times, axis=0))
+    added = [
+        np.bincount(of_rank).tolist(),
+        np.bincount(of_rank, reports.columns["samples"]).astype(np.int64).tolist(),
+        *(np.bincount(of_rank, column).tolist() for column in times),
+    ]
+    last = np.zeros(len(ranks), np.int64)
+    last[of_rank] = np.arange(len(of_rank))  # of several reports of a worker the last one is kept
     _upsert(
         WorkerSums,
         key=("job_id", "rank"),
         added=("reports", "samples", *ITERATION),
         replaced=("instance", "at_ms", "newest"),
-        rows=[(job_id, rank, *_sums(of_rank), *_last(of_rank)) for rank, of_rank in sorted(by_rank.items())],
+        rows=[
+            (job_id, rank, *sums, *newest)
+            for rank, sums, newest in zip(ranks.tolist(), zip(*added, strict=True), _last(reports, last), strict=True)
+        ],
     )
 
 
 def tally_decisions(job_id: int, latencies_s: Iterable[float]) -> None:
     """Count how long entries of the log waited until orders that follow from them were published."""
-    _add_durations(job_id, DECISION_S, ((OF_JOB, seconds) for seconds in latencies_s))
+    seconds = np.fromiter(latencies_s, np.float64)
+    _add_durations(job_id, DECISION_S, np.full(len(seconds), OF_JOB), seconds)
 
 
-def _add_durations(job_id: int, name: str, durations: Iterable[tuple[int, float]]) -> None:
+def _add_durations(job_id: int, name: str, ranks: Column, seconds: Column) -> None:
+    if not len(seconds):
+        return
     bounds = BOUNDS_MS[name]
-    found: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for rank, seconds in durations:
-        found[rank, bounds[bisect_left(bounds, seconds * 1000, hi=len(bounds) - 1)]].append(seconds)
+    bucket = np.minimum(np.searchsorted(bounds, seconds * 1000), len(bounds) - 1)
+    places, of_place = np.unique((ranks - OF_JOB) * len(bounds) + bucket, return_inverse=True)
+    counts, sums = np.bincount(of_place), np.bincount(of_place, seconds)
     _upsert(
         Tally,
         key=("job_id", "name", "rank", "upto_ms"),
         added=("count", "seconds"),
-        rows=[(job_id, name, *place, len(each), sum(each)) for place, each in sorted(found.items())],
+        rows=[
+            (job_id, name, place // len(bounds) + OF_JOB, bounds[place % len(bounds)], count, total)
+            for place, count, total in zip(places.tolist(), counts.tolist(), sums.tolist(), strict=True)
+        ],
     )
 
 
-def _sums(of_rank: Sequence[ReceivedReport]) -> list[float]:
-    reports = [each.report for each in of_rank]
-    columns = zip(*(values_of(report, ITERATION) for report in reports), strict=True)
-    known = [sum(value for value in column if value == value) for column in columns]  # NaN: not measured separately
-    return [len(reports), sum(report.samples for report in reports), *known]
-
-
-def _last(of_rank: Sequence[ReceivedReport]) -> tuple[str, int, str]:
-    last = of_rank[-1]
-    newest = {name: value for name, value in known_of(last.report, NEWEST).items() if value == value}
-    return last.instance, last.at_ms, msgspec.json.encode(newest).decode()
+def _last(reports: ReportColumns, places: Column) -> list[tuple[str, int, str]]:
+    """Sender, time and newest values of these reports."""
+    chosen = reports.where(places)
+    senders = [reports.instances[place] for place in chosen.columns["instance"].tolist()]
+    columns = {name: chosen.columns[name].tolist() for name in NEWEST if name in chosen.columns}
+    newest = [
+        msgspec.json.encode({name: values[place] for name, values in columns.items() if values[place] == values[place]})
+        for place in range(len(places))
+    ]
+    return [
+        (sender, at_ms, known.decode())
+        for sender, at_ms, known in zip(senders, chosen.columns["at_ms"].tolist(), newest, strict=True)
+    ]
 
 
 def _upsert(

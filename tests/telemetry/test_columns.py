@@ -147,6 +147,6 @@ def test_columns_of_another_release_that_are_not_known_here_are_left_out() -> No
         (encoded_rollup(windows_of(*ROLLED))[:-8], "was it cut off"),
     ],
 )
-def test_bytes_that_are_no_rollup_of_ours_are_refused(data: bytes, told: str) -> None:
+def test_bytes_that_are_no_rollup_of_paceline_are_refused(data: bytes, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         decoded_rollup(data)

@@ -8,7 +8,7 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry.columns import STRETCH
 from controlplane.telemetry.export import HEADING, measurements
 from controlplane.telemetry.folding import fold
-from controlplane.telemetry.models import Report
+from tests.telemetry.reports import store_reports
 from tests.telemetry.test_series import job, report
 
 __all__ = ["job"]
@@ -25,20 +25,18 @@ def line(iteration: int, worker: int, **changes: Any) -> tuple[float | None, ...
 
 def test_there_is_a_line_for_each_worker_and_iteration_in_that_order(job: Job) -> None:
     last = STRETCH + 1
-    Report.objects.bulk_create(
-        [report(job, 1, last), report(job, 1, 0), report(job, 0, last, loss=None), report(job, 0, 0)]
-    )
+    store_reports([report(job, 1, last), report(job, 1, 0), report(job, 0, last, loss=None), report(job, 0, 0)])
     assert list(measurements(job.pk)) == [line(0, 0), line(0, 1), line(last, 0, loss=None), line(last, 1)]
     assert list(measurements(job.pk, [1])) == [line(0, 1), line(last, 1)]
 
 
 def test_an_iteration_that_was_done_again_counts_as_it_was_done_last(job: Job) -> None:
-    Report.objects.bulk_create([report(job, 0, 0), report(job, 0, 0, generation=2, loss=1.0)])
+    store_reports([report(job, 0, 0), report(job, 0, 0, generation=2, loss=1.0)])
     assert list(measurements(job.pk)) == [line(0, 0, generation=2, loss=1.0)]
 
 
 def test_every_measurement_is_exported_wherever_it_is_kept(job: Job) -> None:
-    report(job, 0, 0, data_s=0.125, others={"gpu_memory": 2.0**31, "gpu_power": 300.5}).save()
+    store_reports([report(job, 0, 0, data_s=0.125, others={"gpu_memory": 2.0**31, "gpu_power": 300.5})])
     expected = [line(0, 0, data_s=0.125, gpu_memory=2.0**31, gpu_power=300.5)]
     assert list(measurements(job.pk)) == expected
     list(fold(job.pk))

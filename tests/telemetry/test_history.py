@@ -17,11 +17,12 @@ from controlplane.telemetry.columns import rollup_names
 from controlplane.telemetry.folding import StaleFold, fold, unfolded
 from controlplane.telemetry.history import Span, has_detail, read_columns, read_measured, read_windows, width_for
 from controlplane.telemetry.metrics import ITERATION
-from controlplane.telemetry.models import Chunk, Folded, Report, Rollup
+from controlplane.telemetry.models import Chunk, Folded, ReportBatch, Rollup
 from controlplane.telemetry.selectors import series
-from controlplane.telemetry.stored import OWN_COLUMNS, folded_until, known_measurements
+from controlplane.telemetry.stored import folded_until, known_measurements
 from tests.support.examples import examples
 from tests.support.rows import submitted_job
+from tests.telemetry.reports import OTHERS, store_reports, stored_reports
 from tests.telemetry.test_series import report
 
 
@@ -38,9 +39,8 @@ def fold_all(job: Job) -> None:
 def as_rows_have_it(job: Job, span: Span) -> dict[int, list[tuple[int, int, float]]]:
     """Read row by row: of one iteration the last row of the highest generation counts."""
     found: dict[tuple[int, int], tuple[int, float]] = {}
-    rows = Report.objects.filter(job=job, iteration__gte=span.first, iteration__lt=span.last)
-    for row in rows.order_by("generation", "id"):
-        if not span.ranks or row.rank in span.ranks:
+    for row in sorted(stored_reports(job.pk), key=lambda row: row.generation):
+        if span.first <= row.iteration < span.last and (not span.ranks or row.rank in span.ranks):
             found[row.rank, row.iteration] = (row.generation, row.compute_s)
     by_rank: dict[int, list[tuple[int, int, float]]] = {}
     for (rank, iteration), values in sorted(found.items()):
@@ -74,10 +74,10 @@ def test_chunks_with_open_rows_are_the_rows(
     job: Job, batches: list[tuple[list[tuple[int, int, int, float]], int]], span: Span
 ) -> None:
     """Any order of arrival, iterations redone, folding broken off anywhere and begun again."""
-    for table in (Report, Chunk, Rollup, Folded):
+    for table in (ReportBatch, Chunk, Rollup, Folded):
         table.objects.filter(job=job).delete()
     for number, (written, steps) in enumerate(batches):
-        Report.objects.bulk_create(
+        store_reports(
             [
                 report(job, rank, k, generation=generation, compute_s=value, instance=f"{number}.{n}")
                 for n, (rank, k, generation, value) in enumerate(written)
@@ -90,10 +90,10 @@ def test_chunks_with_open_rows_are_the_rows(
 
 
 def test_rollups_are_those_of_the_rows_before_and_after_folding(job: Job) -> None:
-    Report.objects.bulk_create([report(job, rank, k, compute_s=k / 8) for rank in range(2) for k in range(1005)])
+    store_reports([report(job, rank, k, compute_s=k / 8) for rank in range(2) for k in range(1005)])
     before = {width: read_windows(job.pk, width) for width in (1, 10, 100, 1000)}
     fold_all(job)
-    Report.objects.bulk_create([report(job, 0, 1005, compute_s=9.0)])
+    store_reports([report(job, 0, 1005, compute_s=9.0)])
     assert (Rollup.objects.count(), unfolded(job.pk)) == (4, 1)
     for width, windows in before.items():
         after = read_windows(job.pk, width)
@@ -107,7 +107,7 @@ def test_rollups_are_those_of_the_rows_before_and_after_folding(job: Job) -> Non
 
 
 def test_a_narrow_span_reads_no_more_of_a_chunk_than_it_needs(job: Job) -> None:
-    Report.objects.bulk_create([report(job, 0, k) for k in range(100)])
+    store_reports([report(job, 0, k) for k in range(100)])
     fold_all(job)
     with CaptureQueriesContext(connection) as captured:
         found = read_columns(job.pk, ("loss",), Span(first=90, last=95))
@@ -117,7 +117,7 @@ def test_a_narrow_span_reads_no_more_of_a_chunk_than_it_needs(job: Job) -> None:
 
 def test_two_who_fold_one_job_do_not_mix(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "BLOCKS", 1)
-    Report.objects.bulk_create([report(job, rank, 0) for rank in range(3)])
+    store_reports([report(job, rank, 0) for rank in range(3)])
     slow = fold(job.pk)
     next(slow)
     fold_all(job)
@@ -128,15 +128,16 @@ def test_two_who_fold_one_job_do_not_mix(job: Job, monkeypatch: pytest.MonkeyPat
 
 def test_far_behind_it_folds_in_bounded_pieces(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folding, "ROWS", 4)
-    Report.objects.bulk_create([report(job, 0, k) for k in range(10)])
+    for first in range(0, 10, 2):
+        store_reports([report(job, 0, k) for k in range(first, first + 2)])
     assert list(fold(job.pk)) == [0, 4, 4, 8, 8, 10]
-    assert folded_until(job.pk) == Report.objects.latest("id").pk
+    assert folded_until(job.pk) == ReportBatch.objects.latest("id").pk
 
 
 def test_pruned_detail_leaves_means(job: Job) -> None:
-    Report.objects.bulk_create([report(job, 0, k, samples=k, compute_s=float(k)) for k in range(25)])
+    store_reports([report(job, 0, k, samples=k, compute_s=float(k)) for k in range(25)])
     fold_all(job)
-    for table in (Report, Chunk):
+    for table in (ReportBatch, Chunk):
         table.objects.all().delete()
     assert not has_detail(job.pk)
     found = read_columns(job.pk, ("samples", "compute_s"))[0]
@@ -168,7 +169,7 @@ LATER = [each.name for each in OF_WORKERS if each.name not in KEPT_SINCE_ALWAYS]
 def told(iteration: int, known: set[str]) -> dict[str, Any]:
     """The fields of a row by a release that had these of the later measurements."""
     values = {name: (iteration + 1.0) * (1 + LATER.index(name)) for name in known}
-    own = {name: values.pop(name) for name in known if name in OWN_COLUMNS}
+    own = {name: values.pop(name) for name in known if name not in OTHERS}
     return own | {"others": values}
 
 
@@ -177,13 +178,13 @@ def told(iteration: int, known: set[str]) -> dict[str, Any]:
 def test_history_of_releases_with_fewer_measurements_reads_right(
     job: Job, releases: list[tuple[set[str], bool]]
 ) -> None:
-    """A job goes on under one release after another; each folds what it has, or leaves it to the next."""
-    Report.objects.filter(job=job).delete()
+    """A job continues under one release after another; each folds what it has, or leaves it to the next."""
+    ReportBatch.objects.filter(job=job).delete()
     Folded.objects.filter(job=job).delete()
     Chunk.objects.filter(job=job).delete()
     Rollup.objects.filter(job=job).delete()
     for iteration, (known, folds) in enumerate(releases):
-        report(job, 0, iteration, **told(iteration, known)).save()
+        store_reports([report(job, 0, iteration, **told(iteration, known))])
         if folds:
             fold_all(job)
     block = read_measured(job.pk, (*KEPT_SINCE_ALWAYS, *LATER))[0]
@@ -205,7 +206,7 @@ def test_history_of_releases_with_fewer_measurements_reads_right(
 
 
 def test_of_what_no_report_had_nothing_is_stored(job: Job) -> None:
-    report(job, 0, 0).save()
+    store_reports([report(job, 0, 0)])
     fold_all(job)
     assert not set(LATER) & set(Chunk.objects.values_list("column", flat=True))
     assert set(rollup_names(bytes(Rollup.objects.get().by_10))).isdisjoint(LATER)

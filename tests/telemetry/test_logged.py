@@ -1,28 +1,23 @@
 """What a script logs by name becomes series of its job: bounded in number, one value per iteration."""
 
 from datetime import UTC, datetime
-from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.core.events import Entry, WorkerHeard
+from controlplane.core.events import Entry, WorkerMessageReceived
 from controlplane.jobs.models import Job
-from controlplane.protocol.messages import IterationReport
 from controlplane.telemetry import logged
+from controlplane.telemetry.blobs import header
 from controlplane.telemetry.logged import NAMES, logged_series, record_logged
 from controlplane.telemetry.models import LoggedSeries
 from controlplane.telemetry.projections import Logged, record_events
 from tests.frontend import factories
+from tests.telemetry.logging_reports import report
 
 pytestmark = pytest.mark.django_db
-
-
-def report(iteration: int, *, number: int = 1, generation: int = 1, **series: float) -> IterationReport:
-    times = dict.fromkeys(("compute_s", "push_s", "pull_s", "waiting_s", "coordination_s"), 0.1)
-    fields: dict[str, Any] = {"samples": 8, "position": 8 * iteration, "loss": 1.0, "cpu": 0.1, "memory": 0.1}
-    return IterationReport(number=number, generation=generation, iteration=iteration, logged=series, **fields, **times)
 
 
 def values(job: Job) -> dict[str, dict[int, float]]:
@@ -49,10 +44,10 @@ def test_an_iteration_that_was_repeated_counts_as_it_was_done_last(job: Job) -> 
     assert values(job) == {"lr": {2: 4.0}}
 
 
-def test_a_report_that_comes_twice_is_counted_once(job: Job) -> None:
-    for number in (1, 2):
-        heard = WorkerHeard(rank=0, instance="r0", message=report(2, number=number, lr=float(number)))
-        record_events(job.pk, 1, [Logged(entry=Entry(id=f"{number}-0", event=heard), payload=b"")])
+def test_a_report_that_is_not_the_next_of_its_sender_is_not_counted(job: Job) -> None:
+    for number, is_next in ((1, True), (2, False)):
+        heard = WorkerMessageReceived(rank=0, instance="r0", message=report(2, number=number, lr=float(number)))
+        record_events(job.pk, 1, [Logged(entry=Entry(id=f"{number}-0", event=heard), payload=b"")], [is_next])
     assert values(job) == {"lr": {2: 1.0}}
 
 
@@ -88,3 +83,45 @@ def test_however_reports_are_gathered_the_series_are_the_same(
     assert {name: found.keys() for name, found in values(job).items()} == {n: f.keys() for n, f in at_once.items()}
     for name, found_values in values(job).items():
         assert list(found_values.values()) == pytest.approx(list(at_once[name].values()))
+
+
+def stored(job: Job, name: str) -> LoggedSeries:
+    return LoggedSeries.objects.get(job=job, name=name)
+
+
+LATER = np.dtype([("least", "<f8"), ("sum", "<f8"), ("generation", "<i4"), ("count", "<i4")])
+"""What a release could store that knows one field more."""
+
+
+def test_a_series_written_before_a_field_was_added_reads_right_after_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_logged(job.pk, [report(2, lr=0.5), report(4, lr=3.0)])
+    monkeypatch.setattr(logged, "ENTRY", LATER)
+    assert values(job) == {"lr": {2: 0.5, 4: 3.0}}
+
+
+def test_fields_of_another_release_that_are_not_known_here_are_left_out(job: Job) -> None:
+    block = np.array([(9.0, 3.0, 1, 2), (9.0, 5.0, 1, 1)], LATER)
+    fields = [f"{name}:{LATER[name].str}" for name in LATER.names or ()]
+    data = header(logged.SERIES_FORMAT, fields) + block.tobytes()
+    LoggedSeries.objects.create(job=job, name="lr", number=1, data=data)
+    assert values(job) == {"lr": {1_000: 1.5, 1_001: 5.0}}
+    record_logged(job.pk, [report(1_001, lr=7.0)])
+    assert values(job) == {"lr": {1_000: 1.5, 1_001: 6.0}}
+
+
+def test_a_series_that_was_stored_without_a_header_is_read(job: Job) -> None:
+    record_logged(job.pk, [report(2, lr=0.5)])
+    row = stored(job, "lr")
+    fields = [f"{name}:{logged.UNNAMED[name].str}" for name in logged.UNNAMED.names or ()]
+    row.data = bytes(row.data).removeprefix(header(logged.SERIES_FORMAT, fields))
+    assert len(row.data) == 3 * logged.UNNAMED.itemsize
+    row.save()
+    assert values(job) == {"lr": {2: 0.5}}
+
+
+def test_a_series_of_a_later_format_is_refused(job: Job) -> None:
+    LoggedSeries.objects.create(job=job, name="lr", number=0, data=b"series\x00\x02" + b"x" * 40)
+    with pytest.raises(ValueError, match="written by a later release"):
+        values(job)

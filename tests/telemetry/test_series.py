@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from controlplane.jobs.models import Job
 from controlplane.protocol.measurements import OF_WORKERS
 from controlplane.telemetry.metrics import METRICS
-from controlplane.telemetry.models import Evaluation, Report
+from controlplane.telemetry.models import Evaluation
 from controlplane.telemetry.selectors import Series, series, thin
-from controlplane.telemetry.stored import OTHERS
 from tests.support.rows import submitted_job
+from tests.telemetry.reports import OTHERS, Report, store_reports
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -37,7 +37,7 @@ def report(job: Job, rank: int, iteration: int, **more: Any) -> Report:
         "memory": 0.25,
         "overran": False,
     }
-    return Report(job=job, rank=rank, iteration=iteration, **fields | more)
+    return Report(job_id=job.pk, rank=rank, iteration=iteration, **fields | more)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def job(db: None) -> Job:
 
 
 def test_a_series_per_worker_in_order_of_iterations(job: Job) -> None:
-    Report.objects.bulk_create([report(job, 1, 0), report(job, 0, 1, compute_s=1.5), report(job, 0, 0)])
+    store_reports([report(job, 1, 0), report(job, 0, 1, compute_s=1.5), report(job, 0, 0)])
     assert series(job_id=job.pk, metrics=["iteration_s"]) == [
         Series(metric="iteration_s", unit="s", rank=0, raw_points=2, iterations=[0, 1], values=[2.0, 3.0]),
         Series(metric="iteration_s", unit="s", rank=1, raw_points=1, iterations=[0], values=[2.0]),
@@ -66,32 +66,32 @@ def test_a_series_per_worker_in_order_of_iterations(job: Job) -> None:
     ],
 )
 def test_metrics_follow_the_one_definition_of_time(job: Job, metric: str, value: float) -> None:
-    report(job, 0, 0).save()
+    store_reports([report(job, 0, 0)])
     assert [found.values for found in series(job_id=job.pk, metrics=[metric])] == [[value]]
 
 
 def test_every_metric_can_be_read(job: Job) -> None:
     others = {each.name: each.least for each in OF_WORKERS if each.name in OTHERS}
-    report(job, 0, 0, data_s=0.0, others=others).save()
+    store_reports([report(job, 0, 0, data_s=0.0, others=others)])
     assert [found.metric for found in series(job_id=job.pk, metrics=METRICS)] == list(METRICS)
 
 
 def test_what_has_no_value_is_left_out(job: Job) -> None:
     idle = {"samples": 0, "compute_s": 0.0, "push_s": 0.0, "pull_s": 0.0}
-    Report.objects.bulk_create([report(job, 0, 0, loss=None), report(job, 0, 1, **idle), report(job, 0, 2)])
+    store_reports([report(job, 0, 0, loss=None), report(job, 0, 1, **idle), report(job, 0, 2)])
     found = series(job_id=job.pk, metrics=["loss", "speed"])
     assert [(s.metric, s.iterations, s.raw_points) for s in found] == [("loss", [1, 2], 2), ("speed", [0, 2], 2)]
 
 
 def test_an_iteration_that_was_redone_counts_as_done_last(job: Job) -> None:
     again = report(job, 0, 1, generation=2, instance="0-b", loss=1.0)
-    Report.objects.bulk_create([again, report(job, 0, 0), report(job, 0, 1), report(job, 0, 2)])
+    store_reports([again, report(job, 0, 0), report(job, 0, 1), report(job, 0, 2)])
     (found,) = series(job_id=job.pk, metrics=["loss"])
     assert (found.iterations, found.values) == ([0, 1, 2], [2.0, 1.0, 2.0])
 
 
 def test_workers_and_the_beginning_can_be_chosen(job: Job) -> None:
-    Report.objects.bulk_create([report(job, rank, k) for rank in range(3) for k in range(4)])
+    store_reports([report(job, rank, k) for rank in range(3) for k in range(4)])
     found = series(job_id=job.pk, metrics=["loss"], ranks=[0, 2], since=3)
     assert [(s.rank, s.iterations) for s in found] == [(0, [3]), (2, [3])]
 
@@ -114,7 +114,7 @@ def test_a_job_without_reports_has_no_worker_series_and_an_empty_score(job: Job)
 
 
 def test_thinning_says_what_there_was(job: Job) -> None:
-    Report.objects.bulk_create([report(job, 0, k) for k in range(100)])
+    store_reports([report(job, 0, k) for k in range(100)])
     (found,) = series(job_id=job.pk, metrics=["loss"], points=10)
     assert (len(found.iterations), found.raw_points, found.thinned) == (10, 100, True)
 

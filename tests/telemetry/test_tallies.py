@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from controlplane.jobs.models import Job
 from controlplane.protocol.messages import IterationReport
+from controlplane.telemetry.batches import Received, columns_of
 from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Tally, WorkerSums
 from controlplane.telemetry.tallies import (
@@ -18,7 +19,6 @@ from controlplane.telemetry.tallies import (
     ITERATION_S,
     OF_JOB,
     WITHOUT_BOUND,
-    ReceivedReport,
     tally_decisions,
     tally_reports,
 )
@@ -31,12 +31,12 @@ def job(db: None) -> Job:
     return submitted_job(User.objects.create_user("ada"))
 
 
-def heard(rank: int = 0, *, at_ms: int = 1_000, instance: str = "w0-a", **measured: float) -> ReceivedReport:
+def heard(rank: int = 0, *, at_ms: int = 1_000, instance: str = "w0-a", **measured: float) -> Received:
     values = dict.fromkeys(("compute_s", "push_s", "pull_s", "waiting_s", "coordination_s"), 0.0)
     report = IterationReport(
         number=2, generation=1, iteration=0, position=0, **({"samples": 8, "loss": 0.5} | values | measured)
     )
-    return ReceivedReport(rank=rank, instance=instance, at_ms=at_ms, report=report)
+    return Received(rank=rank, instance=instance, at_ms=at_ms, report=report)
 
 
 def buckets(job: Job, name: str, rank: int) -> dict[int, int]:
@@ -44,14 +44,16 @@ def buckets(job: Job, name: str, rank: int) -> dict[int, int]:
 
 
 def test_a_duration_at_a_bound_is_in_its_bucket_and_one_beyond_all_in_the_last(job: Job) -> None:
-    tally_reports(job.pk, [heard(compute_s=seconds) for seconds in (0.0, 0.01, 0.0101, 60.0, 60.1, 86_400.0)])
+    tally_reports(
+        job.pk, columns_of([heard(compute_s=seconds) for seconds in (0.0, 0.01, 0.0101, 60.0, 60.1, 86_400.0)])
+    )
     assert buckets(job, ITERATION_S, 0) == {10: 2, 25: 1, 60_000: 1, WITHOUT_BOUND: 2}
 
 
 def test_phases_add_up_and_the_last_values_stay(job: Job) -> None:
     phases = dict(zip(ITERATION, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6), strict=True))
-    tally_reports(job.pk, [heard(**phases, cpu=0.3, gpu_power=250.0)])
-    tally_reports(job.pk, [heard(at_ms=9_000, instance="w0-b", samples=4, compute_s=1.0, cpu=0.7)])
+    tally_reports(job.pk, columns_of([heard(**phases, cpu=0.3, gpu_power=250.0)]))
+    tally_reports(job.pk, columns_of([heard(at_ms=9_000, instance="w0-b", samples=4, compute_s=1.0, cpu=0.7)]))
     (row,) = WorkerSums.objects.filter(job=job)
     assert [getattr(row, name) for name in ITERATION] == pytest.approx([0.1, 1.2, 0.3, 0.4, 0.5, 0.6])
     assert (row.reports, row.samples, row.instance, row.at_ms) == (2, 12, "w0-b", 9_000)
@@ -61,7 +63,7 @@ def test_phases_add_up_and_the_last_values_stay(job: Job) -> None:
 def test_what_a_worker_does_not_measure_adds_nothing(job: Job) -> None:
     told = heard(compute_s=0.2)
     assert told.report.data_s is UNSET
-    tally_reports(job.pk, [told])
+    tally_reports(job.pk, columns_of([told]))
     assert WorkerSums.objects.get(job=job).data_s == 0.0
 
 
@@ -74,7 +76,7 @@ def test_counters_do_not_depend_on_batches(job: Job, batches: list[list[tuple[in
     Tally.objects.all().delete()
     WorkerSums.objects.all().delete()
     for batch in batches:
-        tally_reports(job.pk, [heard(rank, compute_s=value) for rank, value in batch])
+        tally_reports(job.pk, columns_of([heard(rank, compute_s=value) for rank, value in batch]))
     for rank in range(3):
         values = [value for batch in batches for at, value in batch if at == rank]
         bounds = (0, *BOUNDS_MS[ITERATION_S])

@@ -1,51 +1,67 @@
-"""``manage.py reproduce [PAPER|all]``: every headline of the papers, simulated; ``all`` writes docs/reproduction.md."""
+"""``manage.py reproduce [PAPER|all]``: every headline of the papers, simulated; ``all`` writes docs/reproduction.md.
 
-import gc
+``--live`` runs headlines with real processes, beside their simulation, and writes docs/reproduction-live.md.
+"""
+
 import json
-import multiprocessing
 import os
-import time
 from argparse import ArgumentParser
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-import msgspec
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from controlplane.protocol.base import Value
 from controlplane.simulator.errors import SimulationError
-from controlplane.simulator.reproduction.claims import Claim, Finding, Played, Run, find, runs_of
-from controlplane.simulator.reproduction.document import document
-from controlplane.simulator.reproduction.papers import ALL, chosen_papers
-from controlplane.simulator.reproduction.runs import play_run
+from controlplane.simulator.reproduction.claims import Claim, Finding, find, runs_of
+from controlplane.simulator.reproduction.document import document, figure
+from controlplane.simulator.reproduction.papers import ALL, PAPERS, chosen_papers
+from controlplane.simulator.reproduction.stored import (
+    Stored,
+    StoredRow,
+    finding_of,
+    is_close,
+    is_current,
+    row_of,
+    sample_of,
+)
+from controlplane.telemetry.code_digest import SIMULATED, digest_of_code
+from controlplane.telemetry.live_reproduction import Files, chosen_rows, listing, run_rows, verdicts
+from controlplane.telemetry.reproducing import check_writable, cost_of, play_all, read_stored, write_stored
 
-REFUSED, INTERRUPTED = 2, 130
+DIFFERS, REFUSED, INTERRUPTED = 1, 2, 130
 LEAST_SEEDS = 8
 """Least seeds for the document."""
-WORTH_A_PROCESS = 4
-"""Least runs per process."""
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Each is set to 1: the runs themselves are done in parallel."""
+ENDING = ".json"
+"""Of the results beside the document."""
 
-Key = tuple[Run, int]
+Chosen = Mapping[str, tuple[str, Mapping[int, Claim]]]
+"""By paper: its title, and the rows to be measured by their number."""
 
 
 class Command(BaseCommand):
     help = (
         "Simulate the main results of the papers and report which are reproduced. all writes docs/reproduction.md, one "
-        "paper prints its part. Exit code 2: invalid arguments or a failed run; a result that differs is no error."
+        "paper prints its part. Exit code 2: invalid arguments or a failed run; a result that differs from the paper's "
+        "is no error. --sample measures a tenth of the rows again; exit code 1: not what the document says. --live: "
+        "with real processes on emulated machines; writes docs/reproduction-live.md."
     )
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("paper", nargs="?", default=ALL, help="lb-bsp, psld, a-bsp, psp, or all (default)")
         parser.add_argument("--rows", default="", help="rows of one paper, such as 1-3,7 (default: all)")
-        parser.add_argument("--seeds", type=int, default=LEAST_SEEDS, help="seeds per row (default: %(default)s)")
+        parser.add_argument("--seeds", type=int, default=None, help=f"seeds per row (default: {LEAST_SEEDS}, live 1)")
+        parser.add_argument("--first-seed", type=int, default=0, help="the first of the seeds (default: %(default)s)")
         parser.add_argument("--output", type=Path, default=None, help="file to write (default: docs/reproduction.md)")
+        parser.add_argument(
+            "--changed", action="store_true", help="measure only rows that are not stored as they are declared now"
+        )
+        parser.add_argument(
+            "--sample", action="store_true", help="measure a tenth of the stored rows again and compare; writes nothing"
+        )
         parser.add_argument(
             "--keep",
             type=Path,
@@ -55,129 +71,170 @@ class Command(BaseCommand):
         parser.add_argument(
             "--processes", type=int, default=os.cpu_count() or 1, help="parallel processes (default: %(default)s)"
         )
+        parser.add_argument("--live", action="store_true", help="run rows with real processes, beside their simulation")
+        parser.add_argument(
+            "--only", action="append", default=[], metavar="NAME", help="live: this row; may be repeated"
+        )
+        parser.add_argument("--list", action="store_true", help="live: list the rows and the runs that each needs")
         parser.add_argument("--json", action="store_true", help="print one JSON document only")
 
-    def handle(
-        self, *args: Any, paper: str, seeds: int, output: Path | None, keep: Path | None, **options: Any
-    ) -> None:
-        as_json: bool = options["json"]
+    def handle(self, *args: Any, **options: Any) -> None:
         try:
-            if seeds < 1:
-                raise SimulationError(f"seeds: found {seeds}, expected 1 or more; {LEAST_SEEDS} for the document")
-            if options["processes"] < 1:
-                raise SimulationError(f"processes: found {options['processes']}, expected 1 or more")
-            papers = {
-                name: (title, _numbered(claims, options["rows"]))
-                for name, (title, claims) in chosen_papers(paper).items()
-            }
-            target = output if output is not None else settings.BASE_DIR / "docs" / "reproduction.md"
-            if options["rows"] and paper == ALL:
-                raise SimulationError(
-                    "rows: found rows of all papers, expected one paper, as in reproduce lb-bsp --rows 1-3"
-                )
-            is_written = not as_json and (paper == ALL or output is not None)
-            for name, path in (("output", target if is_written else None), ("keep", keep)):
-                _check_writable(name, path)
-            runs = runs_of([claim for _, claims in papers.values() for claim in claims.values()])
-            played = self._play(runs, seeds, keep, processes=options["processes"], silent=as_json)
+            self._handle(**options)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None
         except KeyboardInterrupt:
             raise CommandError("interrupted", returncode=INTERRUPTED) from None
-        found = {name: (title, _judged(claims, seeds, played)) for name, (title, claims) in papers.items()}
-        if as_json:
-            self.stdout.write(
-                json.dumps({name: [_row(one) for one in rows.values()] for name, (_, rows) in found.items()})
-            )
+
+    def _handle(self, *, paper: str, output: Path | None, keep: Path | None, **options: Any) -> None:
+        if options["live"]:
+            self._live(paper, output, keep, options)
             return
-        text = document(found, seeds=seeds, played=played)
-        if is_written:
-            target.write_text(text, encoding="utf-8")
+        if options["only"] or options["list"]:
+            raise SimulationError("live: found --only or --list without it, which choose rows of reproduce --live")
+        seeds = _seeds(options["first_seed"], options["seeds"] if options["seeds"] is not None else LEAST_SEEDS)
+        if options["processes"] < 1:
+            raise SimulationError(f"processes: found {options['processes']}, expected 1 or more")
+        if options["rows"] and paper == ALL:
+            raise SimulationError(
+                "rows: found rows of all papers, expected one paper, as in reproduce lb-bsp --rows 1-3"
+            )
+        target = output if output is not None else settings.BASE_DIR / "docs" / "reproduction.md"
+        before = read_stored(target.with_suffix(ENDING)) if options["changed"] or options["sample"] else None
+        if options["sample"]:
+            assert before is not None
+            self._sample(before, keep, options)
+            return
+        chosen: Chosen = {
+            name: (title, _numbered(claims, options["rows"])) for name, (title, claims) in chosen_papers(paper).items()
+        }
+        as_json: bool = options["json"]
+        is_written = not as_json and (paper == ALL or output is not None)
+        for name, path in (("output", target if is_written else None), ("keep", keep)):
+            check_writable(name, path)
+        if before is not None:
+            seeds = before.range
+        found, stored = self._measure(chosen, seeds, before, keep, options)
+        if as_json:
+            rows = {name: [_row(one) for one in findings.values()] for name, (_, findings) in found.items()}
+            self.stdout.write(json.dumps(rows))
+        elif is_written:
+            target.write_text(document(found, stored), encoding="utf-8")
+            write_stored(target.with_suffix(ENDING), stored)
             self.stdout.write(f"wrote {target}")
         else:
-            self.stdout.write(text)
+            self.stdout.write(document(found, stored))
 
-    def _play(
-        self, runs: Sequence[Run], seeds: int, keep: Path | None, *, processes: int, silent: bool
-    ) -> dict[Key, Played]:
-        """The result of each run and seed."""
-        every = [(run, seed) for seed in range(seeds) for run in runs]
-        known = _kept(keep)
-        played = {key: known[key] for key in every if key in known}
-        keys = [key for key in every if key not in played]
-        if not keys:
-            return played
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
-        console = Console(file=cast(IO[str], self.stderr))
-        with Progress(*columns, TimeElapsedColumn(), console=console, disable=silent, transient=True) as bar:
-            task = bar.add_task("runs", total=len(every), completed=len(played))
-            for key, one in _side_by_side(keys, processes):
-                played[key] = one
-                _keep(keep, key, one)
-                bar.advance(task)
-        return played
+    def _live(self, paper: str, output: Path | None, keep: Path | None, options: Mapping[str, Any]) -> None:
+        """Rows on real processes."""
+        rows = chosen_rows(paper, options["only"])
+        docs = settings.BASE_DIR / "docs"
+        target = output if output is not None else docs / "reproduction-live.md"
+        if options["list"]:
+            self.stdout.write(listing(rows, target.with_suffix(ENDING)))
+            return
+        seeds = _seeds(options["first_seed"], options["seeds"] if options["seeds"] is not None else 1)
+        check_writable("output", target)
+        files = Files(
+            kept=keep if keep is not None else settings.DATA_DIR / "reproduction-live.jsonl",
+            document=target,
+            simulated=read_stored(docs / "reproduction.json"),
+        )
+        run_rows(rows, seeds, files, self.stderr.write)
+        self.stdout.write("\n".join([*verdicts(rows, files), f"wrote {target}"]))
+
+    def _measure(
+        self, chosen: Chosen, seeds: range, before: Stored | None, keep: Path | None, options: Mapping[str, Any]
+    ) -> tuple[dict[str, tuple[str, dict[int, Finding]]], Stored]:
+        """Findings of all rows; those that ``before`` has as they are declared are taken from there."""
+        code = digest_of_code(SIMULATED)
+        kept = {
+            (name, row): (finding_of(claim, one), one.code)
+            for name, (_, claims) in chosen.items()
+            for row, claim in claims.items()
+            if before is not None
+            for one in before.papers.get(name, [])
+            if is_current(claim, one, seeds)
+        }
+        new = [c for name, (_, claims) in chosen.items() for row, c in claims.items() if (name, row) not in kept]
+        keys = [(run, seed) for seed in seeds for run in runs_of(new)]
+        played = play_all(keys, keep, processes=options["processes"], stderr=self.stderr, silent=options["json"])
+        rows: dict[str, dict[int, StoredRow]] = {name: {} for name in chosen}
+        for name, (_, claims) in chosen.items():
+            for row, claim in claims.items():
+                finding, made_by = kept.get((name, row)) or (
+                    find(claim, seeds, lambda run, seed: played[run, seed]),
+                    code,
+                )
+                rows[name][row] = row_of(finding, seeds, made_by)
+        used = runs_of([claim for _, claims in chosen.values() for claim in claims.values()])
+        scenarios = {run.scenario for run in used}
+        earlier, now = before.cost_s if before is not None else {}, cost_of(played)
+        cost = {name: max(earlier.get(name, 0.0), now.get(name, 0.0)) for name in scenarios}
+        stored = Stored(
+            first_seed=seeds[0],
+            seeds=len(seeds),
+            papers={name: list(those.values()) for name, those in rows.items()},
+            runs=len(used) * len(seeds),
+            cost_s={name: round(seconds, 2) for name, seconds in cost.items()},
+        )
+        # As it is stored, so that the document is what its results make.
+        found = {
+            name: (title, {row: finding_of(claim, rows[name][row]) for row, claim in claims.items()})
+            for name, (title, claims) in chosen.items()
+        }
+        return found, stored
+
+    def _sample(self, stored: Stored, keep: Path | None, options: Mapping[str, Any]) -> None:
+        """A tenth of the rows again, with one seed each."""
+        claims = {name: rows for name, (_, rows) in PAPERS.items()}
+        outdated = [
+            f"{name} {row}: {claim.statement}"
+            for name, rows in claims.items()
+            for row, claim in enumerate(rows, start=1)
+            if row > len(stored.papers.get(name, []))
+            or not is_current(claim, stored.papers[name][row - 1], stored.range)
+        ]
+        if outdated:
+            raise CommandError(
+                "the stored results are not of these rows; make them again with reproduce --changed:\n  "
+                + "\n  ".join(outdated),
+                returncode=DIFFERS,
+            )
+        code = digest_of_code(SIMULATED)
+        rows = sample_of(claims, stored, code)
+        keys = list(dict.fromkeys((run, seed) for name, row, seed in rows for run in claims[name][row - 1].runs))
+        played = play_all(keys, keep, processes=options["processes"], stderr=self.stderr, silent=options["json"])
+        differing = []
+        for name, row, seed in rows:
+            claim = claims[name][row - 1]
+            (now,) = find(_alone(claim), [seed], lambda run, seed: played[run, seed]).values
+            then = stored.papers[name][row - 1].values[seed - stored.first_seed]
+            if not is_close(then, now):
+                shown = [figure(value) if value is not None else "not reached" for value in (then, now)]
+                differing.append(f"{name} {row}, seed {seed}: stored {shown[0]}, now {shown[1]} ({claim.statement})")
+        if differing:
+            raise CommandError(
+                f"{len(differing)} of {len(rows)} rows of the sample do not come out as stored:\n  "
+                + "\n  ".join(differing),
+                returncode=DIFFERS,
+            )
+        others = stored.codes.total() - stored.codes[code]
+        whose = f"{others} of {stored.codes.total()} rows were measured by other code" if others else "all by this code"
+        self.stdout.write(f"{len(rows)} rows, measured again with a seed each, are as stored; {whose} ({code})")
 
 
-def _side_by_side(keys: Sequence[Key], most: int) -> Iterator[tuple[Key, Played]]:
-    """Run on as many processes; a few runs are not worth one each, which takes seconds to start."""
-    processes = min(most, len(keys) // WORTH_A_PROCESS)
-    if processes < 2:
-        yield from map(play_timed, keys)
-        return
-    for library in THREADS:
-        os.environ.setdefault(library, "1")
-    with multiprocessing.get_context("spawn").Pool(processes, initializer=gc.freeze) as pool:
-        yield from pool.imap_unordered(play_timed, keys, chunksize=1)
+def _alone(claim: Claim) -> Claim:
+    """Without our own policies beside it."""
+    return replace(claim, beside=())
 
 
-def play_timed(key: Key) -> tuple[Key, Played]:
-    """One run, with the CPU time that it took."""
-    began = time.process_time()
-    one = play_run(*key)
-    return key, msgspec.structs.replace(one, cpu_s=time.process_time() - began)
-
-
-class Done(Value, frozen=True, kw_only=True):
-    """A line of the results file."""
-
-    scenario: str
-    policy: str
-    to_target: bool
-    seed: int
-    played: Played
-
-
-def _check_writable(name: str, path: Path | None) -> None:
-    """Check before the simulations, which take minutes, that ``path`` can be written at the end."""
-    if path is None:
-        return
-    is_new = not path.exists()
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise SimulationError(
-            f"{name}: {path} cannot be written ({error.strerror}), expected a file in a folder that is there"
-        ) from None
-    if is_new:
-        path.unlink()
-
-
-def _kept(path: Path | None) -> dict[Key, Played]:
-    if path is None or not path.exists():
-        return {}
-    try:
-        lines = [msgspec.json.decode(line, type=Done) for line in path.read_bytes().splitlines()]
-    except msgspec.DecodeError as error:
-        raise SimulationError(f"keep: {path} holds a line that is no run ({error}): remove the file") from None
-    return {(Run(one.scenario, one.policy, one.to_target), one.seed): one.played for one in lines}
-
-
-def _keep(path: Path | None, key: Key, played: Played) -> None:
-    if path is not None:
-        run, seed = key
-        done = Done(scenario=run.scenario, policy=run.policy, to_target=run.to_target, seed=seed, played=played)
-        with path.open("ab") as file:
-            file.write(msgspec.json.encode(done) + b"\n")
+def _seeds(first: int, count: int) -> range:
+    if count < 1:
+        raise SimulationError(f"seeds: found {count}, expected 1 or more; {LEAST_SEEDS} for the document")
+    if first < 0:
+        raise SimulationError(f"first-seed: found {first}, expected 0 or more")
+    return range(first, first + count)
 
 
 def _numbered(claims: Sequence[Claim], rows: str) -> dict[int, Claim]:
@@ -197,20 +254,19 @@ def _numbered(claims: Sequence[Claim], rows: str) -> dict[int, Claim]:
     return {row: claim for row, claim in every.items() if row in chosen}
 
 
-def _judged(claims: Mapping[int, Claim], seeds: int, played: Mapping[Key, Played]) -> dict[int, Finding]:
-    return {row: find(claim, seeds, lambda run, seed: played[run, seed]) for row, claim in claims.items()}
-
-
 def _row(finding: Finding) -> dict[str, Any]:
     claim = finding.claim
     return {
         "where": claim.where,
-        "says": claim.says,
+        "says": claim.statement,
+        "basis": claim.basis,
         "kind": claim.kind,
         "paper": claim.figure,
         "here": finding.mean,
-        "values": list(finding.values),
+        "values": finding.known,
         "missing": finding.missing,
+        "mechanism": claim.mechanism.name if claim.mechanism is not None else None,
+        "acted": finding.acted,
         "verdict": finding.verdict,
         "beside": {name: list(values) for name, values in finding.beside},
         "note": claim.note.strip(),
