@@ -12,5 +12,8 @@ http = get_asgi_application()  # sets Django up, which our imports need
 from controlplane.api.limits import BodyLimit  # noqa: E402
 from controlplane.api.sign_ins import SignIns  # noqa: E402
 from controlplane.gateway.routing import websocket_urlpatterns  # noqa: E402
+from controlplane.runtime.embedded.gate import await_gate  # noqa: E402
+
+await_gate()  # everything is imported now, and nothing listens yet
 
 application = ProtocolTypeRouter({"http": BodyLimit(SignIns(http)), "websocket": URLRouter(websocket_urlpatterns)})

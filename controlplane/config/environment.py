@@ -1,4 +1,4 @@
-"""What the environment may say, read once and refused loudly: a refusal names variable, value and cure."""
+"""Environment variables, read once; a refusal names variable, value and cure."""
 
 import glob
 import os
@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane.config.mail import mail_settings
+from controlplane.config.people import read_people
 from controlplane.fleet.cluster import Cluster, MalformedEntry, parse_accounts
+from controlplane.people.configured import People
 from controlplane.protocol.environment import release_of
 from controlplane.runtime.embedded.ground import running_address
 
@@ -25,13 +27,17 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 DATABASE_SCHEMES = ("sqlite", "postgres", "postgresql")
 LOG_FORMATS = ("plain", "json")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-FROM_FILES = ("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL", "EMAIL_URL")
+FROM_FILES = (
+    *("SECRET_KEY", "SECRET_KEY_FALLBACKS", "DATABASE_URL", "REDIS_URL", "EMAIL_URL"),
+    "PACELINE_OIDC_CLIENT_SECRET",
+)
 MOST_PROXIES = 9
 POD_SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
 """Where a pod has its service account's token and the API server's certificate."""
 
 OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP_PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
+MOST_CREDENTIAL_DAYS = 3_650
 SECRET_KEY_LENGTH = 50
 """Characters below which Django's own deployment check warns."""
 
@@ -58,10 +64,13 @@ class Environment:
     log_level: str
     worker_hour: tuple[float, str] | None
     """The price of an hour of one worker, and its currency; None if it is not set."""
+    credential_lifetime: timedelta | None
+    """How long an agent's credential is valid; None: without end."""
     kubernetes: Cluster | None
     """The cluster whose pods may join by their service accounts; None: none may."""
     mail: dict[str, Any]
     """Django's settings of mail."""
+    people: People
     traced_part: float | None
     """Of reports, whose decisions are traced by OpenTelemetry; None where no endpoint is named."""
 
@@ -96,26 +105,12 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
         log_format=_one_of(variables, "LOG_FORMAT", LOG_FORMATS),
         log_level=_one_of(variables, "LOG_LEVEL", LOG_LEVELS, default="INFO"),
         worker_hour=_price(env.str("PACELINE_WORKER_HOUR", default="")),
+        credential_lifetime=_credential_lifetime(env.str("PACELINE_CREDENTIAL_DAYS", default="90")),
         kubernetes=_kubernetes(env),
         mail=mail_settings(env.str("EMAIL_URL", default=""), env.str("EMAIL_FROM", default="paceline@localhost")),
+        people=read_people(variables),
         traced_part=_traced_part(variables),
     )
-
-
-def broker_url(redis_url: str) -> str:
-    """``redis_url`` as Celery's transport spells it: Unix sockets have a scheme of their own there.
-
-    Without ``ssl_cert_reqs`` it verifies no certificate, other than every other client of ours.
-    """
-    parts = urlsplit(redis_url)
-    if parts.scheme == "rediss" and "ssl_cert_reqs" not in parse_qs(parts.query):
-        return f"{redis_url}{'&' if parts.query else '?'}ssl_cert_reqs=required"
-    if parts.scheme != "unix":
-        return redis_url
-    query = parse_qs(parts.query)
-    password = query["password"][0] if "password" in query else unquote(parts.password or "")
-    login = f":{quote(password, safe='')}@" if password else ""
-    return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', ['0'])[0]}"
 
 
 def _with_files(variables: Mapping[str, str]) -> dict[str, str]:
@@ -155,9 +150,16 @@ def _price(value: str) -> tuple[float, str] | None:
     return amount, unit.strip()
 
 
+def _credential_lifetime(value: str) -> timedelta | None:
+    if not (value.isascii() and value.isdecimal() and int(value) <= MOST_CREDENTIAL_DAYS):
+        expected = f"for how many days a machine's credential is valid, 1 to {MOST_CREDENTIAL_DAYS}, or 0: without end"
+        raise _refuse("PACELINE_CREDENTIAL_DAYS", value, expected)
+    return timedelta(days=int(value)) or None
+
+
 def _proxies(value: str) -> int:
     if not (value.isascii() and value.isdecimal() and int(value) <= MOST_PROXIES):
-        raise _refuse("PACELINE_TRUSTED_PROXIES", value, f"how many proxies stand before it, 0 to {MOST_PROXIES}")
+        raise _refuse("PACELINE_TRUSTED_PROXIES", value, f"the number of proxies in front of it, 0 to {MOST_PROXIES}")
     return int(value)
 
 

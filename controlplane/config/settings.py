@@ -6,9 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from controlplane.config.environment import broker_url, read_environment
+from controlplane.config.environment import read_environment
 from controlplane.config.logs import configure_structlog, logging_config
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
+from controlplane.runtime.broker_address import broker_url
 
 ENVIRONMENT = read_environment(os.environ)
 
@@ -23,7 +25,12 @@ ALLOWED_HOSTS = ENVIRONMENT.allowed_hosts
 TRUSTED_PROXIES = ENVIRONMENT.trusted_proxies
 WORKER_HOUR = ENVIRONMENT.worker_hour
 KUBERNETES = ENVIRONMENT.kubernetes
+CREDENTIAL_LIFETIME = ENVIRONMENT.credential_lifetime
 TRACED_PART = ENVIRONMENT.traced_part
+OIDC = ENVIRONMENT.people.oidc
+LOCAL_ACCOUNTS = ENVIRONMENT.people.local_accounts
+RATE_LIMITS = ENVIRONMENT.people.rates
+AUDIT_SYSLOG = ENVIRONMENT.people.syslog
 
 ROOT_URLCONF = "controlplane.config.urls"
 ASGI_APPLICATION = "controlplane.config.asgi.application"
@@ -56,12 +63,15 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "controlplane.api.tracing.Tracing",
     "controlplane.api.headers.Headers",
+    "controlplane.api.rates.Refusals",
     "django.middleware.security.SecurityMiddleware",
-    "servestatic.middleware.ServeStaticMiddleware",
+    "frontend.compression.CompressedStatic",
+    "frontend.compressed_replies.CompressedReplies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.jobs.viewing.Viewing",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -133,6 +143,7 @@ CELERY_BEAT_SCHEDULE = {
     "sample machines": _every(10.0, "sample_presence"),
     "play what else jobs could do": _every(10.0, "forecast"),
     "go on with simulations": _every(10.0, "rescue_simulations"),
+    "seal the audit trail": _every(2.0, "seal_audit"),
     "evaluate alerts": _every(5.0, "evaluate_alerts"),
     "take away what is old": _every(3600.0, "prune"),
 }
@@ -152,7 +163,10 @@ DEFAULT_FROM_EMAIL = ENVIRONMENT.mail["DEFAULT_FROM_EMAIL"]
 
 # People, cookies, transport ------------------------------------------------------------------------------------------
 
-AUTHENTICATION_BACKENDS = ["controlplane.people.passwords.ThrottledPasswords"]
+AUTHENTICATION_BACKENDS = [
+    "controlplane.people.passwords.ThrottledPasswords",
+    "controlplane.people.identities.Identities",
+]
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"
@@ -210,6 +224,7 @@ REST_FRAMEWORK: dict[str, Any] = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["controlplane.api.permissions.HasRole"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.api.rates.Rates"],
     "DEFAULT_PARSER_CLASSES": ["controlplane.api.parsers.JsonParser", "controlplane.api.parsers.YamlParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "controlplane.api.negotiation.AlwaysJson",
@@ -241,7 +256,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "ENUM_NAME_OVERRIDES": {
         "JobState": [state.value for state in JobState],
         "ProcessState": [state.value for state in ProcessState],
+        "ProcessRole": ["worker", "server"],
+        "TeamRole": "controlplane.people.models.Membership.Role",
         "UserRole": ["viewer", "operator", "admin"],
+        "WaitingOutcome": ["starts", "waits", "never"],
         "AgentState": "controlplane.fleet.models.Agent.State",
     },
 }

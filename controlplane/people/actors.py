@@ -8,4 +8,4 @@ def command_line() -> str:
     try:
         return f"{getuser()} (command line)"
     except (KeyError, OSError):  # a container's user without a name
-        return "somebody (command line)"
+        return "unknown user (command line)"

@@ -1,7 +1,11 @@
-"""Signing in by password: throttled, and every failure recorded."""
+"""Signing in by password: throttled, and every failure recorded.
+
+Where local accounts are switched off, only passwords of emergency accounts are accepted.
+"""
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
@@ -37,6 +41,8 @@ class ThrottledPasswords(ModelBackend):
     def _checked(self, request: HttpRequest | None, username: str | None, password: str | None) -> User | None:
         user = super().authenticate(request, username=username, password=password)
         assert user is None or isinstance(user, User)
+        if user is not None and not settings.LOCAL_ACCOUNTS and not hasattr(user, "emergency"):
+            return None  # the password is right, and refused as a wrong one is
         return user
 
 

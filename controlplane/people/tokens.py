@@ -15,6 +15,7 @@ from knox.models import AuthToken
 from controlplane.jobs.roles import ORDER, Role, role_of
 from controlplane.jobs.services import audit
 from controlplane.people.models import TokenGrant
+from controlplane.people.scopes import Scopes, parse, stored
 
 MOST: Final = 50
 """Valid tokens of one user."""
@@ -39,14 +40,15 @@ def token_create(
     role: Role | None = None,
     lifetime: timedelta = LIFETIME,
     parent: AuthToken | None = None,
+    scopes: Scopes | None = None,
 ) -> tuple[AuthToken, str]:
-    """A new token and its secret, in clear for this once; it carries at most ``role``.
+    """A new token and its secret, in clear for this once; it carries at most ``role``, for these uses.
 
     One that is made with another token expires no later than this ``parent``, and is revoked with it: who stole a
     token cannot outlast its end.
 
     Raises:
-        TokenRefused: if the user has too many tokens, or less than that role, or the parent was revoked.
+        TokenRefused: if the user has too many tokens or less than that role, or the parent less than those scopes.
     """
     User.objects.select_for_update().get(pk=user.pk)  # of two requests at the limit, one is refused
     count = live_tokens(user).count()
@@ -57,6 +59,7 @@ def token_create(
     held = role_of(user)
     if role is not None and (held is None or ORDER.index(role) > ORDER.index(held)):
         raise TokenRefused(f"the role {role} is above that of {user.get_username()} here, {held or 'none'}")
+    carried = _scopes_within(parent, scopes)
     limit = role or getattr(user, "role_limit", None) or ""
     if parent is not None and not AuthToken.objects.select_for_update().filter(pk=parent.pk).exists():
         raise TokenRefused("the token of this request was revoked")
@@ -64,12 +67,34 @@ def token_create(
     if parent is not None and parent.expiry is not None:
         row.expiry = min(row.expiry, parent.expiry)
         row.save(update_fields=["expiry"])
-    TokenGrant.objects.create(token=row, name=name, role=limit, parent=parent)
+    TokenGrant.objects.create(token=row, name=name, role=limit, scopes=stored(carried), parent=parent)
     detail = {"name": name, "user": user.get_username(), "role": limit or "that of the user"}
+    if carried:
+        detail["scopes"] = stored(carried)
     if parent is not None:
         detail["parent"] = f"token {parent.token_key}"
     audit(actor=actor, action="token-create", subject=f"token {row.token_key}", detail=detail)
     return row, secret
+
+
+def _scopes_within(parent: AuthToken | None, scopes: Scopes | None) -> Scopes:
+    """The scopes of a new token; those of its parent if none are named.
+
+    Raises:
+        TokenRefused: if the parent has not all of them.
+    """
+    held = scopes_of(parent) if parent is not None else None
+    if held is None:
+        return scopes or frozenset()
+    if missing := (scopes or frozenset()) - held:
+        raise TokenRefused(f"the token of this request has not the scope {', '.join(sorted(missing))}")
+    return scopes or held
+
+
+def scopes_of(token: AuthToken) -> Scopes | None:
+    """What the token may be used for; None: everything that its role may."""
+    grant: TokenGrant | None = getattr(token, "grant", None)
+    return parse(grant.scopes.split()) if grant and grant.scopes else None
 
 
 def live_tokens(user: User | None = None) -> QuerySet[AuthToken]:

@@ -9,7 +9,10 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from kombu import Connection
 
-from controlplane.config.environment import Environment, broker_url, read_environment
+from controlplane.config.environment import Environment, read_environment
+from controlplane.config.people import USUAL_RATES
+from controlplane.people.configured import People
+from controlplane.runtime.broker_address import broker_url
 
 
 def read(folder: Path, **variables: str) -> Environment:
@@ -38,14 +41,23 @@ def test_nothing_needs_to_be_configured(tmp_path: Path) -> None:
         log_format="plain",
         log_level="INFO",
         worker_hour=None,
+        credential_lifetime=timedelta(days=90),
         kubernetes=None,
         mail={"EMAIL_HOST": "", "EMAIL_TIMEOUT": 10, "DEFAULT_FROM_EMAIL": "paceline@localhost"},
+        people=People(oidc=None, local_accounts=True, rates=USUAL_RATES, syslog=None),
         traced_part=None,
     )
     assert (found.database["ENGINE"], found.database["NAME"]) == (
         "django.db.backends.sqlite3",
         str(tmp_path / "var" / "paceline.sqlite3"),
     )
+
+
+def test_the_lifetime_of_machines_credentials_is_in_days(tmp_path: Path) -> None:
+    assert read(tmp_path, PACELINE_CREDENTIAL_DAYS="7").credential_lifetime == timedelta(days=7)
+    assert read(tmp_path, PACELINE_CREDENTIAL_DAYS="0").credential_lifetime is None
+    for wrong in ("", "soon", "-1", "3651"):
+        assert "for how many days a machine's credential is valid" in refusal(tmp_path, PACELINE_CREDENTIAL_DAYS=wrong)
 
 
 def test_the_price_of_a_worker_hour_has_a_unit(tmp_path: Path) -> None:
@@ -105,7 +117,7 @@ def test_without_opentelemetry_a_receiver_is_refused(tmp_path: Path, monkeypatch
 def test_proxies_are_counted(tmp_path: Path) -> None:
     assert read(tmp_path, PACELINE_TRUSTED_PROXIES="2").trusted_proxies == 2
     for wrong in ("many", "-1", "10", "²"):
-        assert "how many proxies" in refusal(tmp_path, PACELINE_TRUSTED_PROXIES=wrong)
+        assert "the number of proxies" in refusal(tmp_path, PACELINE_TRUSTED_PROXIES=wrong)
 
 
 def test_a_cluster_whose_pods_may_join_is_named_by_their_accounts(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from controlplane.jobs.models import Job
+from controlplane.telemetry.blobs import ITEM_BYTES
 from controlplane.telemetry.columns import (
     COLUMNS,
-    ITEM_BYTES,
     ROLLED,
     STATISTICS,
     decoded_rollup,

@@ -93,7 +93,7 @@ def test_tracebacks_show_no_values_of_variables(log_format: str, capsys: pytest.
     assert "'secret'" not in written
 
 
-def test_no_command_of_ours_waits_for_checks_that_load_every_page() -> None:
+def test_no_command_of_paceline_waits_for_checks_that_load_every_page() -> None:
     ours = {name: load_command_class(app, name) for name, app in get_commands().items() if "controlplane." in str(app)}
     assert ours.keys() >= {"access", "demo", "up", "whatif"}
     assert [name for name, command in ours.items() if command.requires_system_checks] == []

@@ -2,17 +2,19 @@
 
 import io
 import json
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
-from controlplane.gateway.page_sessions import admitted
+from controlplane.gateway import page_sessions
+from controlplane.gateway.page_sessions import admitted, owners
 from controlplane.jobs.login_links import issue_login_link
-from controlplane.jobs.models import AuditEntry
-from controlplane.people.models import Session
+from controlplane.jobs.models import AuditEntry, Job
+from controlplane.people.models import Membership, Session, Team
 from controlplane.people.sessions import SessionStore, live_sessions, sessions_end
 from controlplane.people.tokens import live_tokens, token_create
 
@@ -43,12 +45,19 @@ def test_its_number_is_not_its_key(ada: User) -> None:
     assert (len(row.number), row.session_key in row.number) == (16, False)
 
 
+def test_a_row_is_read_by_the_session_engine_of_the_settings(ada: User) -> None:
+    signed_in(ada)
+    row = live_sessions(ada).get()
+    assert row.get_session_store_class() is SessionStore
+    assert row.get_decoded()["_auth_user_id"] == str(ada.pk)
+
+
 def test_an_ended_session_is_signed_out_in_pages_and_sockets(ada: User) -> None:
     here, there = signed_in(ada), signed_in(ada)
     key = there.cookies["sessionid"].value
-    assert admitted([key]) == {key}
+    assert admitted([key]) == {key: None}
     assert sessions_end(live_sessions(ada).filter(session_key=key), actor="root") == 1
-    assert admitted([key]) == set()
+    assert admitted([key]) == {}
     assert (here.get("/").status_code, there.get("/").status_code) == (200, 302)
     entry = AuditEntry.objects.get(action="session-end")
     assert (entry.actor, entry.detail) == ("root", {"user": "ada"})
@@ -108,3 +117,31 @@ def test_people_read_what_is_there(ada: User, capsys: pytest.CaptureFixture[str]
     call_command("credentials")
     assert "tokens: 1" in (printed := capsys.readouterr().out)
     assert "name=nightly" in printed
+
+
+def test_the_queries_for_who_may_listen_do_not_grow_with_their_number(
+    django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vision = Team.objects.create(name="vision")
+    viewers = Group.objects.get_or_create(name="viewer")[0]
+    keys = []
+    for number in range(12):
+        user = User.objects.create_user(f"u{number}")
+        user.groups.add(viewers)
+        Membership.objects.create(team=vision, user=user)
+        keys.append(signed_in(user).cookies["sessionid"].value)
+    with django_assert_max_num_queries(5):  # sessions, users, groups, memberships, and whether there are teams
+        assert admitted(keys) == dict.fromkeys(keys, frozenset({vision.pk}))
+    monkeypatch.setattr(page_sessions, "MOST_AT_ONCE", 5)
+    with django_assert_max_num_queries(15):
+        assert admitted(keys).keys() == set(keys)
+
+
+def test_owners_of_many_jobs_are_asked_for_in_parts(
+    ada: User, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vision = Team.objects.create(name="vision")
+    jobs = [Job.objects.create(name="j", spec={}, submitted_by=ada, team=vision).pk for _ in range(4)]
+    monkeypatch.setattr(page_sessions, "MOST_AT_ONCE", 2)
+    with django_assert_num_queries(3):
+        assert owners([*jobs, 10**6]) == dict.fromkeys(jobs, vision.pk)

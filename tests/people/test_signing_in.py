@@ -52,7 +52,7 @@ def test_the_admin_s_form_checks_no_passwords(ada: User, client: Client) -> None
     assert "sessionid" not in client.cookies
 
 
-def test_who_is_no_member_of_staff_is_told(client: Client) -> None:
+def test_who_is_no_member_of_staff_is_notified(client: Client) -> None:
     client.force_login(User.objects.create_user("eve"))
     assert client.get("/admin/", follow=True).status_code == 403
 

@@ -35,7 +35,7 @@ def test_a_user_has_a_bounded_number_of_them(ada: User) -> None:
     token_create(user=ada, name="in the place of one that expired", actor="ada")
 
 
-def test_nobody_gives_a_token_more_than_they_have(ada: User) -> None:
+def test_no_one_gives_a_token_more_than_they_have(ada: User) -> None:
     with pytest.raises(TokenRefused, match="the role admin is above that of ada here, operator"):
         token_create(user=ada, name="root", actor="ada", role=Role.ADMIN)
 
@@ -73,7 +73,7 @@ def test_the_last_use_is_known_to_a_few_minutes(ada: User) -> None:
     assert TokenGrant.objects.get().used_at >= first.used_at
 
 
-def test_a_use_that_cannot_be_stored_refuses_nobody(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_use_that_cannot_be_stored_refuses_no_one(ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
     token_create(user=ada, name="one", actor="ada")
 
     def locked(**_: object) -> object:

@@ -61,6 +61,7 @@ def _token(row: Any) -> dict[str, Any]:
         "user": row.user.get_username(),
         "name": grant.name if grant else "",
         "role": limit_of(row),
+        "scopes": grant.scopes if grant else "",
         "expires_at": row.expiry,
         "used_at": grant.used_at if grant else None,
     }
