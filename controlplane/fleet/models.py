@@ -38,13 +38,22 @@ class Agent(models.Model):
     """The token that it joined with, while that is stored: it may join again with it, under this name."""
     pod = models.CharField(max_length=800, default="")
     """The pod that it joined from, as namespace/service account/name: that pod may join again under this name."""
+    team = models.ForeignKey("people.Team", null=True, on_delete=models.PROTECT, related_name="agents")
+    """Its owner: only jobs of that team run on it; null: all jobs do."""
     remove_after = models.DurationField(null=True)
     """How long it may be offline before it is removed; null: forever."""
     credential_digest = models.CharField(max_length=64, unique=True)
     next_digest = models.CharField(max_length=64, unique=True, null=True)
     """Of a new credential that the agent is not yet known to have stored."""
+    credential_expires_at = models.DateTimeField(null=True)
+    """Null: never."""
+    renewal_asked_at = models.DateTimeField(null=True)
+    """When a new credential was last requested since this one expires; equal to ``rotation_asked_at`` while that is the
+    rotation under way."""
     can_rotate = models.BooleanField(default=False)
     """Whether it accepts a new credential over its connection, as it reports."""
+    can_test = models.BooleanField(default=False)
+    """Whether it takes orders of tests, as it reports."""
     rotation_asked_at = models.DateTimeField(null=True)
     rotated_at = models.DateTimeField(null=True)
     rotation_failure = models.TextField(default="")
@@ -52,7 +61,9 @@ class Agent(models.Model):
     version = models.CharField(max_length=40, default="")
     host = models.CharField(max_length=255, default="127.0.0.1")
     labels = models.JSONField(default=dict)
-    """Set by its enrolment token only: jobs are placed by these."""
+    """Set by its enrolment token only: jobs are placed by these and by ``added_labels``."""
+    added_labels = models.JSONField(default=dict)
+    """Set by admins. They have no key of ``labels``: what the token says stays."""
     unverified_labels = models.JSONField(default=dict)
     """Labels that it reports itself: displayed only."""
     slots = models.JSONField(default=list)
@@ -65,8 +76,29 @@ class Agent(models.Model):
     joined_at = models.DateTimeField(auto_now_add=True)
     seen_at = models.DateTimeField(null=True)
 
+    class Scheduling(models.TextChoices):
+        """Whether jobs get slots on it."""
+
+        OPEN = "open"
+        CORDONED = "cordoned"
+        """No new processes; those that run continue."""
+        DRAINING = "draining"
+        """No new processes; those that run leave. Drained, once it holds no slot of a job any more."""
+
+    scheduling = models.CharField(max_length=10, choices=Scheduling.choices, default=Scheduling.OPEN)
+    scheduling_reason = models.CharField(max_length=300, default="", blank=True)
+    scheduling_by = models.CharField(max_length=150, default="", blank=True)
+    scheduling_since = models.DateTimeField(null=True)
+    scheduling_window = models.BigIntegerField(null=True)
+    """The maintenance window that closed it, and opens it again at its end; null: a user did, or it is open."""
+
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def placed_by(self) -> dict[str, str]:
+        """The labels by which jobs are placed."""
+        return {**self.added_labels, **self.labels}
 
 
 class Reservation(models.Model):
@@ -97,3 +129,84 @@ class AgentSample(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["agent", "at"])]
+
+
+class Move(models.Model):
+    """The move of one process off a machine that is drained."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="moves")
+    job_id = models.BigIntegerField()
+    role = models.CharField(max_length=6)
+    index = models.PositiveIntegerField()
+    stage = models.CharField(max_length=10)
+    """``controlplane.scheduling.draining.Stage``."""
+    note = models.CharField(max_length=300, default="", blank=True)
+    """Why it stays, or what the job's engine answered."""
+    entry = models.CharField(max_length=40, default="", blank=True)
+    """The entry of the job's log with the last request."""
+    servers_before = models.PositiveIntegerField(default=0)
+    began_at = models.DateTimeField()
+    asked_at = models.DateTimeField()
+    """When the last request was made."""
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["agent", "job_id", "role", "index"], condition=models.Q(ended_at=None), name="one_open_move"
+            )
+        ]
+
+
+class MaintenanceWindow(models.Model):
+    """A time in which a machine takes no new processes; it is cordoned or drained before, and opened after it."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="windows")
+    begins_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    action = models.CharField(max_length=6)
+    """``cordon`` or ``drain``."""
+    lead_s = models.PositiveIntegerField(default=0)
+    """How long before its begin the machine is closed: a drain takes time."""
+    reason = models.CharField(max_length=300, default="", blank=True)
+    created_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField(auto_now_add=True)
+    applied_at = models.DateTimeField(null=True)
+    """When the machine was closed for it."""
+    over_at = models.DateTimeField(null=True)
+    """When it ended or was cancelled."""
+
+
+class MachineTest(models.Model):
+    """A test of a machine: its state and, once it has ended, what was measured or why not. The latest are kept."""
+
+    class State(models.TextChoices):
+        """How far it is."""
+
+        STARTING = "starting"
+        """The far ends of its links are asked to listen."""
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        FAILED = "failed"
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="tests")
+    state = models.CharField(max_length=10, choices=State.choices, default=State.STARTING)
+    nonce = models.CharField(max_length=32)
+    """The test's key follows from it and ``SECRET_KEY``."""
+    requested_by = models.CharField(max_length=150)
+    requested_at = models.DateTimeField()
+    forced = models.BooleanField(default=False)
+    """Whether processes of jobs ran on the machine, and it was tested nevertheless."""
+    far_ends = models.JSONField(default=list)
+    """One for each link: agent, name, port (null before it listens) and failure."""
+    ended_at = models.DateTimeField(null=True)
+    result = models.JSONField(default=dict)
+    """Fields of ``MachineTested``, without those that are 0."""
+    note = models.CharField(max_length=300, default="", blank=True)
+    """What makes the result doubtful."""
+    failure = models.TextField(default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["agent"], condition=models.Q(ended_at=None), name="one_open_test")
+        ]

@@ -4,17 +4,17 @@ The database enforces every claim: a slot has one process, and a process one slo
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 from django.db import IntegrityError, transaction
 
 from controlplane.core.events import Assignment
-from controlplane.core.queueing import Offer, Take
 from controlplane.fleet.models import Agent, Reservation
-from controlplane.fleet.selectors import slots_now
+from controlplane.fleet.selectors import accepting, slots_now
+from controlplane.protocol.energy import labelled_power
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
+from controlplane.scheduling.queueing import Offer, Take
 
 
 def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[Assignment] | None:
@@ -34,10 +34,16 @@ def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[As
 
 
 def replace_slot(
-    job_id: int, labels: Mapping[str, str], role: Role, index: int, offers: Sequence[Offer] | None = None
+    job_id: int,
+    labels: Mapping[str, str],
+    role: Role,
+    index: int,
+    offers: Sequence[Offer] | None = None,
+    *,
+    team: int = 0,
 ) -> Assignment | None:
-    """A slot for a process that should start again: its own if that machine is online, else another; None if there is
-    none.
+    """A slot for a process that should start again: its own if that machine is online and not being drained, else
+    another; None if there is none.
 
     Jobs in the queue do not delay this: a running one comes first. ``offers`` are those of a moment
     ago, for callers that request several.
@@ -45,10 +51,14 @@ def replace_slot(
     try:
         with transaction.atomic():
             mine = Reservation.objects.filter(job_id=job_id, role=role, index=index)
-            if mine.filter(agent__state=Agent.State.ONLINE).exists():
+            if (
+                mine.filter(agent__state=Agent.State.ONLINE)
+                .exclude(agent__scheduling=Agent.Scheduling.DRAINING)
+                .exists()
+            ):
                 return _assigned(list(mine))[0]
             for offer in slots_now().offers if offers is None else offers:
-                if not offer.free(role) or not offer.carries(labels):
+                if not offer.free(role) or not offer.accepts(labels, team):
                     continue
                 slots = _free_slots(_locked([offer.machine]), offer.machine, role, 1)
                 if slots:
@@ -90,8 +100,8 @@ def _reserve(job_id: int, takes: Sequence[Take]) -> list[Assignment] | None:
 
 
 def _locked(agents: Collection[int]) -> dict[int, Agent]:
-    """Online agents, locked for the transaction in order of id, so that concurrent requests do not deadlock."""
-    rows = Agent.objects.filter(pk__in=agents, state=Agent.State.ONLINE).order_by("id").select_for_update()
+    """Agents that take new processes, locked for the transaction in order of id, so that none deadlock."""
+    rows = accepting().filter(pk__in=agents).order_by("id").select_for_update()
     return {agent.pk: agent for agent in rows}
 
 
@@ -112,13 +122,14 @@ def _held_by(job_id: int) -> list[Assignment]:
 def _assigned(rows: Sequence[Reservation]) -> list[Assignment]:
     """What the rows say, with what each slot emulates; the slots of each machine are read once."""
     held = {row.agent_id for row in rows if row.role == "worker"}
-    slots = dict(Agent.objects.filter(pk__in=held).values_list("pk", "slots"))
-    return list(_assignments(rows, slots))
+    agents = {agent.pk: agent for agent in Agent.objects.filter(pk__in=held).only("slots", "labels", "added_labels")}
+    return list(_assignments(rows, agents))
 
 
-def _assignments(rows: Sequence[Reservation], slots: Mapping[int, list[dict[str, Any]]]) -> Iterator[Assignment]:
+def _assignments(rows: Sequence[Reservation], agents: Mapping[int, Agent]) -> Iterator[Assignment]:
     for row in rows:
-        offered = slots.get(row.agent_id, []) if row.role == "worker" else []
+        agent = agents.get(row.agent_id) if row.role == "worker" else None
+        offered = agent.slots if agent is not None else []
         emulate = offered[row.slot].get("emulate") if row.slot < len(offered) else None
         yield Assignment(
             role="worker" if row.role == "worker" else "server",
@@ -126,4 +137,5 @@ def _assignments(rows: Sequence[Reservation], slots: Mapping[int, list[dict[str,
             agent=row.agent_id,
             slot=row.slot,
             emulate=msgspec.convert(emulate, Emulation | None),
+            power=None if agent is None else labelled_power(agent.placed_by),
         )

@@ -9,11 +9,11 @@ from typing import Any
 from django.db.models import Count, F, Func, IntegerField, Max, QuerySet
 from django.utils import timezone
 
-from controlplane.core.queueing import Offer
 from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
 from controlplane.fleet.samples import with_newest
 from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.orders import Role
+from controlplane.scheduling.queueing import Offer
 
 
 class JsonLength(Func):
@@ -39,7 +39,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsNow:
-    """Online machines, in order of id, and the holders of slots on any machine."""
+    """Online machines that take new processes, in order of id, and the holders of slots on any machine."""
 
     offers: tuple[Offer, ...]
     holds: tuple[Hold, ...]
@@ -80,10 +80,20 @@ def agent_by_credential(credential: str) -> Agent | None:
     return Agent.objects.filter(credential_digest=digest(credential)).first()
 
 
+def accepting() -> QuerySet[Agent]:
+    """Machines that take new processes: online, and neither cordoned nor being drained."""
+    return Agent.objects.filter(state=Agent.State.ONLINE, scheduling=Agent.Scheduling.OPEN)
+
+
+def closed_machines() -> QuerySet[Agent]:
+    """Machines that are online and take no new processes, in order of name."""
+    return Agent.objects.filter(state=Agent.State.ONLINE).exclude(scheduling=Agent.Scheduling.OPEN).order_by("name")
+
+
 def slots_now() -> SlotsNow:
-    """All slots, as counts: two queries, however many slots there are."""
-    machines = Agent.objects.filter(state=Agent.State.ONLINE).order_by("id").annotate(worker_slots=JsonLength("slots"))
-    rows = machines.values_list("id", "name", "labels", "worker_slots", "server_slots")
+    """All slots of machines that take new processes, as counts: two queries, however many slots there are."""
+    machines = accepting().order_by("id").annotate(worker_slots=JsonLength("slots"))
+    rows = machines.values_list("id", "name", "labels", "added_labels", "worker_slots", "server_slots", "team_id")
     counts = Reservation.objects.order_by().values_list("agent_id", "role", "job_id").annotate(Count("id"), Max("slot"))
     held = list(counts)
     taken: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, -1])
@@ -101,20 +111,22 @@ def slots_now() -> SlotsNow:
         Offer(
             machine=agent,
             name=name,
-            labels=labels,
+            labels={**added, **labels},
+            team=team or 0,
             workers=workers,
             servers=servers,
             free_workers=free(agent, "worker", workers),
             free_servers=free(agent, "server", servers),
         )
-        for agent, name, labels, workers, servers in rows
+        for agent, name, labels, added, workers, servers, team in rows
     )
     return SlotsNow(offers=offers, holds=tuple(_holds(held)))
 
 
 def slots_at_hand(jobs: Collection[int]) -> set[tuple[int, str, int]]:
-    """Job, role and index of the processes of these jobs whose slots are on online machines."""
+    """Job, role and index of the processes of these jobs whose slots are on online machines that are not drained."""
     here = Reservation.objects.filter(job_id__in=jobs, agent__state=Agent.State.ONLINE)
+    here = here.exclude(agent__scheduling=Agent.Scheduling.DRAINING)
     return set(here.values_list("job_id", "role", "index"))
 
 
@@ -126,9 +138,9 @@ def _holds(counts: Iterable[tuple[int, str, int, int, int]]) -> Iterator[Hold]:
         yield Hold(job=job, machine=agent, workers=by_role.get("worker", 0), servers=by_role.get("server", 0))
 
 
-def capacity(labels: Mapping[str, str], now: SlotsNow | None = None) -> Capacity:
-    """The slots of machines with ``labels``, and how many of them are free."""
-    online = (now or slots_now()).offers
+def capacity(labels: Mapping[str, str], now: SlotsNow | None = None, *, team: int = 0) -> Capacity:
+    """The slots of machines with ``labels`` that take jobs of the team, and how many of them are free."""
+    online = [offer for offer in (now or slots_now()).offers if offer.team in (0, team)]
     matching = [offer for offer in online if offer.carries(labels)]
     return Capacity(
         online=len(online),

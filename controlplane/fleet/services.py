@@ -15,7 +15,7 @@ from django.db.models import DateTimeField, ExpressionWrapper, F, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
-from controlplane.fleet.credentials import rejoining
+from controlplane.fleet.credentials import expiry_from, rejoining
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.selectors import digest
 from controlplane.fleet.token_review import Pod
@@ -153,6 +153,8 @@ def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known
     fields = {
         **terms,
         "credential_digest": credential_digest,
+        "credential_expires_at": expiry_from(timezone.now()),
+        "renewal_asked_at": None,
         "unverified_labels": {},
         "next_digest": None,
         "rotation_asked_at": None,
@@ -191,12 +193,14 @@ def _why_refused(token: str) -> str:
 
 def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = None) -> bool:
     """Record that the agent is online, and its slots. False if there is no such agent."""
-    bound = Agent.objects.filter(pk=agent_id).values_list("labels", flat=True).first() or {}
+    agent = Agent.objects.filter(pk=agent_id).first()
+    bound = agent.placed_by if agent else {}
     return bool(
         Agent.objects.filter(pk=agent_id).update(
             state=Agent.State.ONLINE,
             version=hello.version[:40],
             can_rotate=hello.rotates,
+            can_test=hello.tests,
             host=hello.host[:255],
             unverified_labels={key: value for key, value in hello.labels.items() if bound.get(key) != value},
             slots=msgspec.to_builtins(hello.slots),

@@ -165,8 +165,8 @@ def _pod(status: dict[str, Any], cluster: Cluster) -> Pod:
     pods = (user.get("extra") or {}).get(POD_NAME) or []
     if len(pods) != 1 or not isinstance(pods[0], str):
         raise TokenRefused(
-            f"this token of {user['username']!r} is bound to no pod: have the kubelet project it into the pod; one of"
-            f" kubectl create token is nobody's"
+            f"this token of {user['username']!r} is not bound to a pod: have the kubelet project it into the pod, "
+            f"instead of kubectl create token"
         )
     return Pod(account=account, service_account=name, name=pods[0])
 

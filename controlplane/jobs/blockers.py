@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-from controlplane.core.queueing import PATIENCE_S, Offer, Outcome, SlotRequest
 from controlplane.fleet.selectors import Capacity
+from controlplane.scheduling.queueing import PATIENCE_S, Offer, Outcome, SlotRequest
 from paceline.cli.places import MANAGE
 
 NAMED: Final = 3
@@ -51,11 +51,15 @@ class Waiting:
     outcome: Outcome
     capacity: Capacity
     machines: tuple[Offer, ...]
-    """Slots of online machines, whatever their labels."""
+    """Slots of online machines that take jobs of its team, regardless of labels."""
     keeps: bool
     holders: tuple[Blocker, ...]
     ahead: tuple[Blocker, ...]
     """Jobs ahead, in the order of the queue."""
+    bound: str = ""
+    """Whose quota of slots is used up; empty: no quota is in the way."""
+    closed: tuple[str, ...] = ()
+    """Machines online with its labels that are cordoned or drained, by name."""
 
     @property
     def sentence(self) -> str:
@@ -80,13 +84,16 @@ def _pieces(waiting: Waiting) -> Iterator[Piece]:
             yield Piece(text=f"needs {needs}, which are free: it is about to start")
         case Outcome.NEVER:
             yield Piece(text=f"cannot be scheduled: needs {needs}, {_missing(waiting)}")
+        case Outcome.WAITS if waiting.bound:
+            yield Piece(text=f"needs {needs}, and the quota of slots of {waiting.bound} leaves fewer: it starts ")
+            yield Piece(text="when other jobs of that quota end, or an admin raises it")
         case Outcome.WAITS:
             yield Piece(text=f"needs {needs}, of which {_free(waiting)} free")
             yield from _held(waiting.holders)
             yield from _before(waiting)
             if waiting.keeps:
                 minutes = f"{PATIENCE_S / 60:g} minutes"
-                yield Piece(text=f"; what is free is kept for it, since it has waited for more than {minutes}")
+                yield Piece(text=f"; free slots are reserved for it, since it has waited for more than {minutes}")
 
 
 def _held(holders: tuple[Blocker, ...]) -> Iterator[Piece]:
@@ -115,20 +122,24 @@ def _before(waiting: Waiting) -> Iterator[Piece]:
     yield Piece(text="", at=first.since)
     yield Piece(text=f" and waits for {_slots(first.workers, first.servers)}")
     if first.kept:
-        yield Piece(text=", so that free slots are kept for it")
+        yield Piece(text=", so free slots are reserved for it")
 
 
 def _missing(waiting: Waiting) -> str:
-    """What is missing, and the cure."""
+    """The missing resource, and the cure."""
     request, there = waiting.request, waiting.capacity
+    if waiting.closed and not there.matching:
+        verb = "is" if len(waiting.closed) == 1 else "are"
+        names = ", ".join(waiting.closed[:NAMED])
+        return f"and no machine takes new processes: {names} {verb} cordoned or drained; uncordon {waiting.closed[0]}"
     if not there.online:
-        return "and no machine is online: have one join with python -m workers join"
+        return "and no machine is online: add one with python -m workers join"
     # Only the token's labels count: those that a machine reports about itself are ignored.
     token = f"a token from: {MANAGE} enroll {' '.join(f'--label {label}' for label in _pairs(request.labels))}"
     if not there.matching:
         none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
-        cure = f"have one join with {token}, or submit it with other labels"
-        return f"and {none} {_lacking(request.labels, waiting.machines)}: {cure}"
+        cure = f"add one with {token}, or submit it with other labels"
+        return f"and {none} {_missing_labels(request.labels, waiting.machines)}: {cure}"
     workers, servers = max(0, request.least - there.workers), max(0, request.servers - there.servers)
     offered = _count(there.workers, "worker slot")
     offered += f" and {_count(there.servers, 'server slot')}" if request.servers else ""
@@ -139,17 +150,19 @@ def _missing(waiting: Waiting) -> str:
     which += "s" * (there.matching == 1)
     lack = f"{_slots(workers, servers)} {'is' if workers + servers == 1 else 'are'} missing"
     cure = f"have another machine join with {options}, or submit it with fewer"
+    if waiting.closed:
+        cure = f"uncordon {' or '.join(waiting.closed[:NAMED])}, {cure}"
     return f"and the {which} {offered} in all: {lack}; {cure}"
 
 
-def _lacking(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:
+def _missing_labels(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:
     """The labels that no machine has, and the labels that machines have instead; or that no machine has all of them."""
-    lacking = {key: value for key, value in labels.items() if not any(each.carries({key: value}) for each in machines)}
-    if not lacking:
+    missing = {key: value for key, value in labels.items() if not any(each.carries({key: value}) for each in machines)}
+    if not missing:
         return f"{' and '.join(_pairs(labels))} together"
-    there = {f"{key}={each.labels[key]}" for each in machines for key in lacking if key in each.labels}
+    there = {f"{key}={each.labels[key]}" for each in machines for key in missing if key in each.labels}
     instead = f" (there is {', '.join(sorted(there)[:NAMED])})" if there else ""
-    return f"{' and '.join(_pairs(lacking))}{instead}"
+    return f"{' and '.join(_pairs(missing))}{instead}"
 
 
 def _named(blocker: Blocker) -> Piece:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.jobs.models import Flag, FlagNote
-from controlplane.policies.stragglers.explanations import is_quiet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +48,6 @@ def notes_on(flags: Iterable[Flag], now: datetime) -> dict[int, Note]:
         if note is not None:
             notes[flag.pk] = Note(actor=note.actor, at=note.at, muted_until=mute.muted_until if mute else None)
     return notes
-
-
-def unnoted(flags: Iterable[Flag], now: datetime) -> list[Flag]:
-    """Flags that still need attention: without a note, and with an impact."""
-    rows = [flag for flag in flags if not is_quiet(flag.evidence)]
-    noted = notes_on(rows, now)
-    return [flag for flag in rows if flag.pk not in noted]
 
 
 def mute_end(now: datetime, minutes: int) -> datetime:

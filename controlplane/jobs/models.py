@@ -5,7 +5,8 @@ import secrets
 from django.conf import settings
 from django.db import models
 
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.sealing import seal
 
 
@@ -29,6 +30,10 @@ class Job(models.Model):
     """``launch`` of the spec: who starts its workers."""
     priority = models.SmallIntegerField(default=0)
     """The spec's priority, until an operator changes it while the job waits."""
+    queue_order = models.IntegerField(default=0)
+    """Where an operator put it among waiting jobs of its priority: the lowest first."""
+    team = models.ForeignKey("people.Team", null=True, on_delete=models.PROTECT, related_name="jobs")
+    """Its owner: only members see it; null: all users do."""
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     state = models.CharField(

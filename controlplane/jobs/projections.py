@@ -4,7 +4,7 @@ Exceptions are ``pause_lost_job`` and ``end_lost_job``: if the log is gone, inge
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 from django.db import transaction
-from django.db.models import F, Min
 
 from controlplane.core.commands import (
     CARRIERS,
     AnyCommand,
     BeginIncarnation,
     CloseFlag,
+    Delivered,
     MoveJob,
     MoveProcess,
     RaiseFlag,
@@ -31,11 +31,12 @@ from controlplane.core.commands import (
     SetShares,
     TrainPredictor,
 )
-from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState
+from controlplane.core.processes import PROCESS_OVER, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slot, release_slots
 from controlplane.jobs.environment import control_plane, machines_run
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from controlplane.jobs.rows import insert_rows, update_rows
+from controlplane.jobs.rows import change_row, insert_rows, read_row, update_rows
 from controlplane.protocol.messages import BlockExchanged
 from controlplane.protocol.spec import SpecError, parse_spec, spec_document
 
@@ -50,7 +51,14 @@ class Answer:
 
     incarnation: int
     sequence: int
-    commands: Sequence[AnyCommand]
+    commands: Sequence[AnyCommand | Delivered]
+
+    @property
+    def decisions(self) -> Iterator[tuple[int, AnyCommand]]:
+        """The commands that decide something, each with its number."""
+        for number, command in enumerate(self.commands, start=self.sequence):
+            if not isinstance(command, (Delivered, *CARRIERS)):
+                yield number, command
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,8 +85,11 @@ class Progress:
 
 def apply_answers(job_id: int, answers: Sequence[Answer]) -> bool:
     """Write decisions, and update job, processes, flags and slots accordingly; whether slots were released."""
-    commands = [command for answer in answers for command in answer.commands]
-    insert_rows(Decision, DECISION_FIELDS, list(_decision_rows(job_id, answers)))
+    numbered = [(answer.incarnation, *decision) for answer in answers for decision in answer.decisions]
+    if not numbered:
+        return False
+    commands = [command for _, _, command in numbered]
+    insert_rows(Decision, DECISION_FIELDS, [_decision_row(job_id, *decision) for decision in numbered])
     _move_processes(job_id, [command for command in commands if isinstance(command, MoveProcess)])
     _move_job(job_id, commands)
     _count_workers(job_id, [command for command in commands if isinstance(command, SetRoster)])
@@ -93,12 +104,8 @@ def apply_progress(job_id: int, progress: Progress) -> None:
     """Add the values of reports and evaluations."""
     changes: dict[str, Any] = {}
     if progress.iterations:
-        changes = {
-            name: F(name) + getattr(progress, name) for name in ("samples", "busy_s", "waiting_s", "coordination_s")
-        }
         _move_iterations(job_id, progress.iterations)
-        reached = _reached(job_id)
-        changes |= {} if reached is None else {"iteration": reached + 1}
+        _add_up(job_id, progress)
     _time_servers(job_id, progress.exchanges)
     _time_blocks(job_id, progress.blocks)
     if progress.training_samples is not None:
@@ -140,16 +147,11 @@ def _time_at(milliseconds: str) -> datetime:
     return datetime.fromtimestamp(int(milliseconds) / 1000, tz=UTC)
 
 
-def _decision_rows(job_id: int, answers: Sequence[Answer]) -> Iterable[Sequence[Any]]:
-    for answer in answers:
-        for sequence, command in enumerate(answer.commands, start=answer.sequence):
-            if isinstance(command, CARRIERS):
-                continue
-            kind = str(command.__struct_config__.tag)
-            payload = msgspec.json.encode(_without_data(command)).decode()
-            at = time_of(command.cause)
-            number = (answer.incarnation, sequence)
-            yield job_id, *number, at, kind, command.cause, command.reason, _iteration(command), payload
+def _decision_row(job_id: int, incarnation: int, sequence: int, command: AnyCommand) -> Sequence[Any]:
+    kind = str(command.__struct_config__.tag)
+    payload = msgspec.json.encode(_without_data(command)).decode()
+    at = time_of(command.cause)
+    return job_id, incarnation, sequence, at, kind, command.cause, command.reason, _iteration(command), payload
 
 
 def _without_data(command: AnyCommand) -> AnyCommand:
@@ -164,6 +166,9 @@ def _iteration(command: AnyCommand) -> int | None:
 
 
 def _move_job(job_id: int, commands: Sequence[AnyCommand]) -> None:
+    commands = [command for command in commands if isinstance(command, SetRoster | BeginIncarnation | MoveJob)]
+    if not commands:
+        return
     state, started_at = Job.objects.values_list("state", "started_at").get(pk=job_id)
     changes: dict[str, Any] = {}
     for command in commands:
@@ -262,7 +267,9 @@ def _follow_ranks(job_id: int, decisions: Sequence[SetShares]) -> None:
     """The size of an attached job is reported by its ranks: store it in the spec, where readers expect it."""
     if not decisions or not (shares := decisions[-1].shares):
         return
-    job = Job.objects.filter(pk=job_id, launch="attached").only("spec").first()
+    if read_row(f"SELECT 1 FROM {Job._meta.db_table} WHERE id = %s AND launch = %s", (job_id, "attached")) is None:
+        return
+    job = Job.objects.filter(pk=job_id).only("spec").first()
     size = {"workers": len(shares), "batch_size": sum(shares.values()) // len(shares)}
     if job is None or size.items() <= job.spec.items():
         return
@@ -335,12 +342,19 @@ def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]
         live.update(block_times=times)
 
 
-def _reached(job_id: int) -> int | None:
-    """The last iteration that every counting worker has reported; lost workers do not count."""
-    workers = Process.objects.filter(job_id=job_id, role="worker", counts_from__isnull=False)
-    workers = workers.exclude(state=ProcessState.LOST)
-    reached: int | None = workers.aggregate(reached=Min("iteration"))["reached"]
-    return reached
+def _add_up(job_id: int, progress: Progress) -> None:
+    """Add the sums, and count the iterations that every counting worker has reported; lost workers do not count."""
+    table, workers = Job._meta.db_table, Process._meta.db_table
+    change_row(
+        f"UPDATE {table} SET samples = samples + %s, busy_s = busy_s + %s, waiting_s = waiting_s + %s,"
+        " coordination_s = coordination_s + %s, iteration = COALESCE("
+        f"(SELECT MIN({workers}.iteration) + 1 FROM {workers} WHERE {workers}.job_id = %s AND {workers}.role = %s"
+        f" AND {workers}.counts_from IS NOT NULL AND {workers}.state <> %s), {table}.iteration) WHERE id = %s",
+        (
+            *(progress.samples, progress.busy_s, progress.waiting_s, progress.coordination_s),
+            *(job_id, "worker", ProcessState.LOST.value, job_id),
+        ),
+    )
 
 
 def _move_flags(job_id: int, commands: Sequence[AnyCommand]) -> None:

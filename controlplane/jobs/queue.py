@@ -1,14 +1,17 @@
 """The queue of jobs: the slots that each waiting job requests, and how the machines can provide them."""
 
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 import msgspec
 from django.db.models import QuerySet
 
-from controlplane.core.queueing import SlotRequest
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.protocol.spec import JobSpec
+from controlplane.scheduling.queueing import SlotRequest
 
 
 class _Fewest(msgspec.Struct, frozen=True):
@@ -31,13 +34,28 @@ def queued_jobs() -> QuerySet[Job]:
 
 def slot_request_of(job: Job) -> SlotRequest:
     """The slots that the job needs before it can start."""
-    return _slot_request(job.pk, msgspec.convert(job.spec, _SlotFields), job.priority, job.created_at)
+    request = _slot_request(job.pk, msgspec.convert(job.spec, _SlotFields), job.priority, job.created_at)
+    return replace(request, order=job.queue_order, team=job.team_id or 0, subjects=subjects_of(job))
 
 
-def slot_request_for(spec: JobSpec, since: datetime) -> SlotRequest:
+def slot_requests_of(jobs: Iterable[Job]) -> dict[int, SlotRequest]:
+    """The same for many jobs, by id; those whose row cannot be read are omitted, since they cannot start."""
+    found: dict[int, SlotRequest] = {}
+    for job in jobs:
+        with suppress(msgspec.ValidationError):
+            found[job.pk] = slot_request_of(job)
+    return found
+
+
+def subjects_of(job: Job) -> tuple[str, ...]:
+    """Whose quotas count the job, as keys: the user who submitted it, and its team."""
+    return (f"user {job.submitted_by_id}",) * bool(job.submitted_by_id) + (f"team {job.team_id}",) * bool(job.team_id)
+
+
+def slot_request_for(spec: JobSpec, since: datetime, *, team: int = 0) -> SlotRequest:
     """The same for a job that is not submitted yet: it comes after all others of its priority."""
     fields = msgspec.convert(msgspec.to_builtins(spec), _SlotFields)
-    return _slot_request(LAST, fields, spec.priority, since)
+    return replace(_slot_request(LAST, fields, spec.priority, since), team=team)
 
 
 LAST = 2**63 - 1

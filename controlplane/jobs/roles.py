@@ -1,6 +1,8 @@
 """Permissions: three Django groups, each with all permissions of the one before it."""
 
+from collections.abc import Callable
 from enum import StrEnum
+from functools import cache
 
 from django.contrib.auth.models import AnonymousUser, User
 
@@ -27,7 +29,7 @@ def role_of(user: User | AnonymousUser) -> Role | None:
     if not user.is_authenticated or not user.is_active:
         return None
     limit: Role = getattr(user, "role_limit", None) or Role.ADMIN
-    held = {Role.ADMIN} if user.is_superuser else set(user.groups.values_list("name", flat=True))
+    held = {Role.ADMIN} if user.is_superuser else {group.name for group in user.groups.all()}
     highest = next((role for role in reversed(ORDER) if role in held), None)
     return min(highest, limit, key=ORDER.index) if highest else None
 
@@ -36,3 +38,59 @@ def may(user: User | AnonymousUser, needed: Role) -> bool:
     """Whether the user's role is ``needed`` or above it."""
     role = role_of(user)
     return role is not None and ORDER.index(role) >= ORDER.index(needed)
+
+
+TEAM_ROLES = {"member": Role.VIEWER, "operator": Role.OPERATOR, "admin": Role.ADMIN}
+"""What a role in a team permits, for what the team owns."""
+
+
+def role_on(user: User | AnonymousUser, team: int | None) -> Role | None:
+    """The user's role on what this team owns; None: to see it, too, is not permitted.
+
+    What no team owns is subject to the role in the installation. Its admins are admins of all teams. A token with a
+    lower role limits the role in teams as well.
+    """
+    held = role_of(user)
+    if team is None or held is None or held == Role.ADMIN:
+        return held
+    role = _memberships(user).get(team)
+    if role is None:
+        return None
+    limit: Role = getattr(user, "role_limit", None) or Role.ADMIN
+    return min(TEAM_ROLES[role], limit, key=ORDER.index)
+
+
+def highest_role(user: User | AnonymousUser) -> Role | None:
+    """The highest of the user's role in the installation and those in teams."""
+    held = role_of(user)
+    if held is None:
+        return None
+    found = [held, *filter(None, (role_on(user, team) for team in _memberships(user)))]
+    return max(found, key=ORDER.index)
+
+
+def operates(user: User | AnonymousUser) -> Callable[[int | None], bool]:
+    """Whether the user may operate what this team owns: for lists, each team is looked up once."""
+
+    @cache
+    def found(team: int | None) -> bool:
+        held = role_on(user, team)
+        return held is not None and ORDER.index(held) >= ORDER.index(Role.OPERATOR)
+
+    return found
+
+
+def teams_of(user: User | AnonymousUser, needed: Role = Role.VIEWER) -> list[int]:
+    """Teams in which the user's role is ``needed`` or above it, the first joined first; not those of others for an
+    admin.
+    """
+    if role_of(user) is None:
+        return []
+    return [team for team, role in _memberships(user).items() if ORDER.index(TEAM_ROLES[role]) >= ORDER.index(needed)]
+
+
+def _memberships(user: User | AnonymousUser) -> dict[int, str]:
+    """Read without a query where they were prefetched, as groups are by ``role_of``."""
+    rows = getattr(user, "memberships", None)
+    ordered = [] if rows is None else sorted(rows.all(), key=lambda row: (row.joined_at, row.pk))
+    return {row.team_id: row.role for row in ordered}

@@ -1,20 +1,22 @@
 """Reads of jobs: lists, one job, and its parts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from django.db.models import QuerySet
 from msgspec.structs import replace
 
 from controlplane.jobs.models import Decision, Flag, Job, Process
+from controlplane.jobs.stored_specs import stored_spec, stored_specs
+from controlplane.jobs.viewing import visible
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import Choice, Synchronization, parse_spec
+from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
 
 def jobs() -> QuerySet[Job]:
-    """Every job, the newest first; including simulated runs."""
-    return Job.objects.select_related("submitted_by").order_by("-id")
+    """Every job that the current user may see, the newest first; including simulated runs."""
+    return visible(Job.objects.select_related("submitted_by", "team")).order_by("-id")
 
 
 def submitted_jobs() -> QuerySet[Job]:
@@ -23,13 +25,18 @@ def submitted_jobs() -> QuerySet[Job]:
 
 
 def job_synchronization(job: Job) -> Synchronization:
-    """The four current policies: the spec's, replaced by those changes that have taken effect."""
-    return jobs_synchronization([job])[job.pk]
+    """The four current policies: the spec's, replaced by those changes that have taken effect.
+
+    Raises:
+        UnreadableSpec: if this release refuses its spec.
+    """
+    return jobs_synchronization([job], {job.pk: stored_spec(job)})[job.pk]
 
 
-def jobs_synchronization(jobs: Iterable[Job]) -> dict[int, Synchronization]:
-    """The same for many jobs, by id, with one query."""
-    chosen = {job.pk: parse_spec(job.spec).synchronization for job in jobs}
+def jobs_synchronization(jobs: Iterable[Job], specs: Mapping[int, JobSpec] | None = None) -> dict[int, Synchronization]:
+    """The same for many jobs, by id, with one query; those whose spec this release refuses are omitted."""
+    read = stored_specs(jobs)[0] if specs is None else specs
+    chosen = {job: spec.synchronization for job, spec in read.items()}
     changes = Decision.objects.filter(job_id__in=chosen, kind="change-policies").order_by("incarnation", "sequence")
     for job_id, payload in changes.values_list("job_id", "payload"):
         chosen[job_id] = replace(chosen[job_id], **msgspec.convert(payload["choices"], dict[str, Choice]))
@@ -49,7 +56,7 @@ def process_is_of(agent: int, name: ProcessName) -> bool:
 
 def processes(role: Role) -> QuerySet[Process]:
     """All workers, or all servers, of all jobs that were submitted to run, the newest job first."""
-    rows = Process.objects.filter(role=role, job__simulation=None)
+    rows = visible(Process.objects.filter(role=role, job__simulation=None), "job__team")
     return rows.select_related("agent", "job").order_by("-job_id", "index", "id")
 
 

@@ -1,6 +1,6 @@
 """Writes of jobs other than ingest's: a new row, the path of a saved model, and the audit trail."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from controlplane.core.states import JobState
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.validation import validated_spec
-from controlplane.protocol.spec import spec_document
+from controlplane.protocol.spec import JobSpec, spec_document
 
 
 class IdempotencyConflict(Exception):
@@ -30,8 +30,17 @@ class Submission:
     created: bool
 
 
-def job_submit(*, document: object, user: User, idempotency_key: str | None = None) -> Submission:
-    """Accept a job spec. The caller starts its log once the transaction is committed.
+def job_submit(
+    *,
+    document: object,
+    user: User,
+    idempotency_key: str | None = None,
+    team: int | None = None,
+    check: Callable[[JobSpec], None] = lambda spec: None,
+) -> Submission:
+    """Accept a job spec, for the team if one is to own it. The caller starts its log once the transaction is committed.
+
+    ``check`` may refuse a new job: it is called in the transaction that stores it.
 
     Raises:
         SpecError: naming the field, what was found and what is allowed.
@@ -39,17 +48,23 @@ def job_submit(*, document: object, user: User, idempotency_key: str | None = No
     """
     spec = validated_spec(document)
     fields = {"name": spec.name, "spec": spec_document(spec), "submitted_by": user, "idempotency_key": idempotency_key}
-    fields |= {"priority": spec.priority, "launch": spec.launch}
+    fields |= {"priority": spec.priority, "launch": spec.launch, "team_id": team}
     try:
         with transaction.atomic():
+            if not _is_known(user, idempotency_key):
+                check(spec)
             job = Job.objects.create(**fields)
-            audit(actor=user.get_username(), action="job-submit", subject=str(job), detail={"spec": job.spec})
+            audit(actor=user.get_username(), action="job-submit", subject=str(job), detail={"spec": job.spec}, job=job)
     except IntegrityError:
         job = Job.objects.get(submitted_by=user, idempotency_key=idempotency_key)
         if _requested(job.spec) != _requested(fields["spec"]):
             raise IdempotencyConflict(job) from None
         return Submission(job=job, created=False)
     return Submission(job=job, created=True)
+
+
+def _is_known(user: User, key: str | None) -> bool:
+    return key is not None and Job.objects.filter(submitted_by=user, idempotency_key=key).exists()
 
 
 def _requested(spec: Any) -> dict[str, Any]:
@@ -68,6 +83,29 @@ def job_prioritise(*, job_id: int, priority: int, actor: str) -> bool:
     before, job.priority = job.priority, priority
     job.save(update_fields=["priority"])
     audit(actor=actor, action="job-priority", subject=str(job), detail={"from": before, "to": priority}, job=job)
+    return True
+
+
+@transaction.atomic
+def job_move(*, job_id: int, before: int | None, actor: str) -> bool:
+    """Put a waiting job before another one in the queue, or behind all (None); False if one of them does not wait.
+
+    It takes the other's priority, or the lowest one. All waiting jobs of that priority are numbered anew.
+    """
+    waiting = list(Job.objects.select_for_update().filter(state=JobState.SUBMITTED, launch="native"))
+    job = next((each for each in waiting if each.pk == job_id), None)
+    other = next((each for each in waiting if each.pk == before), None)
+    if job is None or (before is not None and (other is None or other is job)):
+        return False
+    detail = {"before": before, "from": job.priority}
+    job.priority = other.priority if other else min(each.priority for each in waiting)
+    peers = [each for each in waiting if each.priority == job.priority and each is not job]
+    peers.sort(key=lambda each: (each.queue_order, each.pk))
+    peers.insert(peers.index(other) if other else len(peers), job)
+    for number, each in enumerate(peers, start=-len(peers)):  # below 0: jobs submitted later come behind
+        each.queue_order = number
+    Job.objects.bulk_update(peers, ["queue_order", "priority"])
+    audit(actor=actor, action="job-move", subject=str(job), detail=detail | {"to": job.priority}, job=job)
     return True
 
 

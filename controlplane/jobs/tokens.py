@@ -73,8 +73,8 @@ def rank_verdict_on(secret: str, job_id: int) -> Verdict:
     verdict = verdict_on(secret, job_id)
     if verdict.good and not Job.objects.filter(pk=job_id, launch="attached").exists():
         return _bad(
-            f"job {job_id} is native: our agents start its workers, each with its own key; only jobs with launch: "
-            "attached take ranks"
+            f"job {job_id} is native: Paceline's agents start its workers, each with its own key; only jobs with "
+            "launch: attached take ranks"
         )
     return verdict
 

@@ -1,8 +1,9 @@
 """From a parsed document to a valid spec: shapes, ranges, and whether every name exists."""
 
-from controlplane.core.barriers import misfit
+from controlplane.core.combinations import misfit
 from controlplane.jobs.documents import check_plain
 from controlplane.policies import registry
+from controlplane.policies.autopilot import alternatives
 from controlplane.protocol.catalogue import check_training
 from controlplane.protocol.spec import JobSpec, SpecError, parse_spec
 
@@ -18,6 +19,8 @@ def validated_spec(document: object) -> JobSpec:
     if not spec.attached:  # the script defines what it trains
         check_training(spec)
     registry.check(spec.synchronization)
-    if (found := misfit(spec, registry.resolve("barrier", spec.synchronization.barrier))) is not None:
+    found = registry.refusal(spec) or misfit(spec, registry.resolve("barrier", spec.synchronization.barrier))
+    if found is not None:
         raise SpecError(*found)
+    alternatives.check(spec)
     return spec

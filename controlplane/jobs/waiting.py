@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controlplane.core.queueing import Outcome, SlotRequest, Verdict, plan
 from controlplane.core.states import JobState
-from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, slots_now
+from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, closed_machines, slots_now
 from controlplane.jobs.blockers import Blocker, Waiting
 from controlplane.jobs.models import Job
-from controlplane.jobs.queue import queued_jobs, slot_request_of
+from controlplane.jobs.queue import queued_jobs, slot_requests_of
+from controlplane.jobs.shares import plan_queue, subject_name
+from controlplane.jobs.viewing import visible
+from controlplane.scheduling.queueing import Outcome, SlotRequest, Verdict
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class Queue:
     extra: SlotRequest | None = None
     """The entry of a job that is not submitted yet."""
     _slots: SlotsNow = field(init=False)
+    _closed: list[tuple[str, Mapping[str, str], int | None]] | None = None
     _verdicts: dict[int, Verdict] = field(init=False)
     _served: dict[int, SlotRequest] = field(init=False)
     _names: dict[int, str] = field(init=False)
@@ -27,18 +30,23 @@ class Queue:
     def __post_init__(self) -> None:
         self._slots = slots_now()
         jobs = list(queued_jobs())
-        requests = {job.pk: slot_request_of(job) for job in jobs}
+        requests = slot_requests_of(jobs)
         held = self._slots.held_by(requests)
         self._served = {
             job: request for job, request in requests.items() if held[job] >= request.least + request.servers
         }
         waiting = [request for job, request in requests.items() if job not in self._served]
         waiting += [self.extra] if self.extra else []
-        planned = plan(waiting, self._slots.offers, self.now.timestamp())
+        planned = plan_queue(waiting, self._slots, self.now.timestamp())
         self._verdicts = {verdict.request.job: verdict for verdict in planned}
         holding = {hold.job for hold in self._slots.holds} - set(requests)
-        self._names = {job.pk: job.name for job in jobs}
-        self._names |= dict(Job.objects.filter(pk__in=holding).values_list("pk", "name"))
+        shown = visible(Job.objects.filter(pk__in=holding | set(requests)))
+        self._names = dict(shown.values_list("pk", "name"))
+
+    @property
+    def order(self) -> list[int]:
+        """Waiting jobs in the order of the queue; those that have their slots already are first."""
+        return [*self._served, *self._verdicts]
 
     def waiting(self, job: int) -> Waiting | None:
         """Why this one does not start; None for one that is not in the queue."""
@@ -51,15 +59,27 @@ class Queue:
         return self._about(verdict)
 
     def _about(self, verdict: Verdict) -> Waiting:
-        there = capacity(verdict.request.labels, self._slots)
+        there = capacity(verdict.request.labels, self._slots, team=verdict.request.team)
         return Waiting(
             request=verdict.request,
             outcome=verdict.outcome,
             capacity=there,
-            machines=self._slots.offers,
+            machines=tuple(offer for offer in self._slots.offers if offer.team in (0, verdict.request.team)),
             keeps=verdict.keeps,
             holders=tuple(self._holders(verdict, there)) if verdict.outcome is Outcome.WAITS else (),
             ahead=tuple(self._ahead(job) for job in verdict.ahead),
+            bound=subject_name(verdict.bound) if verdict.bound else "",
+            closed=self._closed_to(verdict.request) if verdict.outcome is Outcome.NEVER else (),
+        )
+
+    def _closed_to(self, request: SlotRequest) -> tuple[str, ...]:
+        """Machines with its labels that would take it, and are cordoned or drained."""
+        if self._closed is None:
+            self._closed = [(agent.name, agent.placed_by, agent.team_id) for agent in closed_machines()]
+        return tuple(
+            name
+            for name, has, team in self._closed
+            if team in (None, request.team) and all(has.get(key) == value for key, value in request.labels.items())
         )
 
     def _holders(self, verdict: Verdict, there: Capacity) -> Iterator[Blocker]:
@@ -83,7 +103,7 @@ class Queue:
         request = verdict.request
         return Blocker(
             job=job,
-            name=self._names[job],
+            name=self._names.get(job, ""),
             relation="ahead",
             workers=request.least,
             servers=request.servers,
@@ -102,3 +122,13 @@ def waiting_of(jobs: Iterable[Job], now: datetime) -> Mapping[int, Waiting]:
     queue = Queue(now)
     found = {job: queue.waiting(job) for job in queued}
     return {job: waiting for job, waiting in found.items() if waiting is not None}
+
+
+def queue_in_order(now: datetime) -> list[Job]:
+    """Waiting jobs that the current user may see, in the order in which they get slots, each with its ``waiting``."""
+    queue = Queue(now)
+    jobs = visible(queued_jobs().select_related("team", "submitted_by")).in_bulk(queue.order)
+    found = [jobs[number] for number in queue.order if number in jobs]
+    for job in found:
+        job.waiting = queue.waiting(job.pk)  # type: ignore[attr-defined]
+    return found

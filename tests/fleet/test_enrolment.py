@@ -214,7 +214,7 @@ def test_a_reusable_token_takes_over_no_machine_that_joined_otherwise() -> None:
 
 
 @pytest.mark.django_db
-def test_a_revoked_token_admits_nobody_and_its_machines_stay() -> None:
+def test_a_revoked_token_admits_no_one_and_its_machines_stay() -> None:
     token, row = token_create(labels={}, uses=5, now=NOON)
     joined = token_redeem(token=token, name="m1", now=NOON)
     assert [token_revoke(row.pk, now=NOON), token_revoke(row.pk, now=NOON)] == [True, False]

@@ -1,5 +1,6 @@
 """Who gets which slot."""
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,7 +8,6 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.core.events import Assignment
-from controlplane.core.queueing import Take
 from controlplane.fleet import reservations
 from controlplane.fleet.models import Reservation
 from controlplane.fleet.reservations import release_slots, reserve_slots
@@ -15,6 +15,7 @@ from controlplane.fleet.selectors import Capacity, capacity, slots_now
 from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
+from controlplane.scheduling.queueing import Outcome, SlotRequest, Take, plan
 from tests.support.rows import emulated, hello, online_agent, reserve
 
 
@@ -128,7 +129,7 @@ def test_jobs_that_ask_at_once_never_share_a_slot() -> None:
 
 
 @pytest.mark.django_db
-def test_slots_that_somebody_else_took_since_are_not_had() -> None:
+def test_slots_that_someone_else_took_since_are_not_had() -> None:
     agent = online_agent("m1", slots=2)
     seen = [Take(machine=agent.pk, workers=2, servers=1)]
     reserve(7, {}, workers=1, servers=1)
@@ -159,3 +160,26 @@ def test_as_many_queries_and_rows_are_read_for_many_slots_as_for_few(
         again = reserve_slots(7, [], enough=503)
     assert again is not None
     assert len(again) == 503
+
+
+@pytest.mark.django_db
+def test_a_job_of_3000_workers_beside_20000_slots_costs_two_queries_and_little_memory(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """What machines offer is counted in the database; neither slots nor reservations are read one by one."""
+    for machine in range(20):
+        online_agent(f"m{machine}", slots=1000, server_slots=0)
+    held = reserve(7, {}, workers=18_000, servers=0)
+    assert held is not None
+    asked = SlotRequest(job=8, workers=3_000, least=3_000, servers=0, labels={}, since=0.0)
+    tracemalloc.start()
+    try:
+        with django_assert_num_queries(2):
+            there = slots_now()
+        [verdict] = plan([asked], there.offers, now=0.0)
+        assert there.held_by([7, 8]) == {7: 18_000}
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert verdict.outcome is Outcome.WAITS
+    assert peak < 2**20, "bytes: a list of the slots alone would be larger"

@@ -21,7 +21,7 @@ def test_the_highest_group_is_the_role() -> None:
     assert roles == [None, Role.VIEWER, Role.OPERATOR, Role.ADMIN]
 
 
-def test_superusers_are_admins_and_who_left_is_nobody() -> None:
+def test_superusers_are_admins_and_who_left_is_no_one() -> None:
     root, gone = User.objects.create_superuser("root"), User.objects.create_superuser("gone", is_active=False)
     assert [role_of(root), role_of(gone), role_of(AnonymousUser())] == [Role.ADMIN, None, None]
 

@@ -43,8 +43,12 @@ def test_another_secret_takes_over(settings: Any) -> None:
         call_command("reseal")
     settings.SECRET_KEY_FALLBACKS = [old]
     assert unseal(job.key) == key
+    with pytest.raises(CommandError, match=r"1 keys are stored under another SECRET_KEY: run manage\.py reseal before"):
+        call_command("reseal", "--check")
+    assert Job.objects.get().key == job.key
     told = StringIO()
     call_command("reseal", stdout=told)
+    call_command("reseal", "--check", stdout=StringIO())
     assert told.getvalue() == "1 keys are stored under the present SECRET_KEY\n"
     settings.SECRET_KEY_FALLBACKS = []
     job.refresh_from_db()

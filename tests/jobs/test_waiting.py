@@ -36,7 +36,7 @@ def runs(ada: User, *, workers: int, servers: int, **spec: Any) -> Job:
 
 def test_no_machine_is_online(ada: User) -> None:
     assert why(submitted_job(ada)) == (
-        "cannot be scheduled: needs 2 worker slots and 1 server slot, and no machine is online: have one join "
+        "cannot be scheduled: needs 2 worker slots and 1 server slot, and no machine is online: add one "
         "with python -m workers join"
     )
 
@@ -45,7 +45,7 @@ def test_no_machine_has_the_label(ada: User) -> None:
     online_agent("m1", labels={"gpu": "t4"})
     assert why(submitted_job(ada, labels={"gpu": "a100"})) == (
         "cannot be scheduled: needs 2 worker slots and 1 server slot on machines labelled gpu=a100, and the "
-        "only machine online has no gpu=a100 (there is gpu=t4): have one join with a token from: python manage.py "
+        "only machine online has no gpu=a100 (there is gpu=t4): add one with a token from: python manage.py "
         "enroll --label gpu=a100, or submit it with other labels"
     )
 
@@ -54,7 +54,7 @@ def test_no_machine_has_all_of_the_labels(ada: User) -> None:
     online_agent("m1", labels={"gpu": "a100"})
     online_agent("m2", labels={"zone": "b"})
     said = why(submitted_job(ada, labels={"gpu": "a100", "zone": "b"}))
-    assert "none of the 2 online has gpu=a100 and zone=b together: have one join with a token from: " in said
+    assert "none of the 2 online has gpu=a100 and zone=b together: add one with a token from: " in said
     assert "enroll --label gpu=a100 --label zone=b, or" in said
 
 
@@ -95,12 +95,12 @@ def test_the_job_ahead_is_named_with_what_it_waits_for(ada: User) -> None:
     Job.objects.filter(pk=large.pk).update(created_at=submitted)
     assert why(large) == (
         f"needs 4 worker slots and 1 server slot, of which 2 and 1 are free; job {other.pk} (digits) holds 2 worker "
-        "slots and 1 server slot; what is free is kept for it, since it has waited for more than 5 minutes"
+        "slots and 1 server slot; free slots are reserved for it, since it has waited for more than 5 minutes"
     )
     found = waiting(submitted_job(ada))
     assert found.sentence.endswith(
         f"; 1 job ahead of it: job {large.pk} (large), which was submitted at {submitted:%H:%M} UTC and waits for 4 "
-        "worker slots and 1 server slot, so that free slots are kept for it"
+        "worker slots and 1 server slot, so free slots are reserved for it"
     )
     assert [each.relation for each in found.blockers] == ["ahead"]
 
@@ -120,7 +120,7 @@ def test_a_job_of_higher_priority_is_ahead_though_it_came_later(ada: User) -> No
     assert waiting(urgent).ahead == ()
 
 
-def test_a_job_that_can_never_start_is_ahead_of_nobody(ada: User) -> None:
+def test_a_job_that_can_never_start_is_ahead_of_no_one(ada: User) -> None:
     online_agent("m1")
     never = submitted_job(ada, workers=50)
     job = submitted_job(ada)
@@ -152,5 +152,5 @@ def test_a_job_that_has_begun_does_not_wait(ada: User) -> None:
 def test_the_queue_is_read_once_for_a_whole_list(ada: User, django_assert_max_num_queries: Any) -> None:
     online_agent("m1", slots=1)
     jobs = [submitted_job(ada) for _ in range(30)]
-    with django_assert_max_num_queries(4):
+    with django_assert_max_num_queries(7):
         assert len(waiting_of(jobs, timezone.now())) == 30

@@ -1,5 +1,6 @@
 """``manage.py reseal``: stores keys under the current ``SECRET_KEY``; then the previous one can be removed."""
 
+from argparse import ArgumentParser
 from typing import Any
 
 from django.apps import apps
@@ -15,13 +16,36 @@ class Command(BaseCommand):
     help = "Encrypt keys in the database with the current SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
     requires_system_checks = []
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Print how many keys there are."""
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Nothing is needed."""
+        parser.add_argument(
+            "--check", action="store_true", help="change nothing; fail if keys are under another secret"
+        )
+
+    def handle(self, *args: Any, check: bool = False, **options: Any) -> None:
+        """Print how many keys there are.
+
+        Raises:
+            CommandError: if one cannot be decrypted, or with ``--check`` is stored under another ``SECRET_KEY``.
+        """
         columns = [(model, name) for model in apps.get_models() for name in getattr(model, "SEALED", ())]
-        while _pass(columns):  # again for what was stored meanwhile, by processes that still have the previous one
+        if check and (others := _others(columns)):
+            raise CommandError(
+                f"{others} keys are stored under another SECRET_KEY: run manage.py reseal before it leaves "
+                "SECRET_KEY_FALLBACKS"
+            )
+        while not check and _pass(
+            columns
+        ):  # again for what was stored meanwhile, by processes that still have the previous one
             pass
         count = sum(model._default_manager.count() for model, _ in columns)
         self.stdout.write(f"{count} keys are stored under the present SECRET_KEY")
+
+
+def _others(columns: list[tuple[type[models.Model], str]]) -> int:
+    """How many keys are not encrypted under the current secret."""
+    stored = (key for model, name in columns for key in model._default_manager.values_list(name, flat=True))
+    return sum(not is_current(key) for key in stored)
 
 
 @transaction.atomic

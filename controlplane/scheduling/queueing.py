@@ -1,0 +1,230 @@
+"""Which waiting jobs start now, on which machines, and why the others wait: from the queue, the offers and a time.
+
+Jobs are ordered by priority, then as an operator put them, then by submission; jobs of several teams by ``fair_share``.
+Jobs behind one that does not fit may start first, until it has waited
+for ``PATIENCE_S``: from then on the free slots that it could use are reserved for it. For a job that could not start
+even if all slots were free, nothing is reserved.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from controlplane.protocol.orders import Role
+
+PATIENCE_S: Final = 300.0
+"""How long later jobs that fit may start before a job that does not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A connected machine: its slots, and which of them are free."""
+
+    machine: int
+    workers: int
+    servers: int
+    free_workers: int
+    free_servers: int
+    labels: Mapping[str, str]
+    name: str = ""
+    team: int = 0
+    """The team that owns it: it runs only that team's jobs; 0: none, it runs all jobs."""
+
+    def free(self, role: Role) -> int:
+        """Its free slots for such processes."""
+        return self.free_workers if role == "worker" else self.free_servers
+
+    def without(self, role: Role) -> "Offer":
+        """The offer with one of those slots taken."""
+        worker = role == "worker"
+        workers, servers = self.free_workers - worker, self.free_servers - (not worker)
+        return replace(self, free_workers=workers, free_servers=servers)
+
+    def accepts(self, labels: Mapping[str, str], team: int) -> bool:
+        """Whether it takes such jobs of this team."""
+        return self.team in (0, team) and self.carries(labels)
+
+    def carries(self, labels: Mapping[str, str]) -> bool:
+        """Whether it has every one of these labels with that value."""
+        return all(self.labels.get(key) == value for key, value in labels.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRequest:
+    """The needs of a waiting job before it can start."""
+
+    job: int
+    workers: int
+    least: int
+    """So many workers are enough to begin; it takes up to ``workers``."""
+    servers: int
+    labels: Mapping[str, str]
+    priority: int = 0
+    since: float = 0.0
+    """When it was submitted, in seconds of the clock of ``now``."""
+    order: int = 0
+    """Where an operator put it among jobs of its priority: the lowest first."""
+    team: int = 0
+    """The team that owns it; 0: none."""
+    subjects: tuple[str, ...] = ()
+    """Whose quotas of slots count it, by name, such as ``user ada`` and ``team vision``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """Slots of one machine for one job."""
+
+    machine: int
+    workers: int
+    servers: int
+
+
+class Outcome(StrEnum):
+    """The present state of a waiting job."""
+
+    STARTS = "starts"
+    WAITS = "waits"
+    """There are enough slots, and others hold them."""
+    NEVER = "never"
+    """Even if all slots were free there would be too few."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The plan for one job, and its machines."""
+
+    request: SlotRequest
+    outcome: Outcome
+    machines: tuple[int, ...]
+    """Those that carry its labels."""
+    takes: tuple[Take, ...] = ()
+    """Where it starts; or what is kept for it, where it waits."""
+    ahead: tuple[int, ...] = ()
+    """Jobs before it that can start, now or later, on some of its machines, the first of them first."""
+    bound: str = ""
+    """The subject whose quota of slots does not allow it now; empty: none."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether free slots are kept for it."""
+        return self.outcome is Outcome.WAITS and bool(self.takes)
+
+
+def place(request: SlotRequest) -> tuple[int, int, int]:
+    """The sort key of the queue: priority, the highest first, an operator's order, then submission."""
+    return -request.priority, request.order, request.job
+
+
+Order = Callable[[Sequence[SlotRequest]], Sequence[SlotRequest]]
+
+
+def by_place(queue: Sequence[SlotRequest]) -> list[SlotRequest]:
+    """The usual order."""
+    return sorted(queue, key=place)
+
+
+def plan(
+    queue: Iterable[SlotRequest],
+    offers: Sequence[Offer],
+    now: float,
+    *,
+    order: Order = by_place,
+    room: Mapping[str, int] = MappingProxyType({}),
+) -> list[Verdict]:
+    """The outcome of each job, in the order of the queue. Machines are filled in the order of ``offers``.
+
+    ``room`` has the slots that are left of each subject's quota; a subject without a quota is omitted.
+    """
+    rest = dict(room)
+    left = {offer.machine: (offer.free_workers, offer.free_servers) for offer in offers}
+    fitting: dict[Kind, list[Offer]] = {}
+    before: dict[Kind, list[tuple[int, int]]] = {}
+    verdicts = []
+    for position, request in enumerate(order(list(queue))):
+        key = request.team, frozenset(request.labels.items())
+        if key not in fitting:
+            fitting[key] = [offer for offer in offers if offer.accepts(request.labels, request.team)]
+        here = fitting[key]
+        outcome, takes = _decide(request, here, left, now)
+        bound = _bound(request, rest) if outcome is not Outcome.NEVER else ""
+        if bound:
+            outcome, takes = Outcome.WAITS, ()
+        elif outcome is Outcome.STARTS:
+            takes = _within(request, here, left, rest)
+            _charge(request, takes, rest)
+        _claim(takes, left)
+        machines = tuple(offer.machine for offer in here)
+        ahead = tuple(job for _, job in sorted(_sharing(fitting, before, set(machines))))
+        verdicts.append(
+            Verdict(request=request, outcome=outcome, machines=machines, takes=takes, ahead=ahead, bound=bound)
+        )
+        if outcome is not Outcome.NEVER and not bound:
+            before.setdefault(key, []).append((position, request.job))
+    return verdicts
+
+
+Kind = tuple[int, frozenset[tuple[str, str]]]
+"""The jobs of one team with the same labels: the same machines accept them."""
+
+
+def _bound(request: SlotRequest, rest: Mapping[str, int]) -> str:
+    """The subject whose quota has too little left for the fewest slots that the job needs."""
+    needed = request.least + request.servers
+    return next((each for each in request.subjects if rest.get(each, needed) < needed), "")
+
+
+def _within(
+    request: SlotRequest, here: Sequence[Offer], left: Mapping[int, tuple[int, int]], rest: Mapping[str, int]
+) -> tuple[Take, ...]:
+    """Where it starts, with no more workers than every quota allows."""
+    allowed = min([request.workers, *(rest[each] - request.servers for each in request.subjects if each in rest)])
+    return _fill(here, left, allowed, request.servers)
+
+
+def _charge(request: SlotRequest, takes: Iterable[Take], rest: dict[str, int]) -> None:
+    used = sum(take.workers + take.servers for take in takes)
+    for each in request.subjects:
+        if each in rest:
+            rest[each] -= used
+
+
+def _decide(
+    request: SlotRequest, here: Sequence[Offer], left: Mapping[int, tuple[int, int]], now: float
+) -> tuple[Outcome, tuple[Take, ...]]:
+    if sum(offer.workers for offer in here) < request.least or sum(offer.servers for offer in here) < request.servers:
+        return Outcome.NEVER, ()
+    workers, servers = (sum(left[offer.machine][kind] for offer in here) for kind in (0, 1))
+    if workers >= request.least and servers >= request.servers:
+        return Outcome.STARTS, _fill(here, left, request.workers, request.servers)
+    if now - request.since < PATIENCE_S:
+        return Outcome.WAITS, ()
+    return Outcome.WAITS, _fill(here, left, request.least, request.servers)
+
+
+def _fill(here: Sequence[Offer], left: Mapping[int, tuple[int, int]], workers: int, servers: int) -> tuple[Take, ...]:
+    """So many slots, or as many as there are left, machine by machine."""
+    takes = []
+    for offer in here:
+        mine = min(workers, left[offer.machine][0]), min(servers, left[offer.machine][1])
+        if any(mine):
+            takes.append(Take(machine=offer.machine, workers=mine[0], servers=mine[1]))
+        workers, servers = workers - mine[0], servers - mine[1]
+    return tuple(takes)
+
+
+def _claim(takes: Iterable[Take], left: dict[int, tuple[int, int]]) -> None:
+    for take in takes:
+        workers, servers = left[take.machine]
+        left[take.machine] = workers - take.workers, servers - take.servers
+
+
+def _sharing(
+    fitting: Mapping[Kind, Sequence[Offer]],
+    before: Mapping[Kind, Sequence[tuple[int, int]]],
+    machines: set[int],
+) -> list[tuple[int, int]]:
+    """Those before that could take a slot of these machines, with their places."""
+    keys = [key for key in before if any(offer.machine in machines for offer in fitting[key])]
+    return [each for key in keys for each in before[key]]
