@@ -12,15 +12,16 @@ from redis.exceptions import RedisError
 from controlplane.core.events import ProcessDied
 from controlplane.fleet.credentials import credential_issue
 from controlplane.fleet.services import agent_connected, agent_disconnected
-from controlplane.gateway import close_codes
+from controlplane.gateway import close_codes, machine_tests
 from controlplane.gateway.cancellation import end
 from controlplane.gateway.credential_rotation import settle
-from controlplane.gateway.handshake import authenticated_agent, is_over, offers_our_protocol
+from controlplane.gateway.handshake import admitted_agent, is_over
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
+from controlplane.gateway.ownership import runs_on
 from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
-from controlplane.jobs.selectors import process_is_of
 from controlplane.protocol.codec import encode, from_agent
+from controlplane.protocol.machine_tests import Listening, MachineTested, PreflightAnswer
 from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
@@ -45,12 +46,8 @@ RESTARTED_STATUS = -1
 async def agent_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one connection of an agent to its end."""
     socket = await Socket.accept(scope, receive, send)
-    if not offers_our_protocol(scope):
-        await socket.send_close(close_codes.MALFORMED)
-        return
-    admission = await authenticated_agent(scope)
+    admission = await admitted_agent(scope, socket)
     if admission is None:
-        await socket.send_close(close_codes.UNAUTHORISED)
         return
     agent = admission.agent.pk
     try:
@@ -75,13 +72,17 @@ class AgentSocket:
         """Hash of a credential that was issued to the agent and not confirmed."""
         self._rotates = False
         """Whether the agent may be due for a new credential."""
+        self._tests = False
+        """Whether it may be due for an order of a test."""
 
     async def serve(self) -> None:
         """Serve the connection from the first frame to the last."""
         channel, client = names.agent_moved(self._agent), self._hub.client
         async with (
-            self._hub.channel(self._socket, channel, self._take_news),
+            self._hub.channel(self._socket, channel, self._on_wakeup),
             self._hub.channel(self._socket, names.agent_rotation(self._agent), self._take_rotation),
+            self._hub.channel(self._socket, names.agent_test(self._agent), self._take_test),
+            self._hub.agent(self._socket, self._agent),
         ):
             await presence.connected(client, names.AGENT_CONNECTIONS, str(self._agent), self._connection)
             await client.publish(channel, self._connection)
@@ -92,7 +93,7 @@ class AgentSocket:
                 await end(orders)
                 await self._disconnect()
 
-    def _take_news(self, data: bytes) -> None:
+    def _on_wakeup(self, data: bytes) -> None:
         """An empty message means that the agent's processes changed; any other names its current connection."""
         if data and data.decode() != self._connection:
             self._socket.close(close_codes.REPLACED)
@@ -102,6 +103,10 @@ class AgentSocket:
         self._rotates = True
         self._moved.set()
 
+    def _take_test(self, _: bytes) -> None:
+        self._tests = True
+        self._moved.set()
+
     async def _keep_informed(self) -> None:
         while True:
             await self._moved.wait()
@@ -109,6 +114,10 @@ class AgentSocket:
             if self._greeted and self._rotates:
                 self._rotates = False
                 await self._rotate()
+            if self._greeted and self._tests:
+                self._tests = False
+                for frame in await database_sync_to_async(machine_tests.frames_due)(self._agent):
+                    self._socket.put(frame)
             if self._greeted:
                 orders = await agents.current_orders(self._hub.client, self._agent, durable=self._durable)
                 if orders is not None:  # else they follow once every job is recovered
@@ -147,8 +156,9 @@ class AgentSocket:
         self._hub.heartbeats.note(names.AGENTS, str(self._agent), hello)
         await database_sync_to_async(agent_connected)(self._agent, hello)
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
-            await self._bury(name, RESTARTED_STATUS, "its agent restarted without it")
-        self._greeted, self._rotates = True, hello.rotates
+            await self._report_lost(name, RESTARTED_STATUS, "its agent restarted without it")
+        await database_sync_to_async(machine_tests.greet)(self._agent, hello)
+        self._greeted, self._rotates, self._tests = True, hello.rotates, hello.tests
         self._durable = max(self._durable, hello.number)
         self._moved.set()
         await asyncio.to_thread(_fleet_moved)
@@ -165,23 +175,17 @@ class AgentSocket:
         """
         if process in self._ran:
             return True
-        known = await agents.is_known(self._hub.client, self._agent, process)
-        if not known and not await database_sync_to_async(process_is_of)(self._agent, process):
-            logger.warning(
-                "an agent reported a process of another agent",
-                agent=self._agent,
-                job=process.job,
-                role=process.role,
-                index=process.index,
-            )
+        if not await runs_on(self._hub, self._agent, process):
             return False
         self._ran.add(process)
         return True
 
-    async def _take_change(self, received: ProcessStarted | ProcessEnded | CredentialKept) -> None:
+    async def _take_change(self, received: ProcessStarted | ProcessEnded | CredentialKept | PreflightAnswer) -> None:
         if isinstance(received, CredentialKept):
             await database_sync_to_async(settle)(self._agent, received)
             self._outstanding = None
+        elif isinstance(received, Listening | MachineTested):
+            await database_sync_to_async(machine_tests.settle)(self._agent, received)
         elif not await self._is_its_own(received.process):
             process = received.process
             detail = f"{process.role} {process.index} of job {process.job} does not run on this machine"
@@ -189,9 +193,11 @@ class AgentSocket:
         elif isinstance(received, ProcessStarted):
             await agents.note_started(self._hub.client, self._agent, received.process)
         else:
-            await self._bury(received.process, received.status, received.tail, out_of_memory=received.out_of_memory)
+            await self._report_lost(
+                received.process, received.status, received.tail, out_of_memory=received.out_of_memory
+            )
 
-    async def _bury(self, name: ProcessName, status: int, detail: str, *, out_of_memory: bool = False) -> None:
+    async def _report_lost(self, name: ProcessName, status: int, detail: str, *, out_of_memory: bool = False) -> None:
         event = ProcessDied(
             role=name.role,
             index=name.index,

@@ -1,4 +1,7 @@
-"""Appends the messages of a job's sockets to its log: one script call for all that arrived during the previous one."""
+"""Appends the messages of a job's sockets to its log: one script call for all that arrived during the previous one.
+
+The first call waits until the loop has handled what it read: the messages of one batch of a relay are one call.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -31,6 +34,8 @@ class Appender:
         self._waiting: list[bytes] = []
         self._sent: list[bytes] = []
         self._call: asyncio.Future[Any] | None = None
+        self._is_due = False
+        """Whether the next call is about to be made."""
         self._background: set[asyncio.Future[Any]] = set()
         self._capacity = asyncio.Event()
         self._capacity.set()
@@ -46,8 +51,9 @@ class Appender:
             self._arrivals.add(event)
         if len(self._waiting) > MOST_WAITING:
             self._capacity.clear()
-        if self._call is None:
-            self._send_next()
+        if self._call is None and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._send_next)
 
     async def wait_for_capacity(self) -> None:
         """Wait until the queue accepts more events."""
@@ -55,11 +61,13 @@ class Appender:
 
     async def flushed(self) -> None:
         """Wait until every queued event is appended or has failed."""
-        while self._call is not None:
-            await asyncio.wait([self._call])
+        while self._call is not None or self._is_due:
+            if self._call is not None:
+                await asyncio.wait([self._call])
             await asyncio.sleep(0)  # its callback may send what arrived meanwhile
 
     def _send_next(self) -> None:
+        self._is_due = False
         self._sent, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
         self._watch(log.begin_append(self._caller, self._job, self._sent))
 

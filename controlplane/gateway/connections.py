@@ -45,6 +45,10 @@ class JobConnections:
         """All of them."""
         return list(self._sockets.values())
 
+    def socket_of(self, peer: Peer) -> Socket | None:
+        """The socket of that process; None if it is not connected here."""
+        return self._sockets.get((peer.role, peer.index, peer.instance))
+
     def enter(self, peer: Peer, socket: Socket) -> None:
         """Send the process's frames through ``socket`` from now on."""
         before = self._sockets.get((peer.role, peer.index, peer.instance))

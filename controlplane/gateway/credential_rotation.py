@@ -40,4 +40,4 @@ def settle(agent: int, answer: CredentialKept) -> None:
 
 def _note(agent: int, action: str, detail: dict[str, str]) -> None:
     name = Agent.objects.values_list("name", flat=True).get(pk=agent)
-    audit(actor=f"agent {name}", action=action, subject=f"agent {agent}", detail=detail)
+    audit(actor=f"agent {name}", action=action, subject=f"agent {name}", detail=detail)

@@ -1,17 +1,25 @@
-"""Authenticates websocket handshakes by the credential in their headers."""
+"""Authenticates those who connect: processes, ranks and agents, by the credential that they show."""
+
+from dataclasses import dataclass, field
+from typing import Self
 
 from channels.db import database_sync_to_async
 
 from controlplane.core.states import JOB_OVER
-from controlplane.fleet.credentials import Admission
+from controlplane.fleet.credentials import Admission, expired_sentence
+from controlplane.gateway import close_codes
+from controlplane.gateway.close_codes import Refusal
 from controlplane.gateway.connections import Peer
 from controlplane.gateway.credential_rotation import admit
-from controlplane.gateway.sockets import Scope
+from controlplane.gateway.process_credentials import process_over
+from controlplane.gateway.sockets import Scope, Socket
 from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import unseal
 from controlplane.jobs.tokens import Verdict, rank_verdict_on
 from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.codec import encode
 from controlplane.protocol.keys import matches, process_key
+from controlplane.protocol.orders import Rejection, Role
 
 
 def offers_our_protocol(scope: Scope) -> bool:
@@ -31,10 +39,39 @@ def bearer(scope: Scope) -> str:
     return credential.strip() if scheme.lower() == "bearer" else ""
 
 
-async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
-    """Whether the client has the key of exactly this process instance."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Which process a client says that it is, and the credential that it shows."""
+
+    peer: Peer
+    credential: str = field(repr=False)
+
+    @classmethod
+    def of(cls, scope: Scope, role: Role) -> Self:
+        """That of a websocket's handshake."""
+        route = scope["url_route"]["kwargs"]
+        instance = header(scope, "x-paceline-instance")
+        peer = Peer(job=route["job"], role=role, index=route["index"], instance=instance)
+        return cls(peer=peer, credential=bearer(scope))
+
+
+async def peer_refusal(claim: Claim) -> Refusal | None:
+    """Why the client is refused; None if it has the key of this process instance, whose machine may be connected."""
+    if not await _has_key(claim):
+        return Refusal(close_codes.UNAUTHORISED)
+    why = await database_sync_to_async(process_over)(claim.peer)
+    return None if why is None else unauthorised(why)
+
+
+def unauthorised(sentence: str) -> Refusal:
+    """The refusal of a client whose credential is not valid, with the reason."""
+    return Refusal(close_codes.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))
+
+
+async def _has_key(claim: Claim) -> bool:
+    peer = claim.peer
     try:
-        given = bytes.fromhex(bearer(scope))
+        given = bytes.fromhex(claim.credential)
     except ValueError:
         return False
     job_key = await _job_key(peer.job)
@@ -43,9 +80,9 @@ async def authenticated_peer(scope: Scope, peer: Peer) -> bool:
     return matches(process_key(job_key, peer.role, peer.index, peer.instance), given)
 
 
-async def rank_verdict(scope: Scope, peer: Peer) -> Verdict:
+async def rank_verdict(claim: Claim) -> Verdict:
     """Validity of the token of a connection that claims to be an attached rank."""
-    verdict: Verdict = await database_sync_to_async(rank_verdict_on)(bearer(scope), peer.job)
+    verdict: Verdict = await database_sync_to_async(rank_verdict_on)(claim.credential, claim.peer.job)
     return verdict
 
 
@@ -56,10 +93,20 @@ def is_over(job: int) -> bool:
     return state is None or state in JOB_OVER
 
 
-async def authenticated_agent(scope: Scope) -> Admission | None:
-    """The agent with this credential."""
+async def admitted_agent(scope: Scope, socket: Socket) -> Admission | None:
+    """The agent with the credential of the handshake; None where it was refused, and ``socket`` closed."""
+    if not offers_our_protocol(scope):
+        await socket.send_close(close_codes.MALFORMED)
+        return None
     credential = bearer(scope)
     admission: Admission | None = await database_sync_to_async(admit)(credential) if credential else None
+    if admission is None:
+        await socket.send_close(close_codes.UNAUTHORISED)
+        return None
+    if admission.expired_at is not None:
+        refusal = unauthorised(expired_sentence(admission.agent, admission.expired_at))
+        await socket.send_close(refusal.code, refusal.message)
+        return None
     return admission
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache
@@ -15,12 +16,14 @@ from channels.db import database_sync_to_async
 from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
+from controlplane.fleet.credentials import credentials_over
 from controlplane.gateway import close_codes
 from controlplane.gateway.broadcaster import Broadcaster
 from controlplane.gateway.cancellation import end
 from controlplane.gateway.connections import JobConnections
 from controlplane.gateway.heartbeats import Heartbeats
 from controlplane.gateway.page_sessions import RECHECK_S, admitted
+from controlplane.gateway.process_credentials import processes_over
 from controlplane.gateway.sockets import Socket
 from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.jobs.tokens import still_good
@@ -50,8 +53,12 @@ class Hub:
         """For the hot path: appends."""
         self.heartbeats = Heartbeats()
         self.broadcaster = Broadcaster()
+        self.pages_of: Counter[int] = Counter()
+        """How many pages each user has open here."""
         self.ranks: dict[Socket, str] = {}
         """Sockets of attached ranks, each with the hash of its token."""
+        self._agents: dict[Socket, int] = {}
+        self._relays: set[Socket] = set()
         self._job_connections: dict[int, JobConnections] = {}
         self._loose: set[Socket] = set()
         self._name = liveness.where()
@@ -113,6 +120,25 @@ class Hub:
             with suppress(RedisError):
                 await self._subscriptions.drop(channel, take)
 
+    @asynccontextmanager
+    async def agent(self, socket: Socket, agent: int) -> AsyncIterator[None]:
+        """End the agent's connection when its credential is over."""
+        self._agents[socket] = agent
+        try:
+            yield
+        finally:
+            del self._agents[socket]
+
+    @asynccontextmanager
+    async def relay(self, socket: Socket, agent: int) -> AsyncIterator[None]:
+        """A relay of the agent: ended as its own connection is, or when its machine does not read."""
+        self._relays.add(socket)
+        try:
+            async with self.agent(socket, agent):
+                yield
+        finally:
+            self._relays.discard(socket)
+
     def close_all(self) -> None:
         """Published messages may have been lost: make every machine reconnect and receive its orders again."""
         for socket in self._machines():
@@ -134,19 +160,33 @@ class Hub:
     async def _watch(self) -> None:
         now = time.monotonic()
         self.caller.abort_if_stuck(now)
-        for socket in [*self._machines(), *self.broadcaster.sockets]:
+        for socket in [*self._machines(), *self._relays, *self.broadcaster.sockets]:
             socket.close_if_slow(now)
 
     async def _recheck(self) -> None:
-        """Close the sockets of users who may no longer view pages, and of ranks whose token was revoked."""
+        """Close sockets that are no longer admitted: by a session, a rank's token, or a machine's credential."""
         if sessions := set(self.broadcaster.sockets.values()):
             self.broadcaster.keep(sessions, await database_sync_to_async(admitted)(sessions))
         if digests := set(self.ranks.values()):
             good = await database_sync_to_async(still_good)(digests)
             for socket, digest in self.ranks.items():
                 if digest in digests and digest not in good:
-                    socket.put(encode(Rejection(code="unauthorised", detail=TOKEN_ENDED)))
-                    socket.close(close_codes.UNAUTHORISED)
+                    _dismiss(socket, TOKEN_ENDED)
+        if agents := set(self._agents.values()):
+            over = await database_sync_to_async(credentials_over)(agents)
+            for socket, agent in self._agents.items():
+                if agent in over:
+                    logger.warning("a connection was ended with its credential", agent=agent, why=over[agent])
+                    if socket in self._relays:  # of several processes, each of which is told below
+                        socket.close(close_codes.UNAUTHORISED)
+                    else:
+                        _dismiss(socket, over[agent])
+        if jobs := set(self._job_connections):
+            for peer, why in (await database_sync_to_async(processes_over)(jobs)).items():
+                connections = self._job_connections.get(peer.job)
+                if connections is not None and (process := connections.socket_of(peer)) is not None:
+                    logger.warning("a process's connection was ended", job=peer.job, process=peer.name, why=why)
+                    _dismiss(process, why)
 
     async def _send_durable(self) -> None:
         for connections in self._job_connections.values():
@@ -157,6 +197,11 @@ class Hub:
             *self._loose,
             *(socket for connections in self._job_connections.values() for socket in connections.sockets),
         ]
+
+
+def _dismiss(socket: Socket, why: str) -> None:
+    socket.put(encode(Rejection(code="unauthorised", detail=why)))
+    socket.close(close_codes.UNAUTHORISED)
 
 
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Hub]] = WeakKeyDictionary()

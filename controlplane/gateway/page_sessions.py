@@ -1,31 +1,78 @@
-"""Which sessions may receive ticks: those of signed-in, active users with a role.
+"""Which sessions may receive ticks: those of signed-in, active users with a role; and of which teams' jobs.
 
 Checked when a page connects and every ``RECHECK_S`` after that, so that a sign-out or a lost role closes the socket.
 """
 
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Final, TypeVar
 
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
-from controlplane.jobs.roles import Role, may
-from controlplane.people.models import Session
+from controlplane.jobs.models import Job
+from controlplane.jobs.roles import Role, may, teams_of
+from controlplane.people.models import Session, Team
+
+Key = TypeVar("Key", str, int)
 
 RECHECK_S: Final = 2.0
 
+MOST_AT_ONCE: Final = 500
+"""Sessions or jobs that one query names."""
 
-def admitted(sessions: Collection[str]) -> set[str]:
-    """The keys of those sessions that may receive ticks now."""
-    if not sessions:
-        return set()
+Teams = frozenset[int] | None
+"""To whose jobs ticks are limited, beside those that no team owns; None: not limited."""
+
+
+def admitted(sessions: Collection[str]) -> dict[str, Teams]:
+    """The keys of those sessions that may receive ticks now, each with the teams of its user.
+
+    The number of queries does not grow with the sessions, up to ``MOST_AT_ONCE``.
+    """
+    found: dict[str, Teams] = {}
+    for part in _parts(sessions):
+        found |= _admitted(part)
+    return found
+
+
+def _admitted(sessions: Collection[str]) -> dict[str, Teams]:
     rows = Session.objects.filter(session_key__in=sessions, expire_date__gt=timezone.now())
     stored = {row.session_key: row.get_decoded() for row in rows}
-    people = User.objects.in_bulk({int(one[SESSION_KEY]) for one in stored.values() if SESSION_KEY in one})
-    proofs = {person: user.get_session_auth_hash() for person, user in people.items() if may(user, Role.VIEWER)}
-    return {key for key, one in stored.items() if _holds(one, proofs)}
+    signed_in = User.objects.prefetch_related("groups", "memberships")
+    people = signed_in.in_bulk({int(one[SESSION_KEY]) for one in stored.values() if SESSION_KEY in one})
+    known = {person: user for person, user in people.items() if may(user, Role.VIEWER)}
+    proofs = {person: user.get_session_auth_hash() for person, user in known.items()}
+    limited = Team.objects.exists()
+    return {
+        key: _teams(known[int(one[SESSION_KEY])]) if limited else None
+        for key, one in stored.items()
+        if _holds(one, proofs)
+    }
+
+
+def user_of(session: str) -> int | None:
+    """Whose session that is."""
+    return Session.objects.filter(session_key=session).values_list("user_id", flat=True).first()
+
+
+def owners(jobs: Collection[int]) -> dict[int, int]:
+    """The teams of those of the jobs that one owns."""
+    found: dict[int, int] = {}
+    for part in _parts(jobs):
+        found |= dict(Job.objects.filter(pk__in=part, team__isnull=False).values_list("pk", "team_id"))
+    return found
+
+
+def _parts(keys: Collection[Key]) -> Iterator[list[Key]]:
+    """Those keys, as many at a time as one query names."""
+    ordered = list(keys)
+    return (ordered[at : at + MOST_AT_ONCE] for at in range(0, len(ordered), MOST_AT_ONCE))
+
+
+def _teams(user: User) -> Teams:
+    return None if may(user, Role.ADMIN) else frozenset(teams_of(user))
 
 
 def _holds(stored: dict[str, str], proofs: dict[int, str]) -> bool:

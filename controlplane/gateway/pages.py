@@ -8,12 +8,14 @@ from channels.db import database_sync_to_async
 from controlplane.gateway import close_codes
 from controlplane.gateway.handshake import offers_our_protocol
 from controlplane.gateway.hub import get_hub
-from controlplane.gateway.page_sessions import admitted
+from controlplane.gateway.page_sessions import admitted, user_of
 from controlplane.gateway.rate_limiter import PAGE_PER_S
 from controlplane.gateway.sockets import Message, Receive, Send, Socket
 from controlplane.protocol.messages import Refresh
 
 MAX_TEXT = 1_024
+MOST_PAGES = 100
+"""Open pages of one user in one web process: each is sent every tick."""
 
 _decoder = msgspec.json.Decoder(Refresh)
 
@@ -25,10 +27,16 @@ async def page_socket(scope: dict[str, Any], receive: Receive, send: Send) -> No
         await socket.send_close(close_codes.MALFORMED)
         return
     session = scope["session"].session_key or ""
-    if not await database_sync_to_async(admitted)([session]):
+    found = await database_sync_to_async(admitted)([session])
+    user = await database_sync_to_async(user_of)(session)
+    if session not in found or user is None:
         await socket.send_close(close_codes.UNAUTHORISED)
         return
-    broadcaster = (await get_hub()).broadcaster
+    hub = await get_hub()
+    broadcaster = hub.broadcaster
+    if hub.pages_of[user] >= MOST_PAGES:
+        await socket.send_close(close_codes.FLOOD)
+        return
 
     async def take(message: Message) -> None:
         text = message.get("text") or ""
@@ -40,10 +48,14 @@ async def page_socket(scope: dict[str, Any], receive: Receive, send: Send) -> No
         except msgspec.DecodeError:
             socket.close(close_codes.MALFORMED)
             return
-        broadcaster.refresh(socket)
+        await broadcaster.refresh(socket)
 
-    broadcaster.enter(socket, session)
+    hub.pages_of[user] += 1
+    broadcaster.enter(socket, session, found[session])
     try:
         await socket.run(take)
     finally:
         broadcaster.leave(socket)
+        hub.pages_of[user] -= 1
+        if not hub.pages_of[user]:
+            del hub.pages_of[user]

@@ -1,4 +1,7 @@
-"""The sockets of workers and servers: their messages are appended to the job's log, and nothing else happens here."""
+"""The conversations of workers and servers: their messages are appended to the job's log; nothing else happens here.
+
+Each has a websocket of its own, or a channel of its machine's relay (``relay``): what is said is the same.
+"""
 
 import time
 from secrets import token_hex
@@ -7,12 +10,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import structlog
 from redis.exceptions import RedisError
 
-from controlplane.core.events import ConnectionLost, Event, ServerHeard, WorkerHeard
+from controlplane.core.events import ConnectionLost, Event, ServerMessageReceived, WorkerMessageReceived
 from controlplane.gateway import close_codes
 from controlplane.gateway.backpressure import Backpressure
 from controlplane.gateway.close_codes import Refusal
-from controlplane.gateway.connections import JobConnections, Peer
-from controlplane.gateway.handshake import authenticated_peer, header, is_over, offers_our_protocol
+from controlplane.gateway.connections import JobConnections
+from controlplane.gateway.handshake import Claim, is_over, offers_our_protocol, peer_refusal
 from controlplane.gateway.hub import Hub, get_hub
 from controlplane.gateway.inbox import Inbox
 from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
@@ -28,7 +31,7 @@ logger = structlog.get_logger(__name__)
 
 
 class ProcessSocket(Generic[Received]):
-    """The control socket of one process of a job."""
+    """The control connection of one process of a job."""
 
     role: ClassVar[Role]
     codec: ClassVar[Codec[Any]]
@@ -38,20 +41,22 @@ class ProcessSocket(Generic[Received]):
         """The ASGI application that serves one connection after another."""
 
         async def serve(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-            await cls(scope).serve(scope, await Socket.accept(scope, receive, send))
+            socket = await Socket.accept(scope, receive, send)
+            if offers_our_protocol(scope):
+                await cls(Claim.of(scope, cls.role)).serve(socket)
+            else:
+                await socket.send_close(close_codes.MALFORMED)
 
         return serve
 
-    def __init__(self, scope: dict[str, Any]) -> None:
-        route = scope["url_route"]["kwargs"]
-        instance = header(scope, "x-paceline-instance")
+    def __init__(self, claim: Claim) -> None:
         self._backpressure = Backpressure()
-        self.peer = Peer(job=route["job"], role=self.role, index=route["index"], instance=instance)
+        self.claim, self.peer = claim, claim.peer
 
-    async def serve(self, scope: dict[str, Any], socket: Socket) -> None:
+    async def serve(self, socket: Socket) -> None:
         """Serve this connection until it ends."""
         try:
-            refusal = await self._refusal(scope)
+            refusal = await self._refusal()
             if refusal is not None:
                 await socket.send_close(refusal.code, refusal.message)
                 return
@@ -62,10 +67,8 @@ class ProcessSocket(Generic[Received]):
             logger.warning("process socket failed", job=self.peer.job, process=self.peer.name, why=str(error))
             await socket.send_close(close_codes.TRY_AGAIN)
 
-    async def _refusal(self, scope: dict[str, Any]) -> Refusal | None:
-        if not offers_our_protocol(scope):
-            return Refusal(close_codes.MALFORMED)
-        if (refusal := await self._authentication_failure(scope)) is not None:
+    async def _refusal(self) -> Refusal | None:
+        if (refusal := await self._authentication_failure()) is not None:
             return refusal
         hub = await get_hub()
         await hub.caller.open()
@@ -75,9 +78,9 @@ class ProcessSocket(Generic[Received]):
         gone = over == b"1" or (over is None and await is_over(self.peer.job))
         return Refusal(close_codes.JOB_OVER if gone else close_codes.TRY_AGAIN)
 
-    async def _authentication_failure(self, scope: dict[str, Any]) -> Refusal | None:
+    async def _authentication_failure(self) -> Refusal | None:
         """Why the client is refused; None if it is authenticated."""
-        return None if await authenticated_peer(scope, self.peer) else Refusal(close_codes.UNAUTHORISED)
+        return await peer_refusal(self.claim)
 
     async def _serve(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
         peer, connection = self.peer, token_hex(8)
@@ -130,7 +133,7 @@ class WorkerSocket(ProcessSocket[WorkerMessage]):
 
     def event(self, received: Any) -> Event:
         """A message of a worker."""
-        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=received)
+        return WorkerMessageReceived(rank=self.peer.index, instance=self.peer.instance, message=received)
 
 
 class ServerSocket(ProcessSocket[ServerMessage]):
@@ -141,4 +144,4 @@ class ServerSocket(ProcessSocket[ServerMessage]):
 
     def event(self, received: Any) -> Event:
         """A message of a server."""
-        return ServerHeard(index=self.peer.index, instance=self.peer.instance, message=received)
+        return ServerMessageReceived(index=self.peer.index, instance=self.peer.instance, message=received)

@@ -2,18 +2,17 @@
 
 from typing import Any, Final
 
-from controlplane.core.events import Event, WorkerHeard
+from controlplane.core.events import Event, WorkerMessageReceived
 from controlplane.gateway import close_codes
 from controlplane.gateway.close_codes import Refusal
 from controlplane.gateway.connections import JobConnections
-from controlplane.gateway.handshake import bearer, rank_verdict
+from controlplane.gateway.handshake import Claim, rank_verdict, unauthorised
 from controlplane.gateway.hub import Hub
 from controlplane.gateway.processes import ProcessSocket
 from controlplane.gateway.sockets import Socket
-from controlplane.protocol.codec import encode, from_rank
+from controlplane.protocol.codec import from_rank
 from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.messages import RankMessage
-from controlplane.protocol.orders import Rejection
 from controlplane.protocol.spec import MAX_WORKERS
 from controlplane.protocol.text import is_plain
 
@@ -26,21 +25,21 @@ class RankSocket(ProcessSocket[RankMessage]):
     role = "worker"
     codec = from_rank
 
-    def __init__(self, scope: dict[str, Any]) -> None:
-        super().__init__(scope)
-        self._digest = secret_digest(bearer(scope))
+    def __init__(self, claim: Claim) -> None:
+        super().__init__(claim)
+        self._digest = secret_digest(claim.credential)
 
-    async def _authentication_failure(self, scope: dict[str, Any]) -> Refusal | None:
+    async def _authentication_failure(self) -> Refusal | None:
         peer = self.peer
         if not (1 <= len(peer.instance) <= MAX_INSTANCE and is_plain(peer.instance)):
-            return refusal(
+            return unauthorised(
                 f"X-Paceline-Instance: expected 1 to {MAX_INSTANCE} characters that name this instance of the rank"
             )
         if peer.index >= MAX_WORKERS:
-            return refusal(f"rank {peer.index}: expected one below {MAX_WORKERS}")
-        verdict = await rank_verdict(scope, peer)
+            return unauthorised(f"rank {peer.index}: expected one below {MAX_WORKERS}")
+        verdict = await rank_verdict(self.claim)
         if not verdict.good:
-            return refusal(verdict.sentence)
+            return unauthorised(verdict.sentence)
         return Refusal(close_codes.JOB_OVER) if verdict.job_over else None
 
     async def _serve(self, hub: Hub, connections: JobConnections, socket: Socket) -> None:
@@ -52,9 +51,4 @@ class RankSocket(ProcessSocket[RankMessage]):
 
     def event(self, received: Any) -> Event:
         """A message of a rank, logged as a worker's."""
-        return WorkerHeard(rank=self.peer.index, instance=self.peer.instance, message=received)
-
-
-def refusal(sentence: str) -> Refusal:
-    """The refusal of a rank whose token is not valid."""
-    return Refusal(close_codes.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))
+        return WorkerMessageReceived(rank=self.peer.index, instance=self.peer.instance, message=received)

@@ -8,6 +8,9 @@ from typing import Final
 MACHINE_PER_S: Final = 5_000.0
 """Messages per second of a worker, server or agent: above what its round trips allow, resends included."""
 
+RELAY_PER_S: Final = 20_000.0
+"""Batches per second of a machine's relay; each of its channels has the limit of a machine's process."""
+
 PAGE_PER_S: Final = 10.0
 """Messages per second of a page, which sends only requests for missed ticks."""
 

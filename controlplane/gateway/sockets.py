@@ -20,6 +20,8 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Take = Callable[[Message], Awaitable[None]]
+Data = bytes | str | Callable[[], bytes]
+"""A frame, or what makes it once it is its turn."""
 
 SLOW_S: Final = 5.0
 """A client that does not take a frame for this long is too slow."""
@@ -36,10 +38,10 @@ MOST_PENDING: Final = 1_000
 class Socket:
     """A websocket whose sending side is a separate task, so that a slow client delays no other."""
 
-    def __init__(self, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> None:
+    def __init__(self, receive: Receive, send: Send, *, per_s: float | None = None) -> None:
         self._receive, self._send = receive, send
-        self._rate_limiter = RateLimiter(per_s)
-        self._pending: dict[str | int, bytes | str] = {}
+        self._rate_limiter = RateLimiter(MACHINE_PER_S if per_s is None else per_s)
+        self._pending: dict[str | int, Data] = {}
         self._sent: dict[str | int, Callable[[], None]] = {}
         self._unnamed = 0
         self._wake = asyncio.Event()
@@ -49,14 +51,14 @@ class Socket:
         self._writer: asyncio.Task[None] | None = None
 
     @classmethod
-    async def accept(cls, scope: Scope, receive: Receive, send: Send, *, per_s: float = MACHINE_PER_S) -> "Socket":
+    async def accept(cls, scope: Scope, receive: Receive, send: Send, *, per_s: float | None = None) -> "Socket":
         """Accept the handshake: a close code can only be sent on an accepted connection."""
         await receive()
         offered = SUBPROTOCOL in scope["subprotocols"]
         await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
         return cls(receive, send, per_s=per_s)
 
-    def put(self, data: bytes | str, slot: str = "", sent: Callable[[], None] | None = None) -> None:
+    def put(self, data: Data, slot: str = "", sent: Callable[[], None] | None = None) -> None:
         """Queue ``data``, in place of what is queued in the same named slot; call ``sent`` once it was sent."""
         if slot:
             self._pending[slot] = data
@@ -141,7 +143,7 @@ class Socket:
                 data, sent = self._pending.pop(slot), self._sent.pop(slot, None)
                 self._sending_since = time.monotonic()
                 with suppress(OSError):  # the client is gone: the reader will notice
-                    await self._send(_message(data))
+                    await self._send(_message(data() if callable(data) else data))
                 self._sending_since = None
                 if sent is not None:
                     sent()

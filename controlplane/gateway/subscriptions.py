@@ -93,7 +93,7 @@ class Subscriptions:
             wire = self._wire
             if wire is not None:
                 wire.send("PING")
-                if time.monotonic() - wire.heard_at > SOCKET_TIMEOUT_S:
+                if time.monotonic() - wire.last_message_at > SOCKET_TIMEOUT_S:
                     wire.abort()
 
     def _subscribe(self, key: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ from controlplane.gateway.hub import close_hub
 from controlplane.gateway.routing import websocket_urlpatterns
 from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import seal
+from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import spec_document
 from controlplane.runtime import queue
 from controlplane.runtime.redis import Client, connect
 from controlplane.runtime.redis_identity import settle
+from tests.gateway.transports import Enter, Machine, knock, opening, runs_here
 from tests.runtime.support import SPEC, submit
 
 CREDENTIAL = "c" * 43
@@ -88,3 +91,24 @@ async def gateway(transactional_db: None, client: Client, enqueued: list[int]) -
         server.should_exit = True
         await serving
         await close_hub()
+
+
+@pytest.fixture
+async def machine(gateway: str, agent: int) -> AsyncIterator[Machine]:
+    """The relay of the machine of ``agent``."""
+    async with Machine(gateway, CREDENTIAL) as connected:
+        yield connected
+
+
+@pytest.fixture(params=["websocket", "relay"])
+def enter(request: pytest.FixtureRequest, gateway: str, client: Client) -> Enter:
+    """How a process begins its conversation; the relay is that of the machine that runs it."""
+    if request.param == "websocket":
+        return partial(knock, gateway)
+    machine, agent = request.getfixturevalue("machine"), request.getfixturevalue("agent")
+
+    def enter(job: int, *, role: Role = "worker", index: int = 0, instance: str = "w0.0.1", **named: Any) -> Any:
+        runs_here(client, agent, job, role=role, index=index, instance=instance)
+        return machine.channel(opening(job, role=role, index=index, instance=instance, **named))
+
+    return enter

@@ -160,7 +160,7 @@ def test_more_of_them_than_the_cap_and_than_descriptors_leave_the_others_answere
     assert is_answered(address)
 
 
-def test_an_upload_that_goes_on_is_not_the_one_that_makes_room(address: Address, opened: ExitStack) -> None:
+def test_an_upload_that_continues_is_not_the_one_that_makes_room(address: Address, opened: ExitStack) -> None:
     size = 2_000_000
     upload = connect(address, opened, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""Who is too fast, too slow, or makes no sense: held back, told or closed by rule, and nobody else notices."""
+"""Who is too fast, too slow, or makes no sense: held back, told or closed by rule, and no other notices."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from controlplane.core.events import WorkerHeard
+from controlplane.core.events import WorkerMessageReceived
 from controlplane.gateway import close_codes, rate_limiter
 from controlplane.gateway import sockets as gateway_sockets
 from controlplane.gateway.rate_limiter import RateLimiter
@@ -23,7 +23,8 @@ from controlplane.protocol.messages import AgentHello, ProcessEnded, ProcessName
 from controlplane.runtime.redis import Client
 from tests.gateway.conftest import CREDENTIAL
 from tests.gateway.test_pages import knock as knock_as_page
-from tests.gateway.test_processes import HELLO, close_code, eventually, heard, knock
+from tests.gateway.test_processes import HELLO, heard
+from tests.gateway.transports import Enter, close_code, eventually, knock
 from tests.runtime.support import report
 
 SERVER_HELLO = ServerHello(number=1, host="127.0.0.1", port=4000, tensor_sizes=[640, 10])
@@ -74,7 +75,7 @@ def test_any_frame_is_a_message_or_a_typed_error(frame: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ["worker", "server", "agent", "pages"])
-async def test_nonsense_on_one_socket_is_closed_by_rule_and_nobody_else_notices(
+async def test_nonsense_on_one_socket_is_closed_by_rule_and_no_other_notices(
     gateway: str, client: Client, job: Job, agent: int, session: str, path: str
 ) -> None:
     chance = random.Random(7)
@@ -85,7 +86,9 @@ async def test_nonsense_on_one_socket_is_closed_by_rule_and_nobody_else_notices(
             async with _knock_at(gateway, job.pk, session, path) as socket:
                 codes |= await _send_until_closed(socket, frames)
         await bystander.send(encode(HELLO))
-        await eventually(lambda: [e for e in heard(client, job.pk) if isinstance(e, WorkerHeard) and e.rank == 1])
+        await eventually(
+            lambda: [e for e in heard(client, job.pk) if isinstance(e, WorkerMessageReceived) and e.rank == 1]
+        )
         assert bystander.close_code is None
     assert codes <= {close_codes.MALFORMED, close_codes.OVERSIZED, close_codes.TRY_AGAIN}, codes
     assert close_codes.MALFORMED in codes
@@ -136,23 +139,26 @@ def test_who_does_not_slow_down_is_a_flood_and_who_pauses_is_none() -> None:
 
 
 async def test_a_flood_is_held_back_and_then_closed_while_others_are_served(
-    gateway: str, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+    enter: Enter, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limiter, "FLOOD_S", 0.3)
     monkeypatch.setattr(gateway_sockets, "MACHINE_PER_S", 200.0)
     old = encode(HELLO)  # the same number again and again: the engine takes none of it
-    async with knock(gateway, job.pk) as flooding, knock(gateway, job.pk, index=1, instance="w1.0.1") as bystander:
+    async with enter(job.pk) as flooding, enter(job.pk, index=1, instance="w1.0.1") as bystander:
 
         async def flood() -> None:
             while True:
                 await flooding.send(old)
+                await asyncio.sleep(0.001)  # five times the limit, and what was received is read
 
         with pytest.raises(ConnectionClosed):
             async with asyncio.timeout(30):
                 await flood()
         assert flooding.close_code == close_codes.FLOOD
         await bystander.send(encode(HELLO))
-        await eventually(lambda: [e for e in heard(client, job.pk) if isinstance(e, WorkerHeard) and e.rank == 1])
+        await eventually(
+            lambda: [e for e in heard(client, job.pk) if isinstance(e, WorkerMessageReceived) and e.rank == 1]
+        )
 
 
 def test_close_codes_stand_in_the_manual() -> None:

@@ -2,20 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from controlplane.gateway import pages
 from controlplane.gateway.hub import get_hub
-from controlplane.people.models import Session
+from controlplane.jobs.models import Job
+from controlplane.people.models import Membership, Session, Team
 from controlplane.runtime import names, ticks
 from controlplane.runtime.redis import Client
-from tests.gateway.test_processes import close_code, eventually
+from tests.gateway.transports import close_code, eventually
 
 
 def knock(gateway: str, session: str = "", origin: str | None = "http://127.0.0.1:8000") -> Any:
@@ -94,6 +97,23 @@ async def test_a_page_is_told_nothing_more_once_its_person_may_not_look(
         assert await close_code(socket) == 4401
 
 
+async def test_one_user_has_a_limited_number_of_pages_open(
+    gateway: str, client: Client, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "MOST_PAGES", 2)
+    async with knock(gateway, session) as first, knock(gateway, session) as second:
+        await tick(first)
+        await tick(second)
+        async with knock(gateway, session) as third:
+            assert await close_code(third) == 4429
+        await first.close()
+        hub = await get_hub()
+        await eventually(lambda: hub.pages_of.total() == 1)
+        async with knock(gateway, session) as third:
+            await tick(third)
+    await eventually(lambda: not hub.pages_of)
+
+
 async def test_a_page_listens_on_while_its_person_may_look(gateway: str, client: Client, session: str) -> None:
     async with knock(gateway, session) as socket:
         await tick(socket)
@@ -101,6 +121,48 @@ async def test_a_page_listens_on_while_its_person_may_look(gateway: str, client:
         await hub._recheck()
         ticks.publish(client, jobs={7: "running"})
         assert (await tick(socket))["jobs"] == {"7": "running"}
+
+
+async def test_a_page_is_told_nothing_of_other_teams_jobs(gateway: str, client: Client, session: str, job: Job) -> None:
+    vision = await Team.objects.acreate(name="vision")
+    await Job.objects.filter(pk=job.pk).aupdate(team=vision)
+    async with knock(gateway, session) as socket:
+        await tick(socket)
+        ticks.publish(client, jobs={job.pk: "running", 999: "running"})
+        assert (await tick(socket))["jobs"] == {"999": "running"}
+        await socket.send(json.dumps({"type": "refresh", "since": 0}))
+        assert (await tick(socket))["jobs"] == {"999": "running"}
+        eve = await User.objects.aget(username="eve")
+        await Membership.objects.acreate(team=vision, user=eve)
+        await (await get_hub())._recheck()
+        ticks.publish(client, jobs={job.pk: "paused"})
+        assert (await tick(socket))["jobs"] == {str(job.pk): "paused"}
+        await Membership.objects.all().adelete()
+        await (await get_hub())._recheck()
+        ticks.publish(client, jobs={job.pk: "running"})
+        assert (await tick(socket))["jobs"] == {}
+
+
+async def test_a_page_refetches_after_the_database_did_not_say_whose_jobs_moved(
+    gateway: str, client: Client, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Team.objects.acreate(name="vision")
+    async with knock(gateway, session) as socket:
+        first = await tick(socket)
+        owners = (await get_hub()).broadcaster._owners
+        read, asked = owners._read, asyncio.Event()
+
+        async def away(jobs: Collection[int]) -> dict[int, int]:
+            asked.set()
+            raise OperationalError("away")
+
+        monkeypatch.setattr(owners, "_read", away)
+        ticks.publish(client, jobs={7: "running"})
+        await asyncio.wait_for(asked.wait(), 30)
+        monkeypatch.setattr(owners, "_read", read)
+        ticks.publish(client, jobs={7: "paused"})
+        told = await tick(socket)
+    assert (told["seq"], told["jobs"]) == (first["seq"] + 2, {"7": "paused"})
 
 
 @pytest.mark.parametrize("origin", ["http://elsewhere.example", None])

@@ -1,85 +1,54 @@
-"""Sockets of workers and servers: who gets in, what is refused, and what the log then holds."""
+"""Conversations of workers and servers, by websocket and by relay: who gets in, what is refused, what the log holds."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
 
-from controlplane.core.events import ConnectionLost, Entry, JobSubmitted, ServerHeard, WorkerHeard
+from controlplane.core.events import ConnectionLost, Entry, JobSubmitted, ServerMessageReceived, WorkerMessageReceived
 from controlplane.gateway import close_codes
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_server, to_worker
-from controlplane.protocol.keys import process_key
 from controlplane.protocol.messages import Heartbeat, ServerHello, WorkerHello
 from controlplane.protocol.orders import Durable, Rejection, Role
 from controlplane.runtime import names, presence
 from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.executor import Frame, encode_frames
 from controlplane.runtime.redis import Client
+from tests.gateway.transports import Enter, close_code, eventually, knock
 from tests.runtime.support import logged, orders_numbered, report
 
 HELLO = WorkerHello(number=1, parameter_count=650, sample_count=1437)
 
 
-def knock(
-    gateway: str,
-    job: int,
-    *,
-    role: Role = "worker",
-    index: int = 0,
-    instance: str = "w0.0.1",
-    claims: tuple[Role, int, str] | None = None,
-    protocol: str = "paceline.v1",
-) -> Any:
-    """A connection of that process, with the key of ``claims`` (its own unless told otherwise)."""
-    key = process_key(b"k" * 32, *(claims or (role, index, instance)))
-    headers = {"Authorization": f"Bearer {key.hex()}", "X-Paceline-Instance": instance}
-    return connect(
-        f"{gateway}/ws/{role}/{job}/{index}", additional_headers=headers, subprotocols=[protocol], compression=None
-    )
-
-
-async def close_code(socket: ClientConnection) -> int | None:
-    async with asyncio.timeout(30):
-        await socket.wait_closed()
-    return socket.close_code
-
-
-async def eventually(look: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(30):
-        while not (found := look()):
-            await asyncio.sleep(0.005)
-    return found
-
-
 def heard(client: Client, job: int) -> list[Any]:
     """The log, without its beginning and without what the control plane says of itself."""
     events = [entry.event for entry in logged(client, job)]
-    return [event for event in events if isinstance(event, WorkerHeard | ServerHeard | ConnectionLost)]
+    return [
+        event for event in events if isinstance(event, WorkerMessageReceived | ServerMessageReceived | ConnectionLost)
+    ]
 
 
-async def test_what_a_worker_says_is_in_the_log_once_and_in_order(gateway: str, client: Client, job: Job) -> None:
-    async with knock(gateway, job.pk) as socket:
+async def test_what_a_worker_says_is_in_the_log_once_and_in_order(enter: Enter, client: Client, job: Job) -> None:
+    async with enter(job.pk) as socket:
         await socket.send(encode(HELLO))
         for number in range(2, 50):
             await socket.send(encode(report(number).message))
         await eventually(lambda: len(heard(client, job.pk)) == 49)
     await eventually(lambda: len(heard(client, job.pk)) == 50)
     assert heard(client, job.pk) == [
-        WorkerHeard(rank=0, instance="w0.0.1", message=HELLO),
+        WorkerMessageReceived(rank=0, instance="w0.0.1", message=HELLO),
         *(report(number) for number in range(2, 50)),
         ConnectionLost(role="worker", index=0, instance="w0.0.1"),
     ]
 
 
 async def test_while_the_log_is_long_senders_are_told_to_slow_down_and_lose_nothing(
-    gateway: str, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+    enter: Enter, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "LONG_LOG", 20)
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         await socket.send(encode(HELLO))
         for number in range(2, 31):
             await socket.send(encode(report(number).message))
@@ -98,16 +67,16 @@ async def test_while_the_log_is_long_senders_are_told_to_slow_down_and_lose_noth
         assert numbers == list(range(numbers[0], 40))
 
 
-async def test_what_a_server_says_is_in_the_log(gateway: str, client: Client, job: Job) -> None:
+async def test_what_a_server_says_is_in_the_log(enter: Enter, client: Client, job: Job) -> None:
     hello = ServerHello(number=1, host="127.0.0.1", port=4000, tensor_sizes=[640, 10])
-    async with knock(gateway, job.pk, role="server", index=1, instance="s1.0.1") as socket:
+    async with enter(job.pk, role="server", index=1, instance="s1.0.1") as socket:
         await socket.send(encode(hello))
         await eventually(lambda: heard(client, job.pk))
-        assert heard(client, job.pk) == [ServerHeard(index=1, instance="s1.0.1", message=hello)]
+        assert heard(client, job.pk) == [ServerMessageReceived(index=1, instance="s1.0.1", message=hello)]
 
 
-async def test_each_socket_gets_its_own_frames(gateway: str, client: Client, job: Job) -> None:
-    async with knock(gateway, job.pk) as first, knock(gateway, job.pk, index=1, instance="w1.0.1") as second:
+async def test_each_socket_gets_its_own_frames(enter: Enter, client: Client, job: Job) -> None:
+    async with enter(job.pk) as first, enter(job.pk, index=1, instance="w1.0.1") as second:
         await eventually(lambda: client.hlen(names.connections(job.pk)) == 2)
         orders = [orders_numbered(rank) for rank in (0, 1)]
         frames = [Frame("worker", r, f"w{r}.0.1", "orders", encode(orders[r])) for r in (0, 1)]
@@ -124,28 +93,28 @@ async def test_each_socket_gets_its_own_frames(gateway: str, client: Client, job
     ],
 )
 async def test_a_key_opens_the_socket_of_its_own_life_only(
-    gateway: str, client: Client, job: Job, claims: tuple[Role, int, str], why: str
+    enter: Enter, client: Client, job: Job, claims: tuple[Role, int, str], why: str
 ) -> None:
-    async with knock(gateway, job.pk, claims=claims) as socket:
+    async with enter(job.pk, claims=claims) as socket:
         assert await close_code(socket) == 4401, why
     assert heard(client, job.pk) == []
 
 
-async def test_a_job_that_does_not_exist_lets_nobody_in(gateway: str, job: Job) -> None:
-    async with knock(gateway, job.pk + 1) as socket:
+async def test_a_job_that_does_not_exist_lets_no_one_in(enter: Enter, job: Job) -> None:
+    async with enter(job.pk + 1) as socket:
         assert await close_code(socket) == 4401
 
 
-async def test_a_job_that_is_over_lets_nobody_in(gateway: str, client: Client, job: Job) -> None:
+async def test_a_job_that_is_over_lets_no_one_in(enter: Enter, client: Client, job: Job) -> None:
     client.hset(names.engine(job.pk), "over", 1)
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         assert await close_code(socket) == 4410
 
 
 async def test_a_job_that_ends_closes_the_socket_of_whoever_still_speaks(
-    gateway: str, client: Client, job: Job
+    enter: Enter, client: Client, job: Job
 ) -> None:
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         await eventually(lambda: client.hlen(names.connections(job.pk)))
         client.hset(names.engine(job.pk), "over", 1)
         await socket.send(encode(HELLO))
@@ -154,9 +123,9 @@ async def test_a_job_that_ends_closes_the_socket_of_whoever_still_speaks(
 
 
 async def test_a_malformed_frame_is_refused_and_the_third_in_a_row_ends_it(
-    gateway: str, client: Client, job: Job
+    enter: Enter, client: Client, job: Job
 ) -> None:
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         for frame in (b"\xc1", "text", encode(HELLO), b"\x80", msgspec.msgpack.encode({"type": "report"})):
             await socket.send(frame)
         refused = [to_worker.decode(await socket.recv(decode=False)) for _ in range(4)]
@@ -164,11 +133,11 @@ async def test_a_malformed_frame_is_refused_and_the_third_in_a_row_ends_it(
         assert await close_code(socket) == 4400
     assert [answer.code for answer in refused if isinstance(answer, Rejection)] == ["malformed"] * 4
     await eventually(lambda: len(heard(client, job.pk)) == 2)
-    assert [type(event) for event in heard(client, job.pk)] == [WorkerHeard, ConnectionLost]
+    assert [type(event) for event in heard(client, job.pk)] == [WorkerMessageReceived, ConnectionLost]
 
 
-async def test_an_oversized_frame_is_refused_and_ends_it(gateway: str, client: Client, job: Job) -> None:
-    async with knock(gateway, job.pk, role="server", instance="s0.0.1") as socket:
+async def test_an_oversized_frame_is_refused_and_ends_it(enter: Enter, client: Client, job: Job) -> None:
+    async with enter(job.pk, role="server", instance="s0.0.1") as socket:
         await socket.send(b"\x00" * (MAX_FRAME_BYTES + 1))
         answer = to_server.decode(await socket.recv(decode=False))
         assert await close_code(socket) == 4413
@@ -183,31 +152,31 @@ async def test_another_protocol_is_refused(gateway: str, job: Job) -> None:
         assert await close_code(socket) == 4400
 
 
-async def test_a_second_connection_replaces_the_first_and_nobody_is_lost(
-    gateway: str, client: Client, job: Job
+async def test_a_second_connection_replaces_the_first_and_no_one_is_lost(
+    enter: Enter, client: Client, job: Job
 ) -> None:
-    async with knock(gateway, job.pk) as first:
+    async with enter(job.pk) as first:
         await eventually(lambda: client.hlen(names.connections(job.pk)))
-        async with knock(gateway, job.pk) as second:
+        async with enter(job.pk) as second:
             assert await close_code(first) == 4409
             await second.send(encode(HELLO))
             await eventually(lambda: heard(client, job.pk))
-            assert heard(client, job.pk) == [WorkerHeard(rank=0, instance="w0.0.1", message=HELLO)]
+            assert heard(client, job.pk) == [WorkerMessageReceived(rank=0, instance="w0.0.1", message=HELLO)]
 
 
-async def test_heartbeats_are_signs_of_life_and_nothing_else(gateway: str, client: Client, job: Job) -> None:
-    async with knock(gateway, job.pk) as socket:
+async def test_heartbeats_are_signs_of_life_and_nothing_else(enter: Enter, client: Client, job: Job) -> None:
+    async with enter(job.pk) as socket:
         await socket.send(encode(Heartbeat(cpu=0.5, memory=0.25)))
         heartbeats = await eventually(lambda: presence.processes_now(job.pk, client))
     seconds, _ = client.time()
     sign = heartbeats["worker:0:w0.0.1"]
     assert abs(sign.at_ms - seconds * 1000) < 5_000
     assert sign.load == {"cpu": 0.5, "memory": 0.25}
-    assert not any(isinstance(event, WorkerHeard) for event in heard(client, job.pk))
+    assert not any(isinstance(event, WorkerMessageReceived) for event in heard(client, job.pk))
 
 
-async def test_a_gateway_that_begins_says_so_in_every_live_log(gateway: str, client: Client, job: Job) -> None:
-    async with knock(gateway, job.pk):
+async def test_a_gateway_that_begins_says_so_in_every_live_log(enter: Enter, client: Client, job: Job) -> None:
+    async with enter(job.pk):
 
         def kinds() -> list[Entry]:
             return [e for e in logged(client, job.pk) if not isinstance(e.event, JobSubmitted)]
@@ -217,10 +186,10 @@ async def test_a_gateway_that_begins_says_so_in_every_live_log(gateway: str, cli
 
 
 async def test_a_sender_is_told_what_is_in_the_database_when_it_comes_and_when_that_rises(
-    gateway: str, client: Client, job: Job
+    enter: Enter, client: Client, job: Job
 ) -> None:
     publish_numbers(client, job.pk, {"w0.0.1": 3, "w1.0.1": 9})
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         assert to_worker.decode(await socket.recv(decode=False)) == Durable(number=3)
         await eventually(lambda: client.hlen(names.connections(job.pk)))
         for number in (4, 5):
@@ -230,26 +199,26 @@ async def test_a_sender_is_told_what_is_in_the_database_when_it_comes_and_when_t
                 assert told == Durable(number=4)
 
 
-async def test_a_job_whose_log_is_lost_asks_its_processes_to_come_again(gateway: str, client: Client, job: Job) -> None:
-    async with knock(gateway, job.pk) as socket:
+async def test_a_job_whose_log_is_lost_asks_its_processes_to_come_again(enter: Enter, client: Client, job: Job) -> None:
+    async with enter(job.pk) as socket:
         await eventually(lambda: client.hlen(names.connections(job.pk)))
         client.flushall()
         await socket.send(encode(HELLO))
         assert await close_code(socket) == 1013
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         assert await close_code(socket) == 1013
 
 
 async def test_a_log_that_may_have_lost_its_end_takes_no_words_before_it_is_recovered(
-    gateway: str, client: Client, job: Job
+    enter: Enter, client: Client, job: Job
 ) -> None:
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         await socket.send(encode(HELLO))
         await eventually(lambda: heard(client, job.pk))
         client.hset(names.engine(job.pk), "run_id", "an earlier one")
         await socket.send(encode(report(2).message))
         assert await close_code(socket) == close_codes.TRY_AGAIN
-    async with knock(gateway, job.pk) as socket:
+    async with enter(job.pk) as socket:
         assert await close_code(socket) == close_codes.TRY_AGAIN
-    said = [event for event in heard(client, job.pk) if isinstance(event, WorkerHeard)]
-    assert said == [WorkerHeard(rank=0, instance="w0.0.1", message=HELLO)]
+    said = [event for event in heard(client, job.pk) if isinstance(event, WorkerMessageReceived)]
+    assert said == [WorkerMessageReceived(rank=0, instance="w0.0.1", message=HELLO)]

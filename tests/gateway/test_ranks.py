@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from websockets.asyncio.client import ClientConnection, connect
 
-from controlplane.core.events import ConnectionLost, WorkerHeard
+from controlplane.core.events import ConnectionLost, WorkerMessageReceived
 from controlplane.gateway import close_codes, rate_limiter
 from controlplane.jobs.models import Job
 from controlplane.jobs.tokens import token_issue, tokens_revoke
@@ -20,7 +20,8 @@ from controlplane.runtime import names
 from controlplane.runtime.durable import publish_numbers
 from controlplane.runtime.log import start_log
 from controlplane.runtime.redis import Client
-from tests.gateway.test_processes import close_code, eventually, heard
+from tests.gateway.test_processes import heard
+from tests.gateway.transports import close_code, eventually
 from tests.runtime.support import report
 
 ATTACHED = parse_spec({"name": "mine", "launch": "attached", "workers": 2, "batch_size": 32})
@@ -67,8 +68,8 @@ async def test_what_a_rank_says_is_in_the_log_as_a_workers_word(
         await eventually(lambda: len(heard(client, mine.pk)) == 2)
     await eventually(lambda: len(heard(client, mine.pk)) == 3)
     assert heard(client, mine.pk) == [
-        WorkerHeard(rank=0, instance="r0-1f", message=HELLO),
-        WorkerHeard(rank=0, instance="r0-1f", message=report(2).message),
+        WorkerMessageReceived(rank=0, instance="r0-1f", message=HELLO),
+        WorkerMessageReceived(rank=0, instance="r0-1f", message=report(2).message),
         ConnectionLost(role="worker", index=0, instance="r0-1f"),
     ]
 

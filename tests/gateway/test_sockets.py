@@ -95,7 +95,7 @@ async def test_a_reader_that_takes_nothing_is_told_that_it_was_too_slow() -> Non
     assert peer.sent == [{"type": "websocket.close", "code": 4408}]
 
 
-async def test_a_reader_that_is_gone_keeps_nobody_waiting(monkeypatch: Any) -> None:
+async def test_a_reader_that_is_gone_keeps_no_one_waiting(monkeypatch: Any) -> None:
     monkeypatch.setattr(sockets, "CLOSE_S", 0.01)
     peer = Peer()
     peer.reads.clear()

@@ -1,4 +1,4 @@
-"""The one connection on which a gateway hears of everything: what counts as heard once it was lost."""
+"""The one connection on which a gateway learns of everything: what counts as heard once it was lost."""
 
 import asyncio
 from contextlib import suppress
