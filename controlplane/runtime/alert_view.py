@@ -12,10 +12,11 @@ from django.db.models import F, Max, Sum
 from controlplane.alerts.delivery import failing_targets
 from controlplane.alerts.shares import Mark
 from controlplane.alerts.view import FlagNow, JobNow, Loss, PlaneNow, Skipped, View
+from controlplane.core.granting import RANKS_AWAITED
+from controlplane.core.processes import ProcessState
 from controlplane.core.rank_ends import GONE_MS
-from controlplane.core.ranks import AWAITED
 from controlplane.core.recovery import DIVERGED
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.flag_notes import notes_on
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.runtime.freshness import copying
@@ -23,6 +24,7 @@ from controlplane.runtime.ingest_health import history
 from controlplane.runtime.redis import Client
 from controlplane.runtime.redis_memory import redis_memory
 from controlplane.telemetry.models import WorkerSums
+from controlplane.telemetry.present_costs import present_costs, present_evidence
 
 LOOK_BACK: Final = timedelta(minutes=30)
 """Events that are older than this and than the last evaluation are no news. Longer than ingest is ever late."""
@@ -44,13 +46,13 @@ def read_view(client: Client, now: datetime, before: datetime | None) -> View:
     ended = Job.objects.filter(simulation=None, state__in=JOB_OVER, finished_at__gt=since)
     jobs = [*live.select_related("submitted_by"), *ended.select_related("submitted_by")]
     numbers = [job.pk for job in jobs if job.state not in JOB_OVER]
-    heard = dict(
+    last_report_ms = dict(
         WorkerSums.objects.filter(job__in=numbers).order_by().values_list("job_id").annotate(at_ms=Max("at_ms"))
     )
     plane = _plane(client)  # before the jobs: what ingest writes meanwhile only makes them look better
     return View(
         now=now,
-        jobs={job.pk: _job(job, heard.get(job.pk)) for job in jobs},
+        jobs={job.pk: _job(job, last_report_ms.get(job.pk)) for job in jobs},
         losses=tuple(_losses(numbers, {job.pk for job in jobs if job.launch == "attached"}, now, since + LOOK_BACK)),
         flags=tuple(_flags(numbers, now)),
         skipped=tuple(_skipped([job.pk for job in jobs], since)),
@@ -73,10 +75,10 @@ def waiting_sums(jobs: Collection[int]) -> dict[int, tuple[float, float]]:
     return {job: (float(waiting), float(all_s)) for job, waiting, all_s in found}
 
 
-def _job(job: Job, heard_ms: int | None) -> JobNow:
-    at = datetime.fromtimestamp(heard_ms / 1000, UTC) if heard_ms else None
+def _job(job: Job, last_report_ms: int | None) -> JobNow:
+    at = datetime.fromtimestamp(last_report_ms / 1000, UTC) if last_report_ms else None
     known = [each for each in (at, job.started_at, job.state_since) if each is not None]
-    awaits_ranks = job.state == JobState.PAUSED and job.launch == "attached" and job.awaited.startswith(AWAITED)
+    awaits_ranks = job.state == JobState.PAUSED and job.launch == "attached" and job.awaited.startswith(RANKS_AWAITED)
     labels = job.spec.get("labels")
     return JobNow(
         name=job.name,
@@ -85,7 +87,7 @@ def _job(job: Job, heard_ms: int | None) -> JobNow:
         iteration=job.iteration,
         reason=job.reason,
         labels={str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
-        heard_at=max(known) if job.state == JobState.RUNNING or awaits_ranks else None,
+        last_report_at=max(known) if job.state == JobState.RUNNING or awaits_ranks else None,
         ended_at=job.finished_at if job.is_over else None,
         has_diverged=job.state == JobState.FAILED and DIVERGED in job.reason,
     )
@@ -124,16 +126,22 @@ def _loss(row: Process) -> Loss:
 
 def _flags(jobs: Collection[int], now: datetime) -> list[FlagNow]:
     rows = list(Flag.objects.filter(job__in=jobs, closed_at=None))
-    noted = notes_on(rows, now)
+    noted, costs = notes_on(rows, now), present_costs(rows)
     return [
-        FlagNow(job=row.job_id, title=row.title, kind=row.kind, sentence=row.sentence, cost=_cost(row.evidence))
+        FlagNow(
+            job=row.job_id,
+            title=row.title,
+            kind=row.kind,
+            sentence=row.sentence,
+            cost=_cost(present_evidence(row, costs)),
+        )
         for row in rows
         if row.pk not in noted
     ]
 
 
 def _cost(evidence: Mapping[str, Any]) -> float:
-    """The part of an iteration that would be saved without it."""
+    """The part of an iteration that is saved without it."""
     whole, without = evidence.get("iteration_s"), evidence.get("without_s")
     if not isinstance(whole, int | float) or not isinstance(without, int | float) or whole <= 0:
         return 0.0

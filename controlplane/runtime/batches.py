@@ -9,17 +9,18 @@ from types import MappingProxyType
 
 from django.db import transaction
 
-from controlplane.core.commands import IssueOrders
+from controlplane.core.commands import DeliveredOrders
 from controlplane.core.events import Entry
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import Answer, apply_answers, apply_progress, time_of
+from controlplane.jobs.rows import change_row, read_row
 from controlplane.runtime import log, snapshots
-from controlplane.runtime.executor import decode_commands
+from controlplane.runtime.executor import decode_decisions
 from controlplane.runtime.faults import reach
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.streams import Position
 from controlplane.telemetry.models import Cursor
-from controlplane.telemetry.numbers import advanced, record_numbers, recorded_numbers
+from controlplane.telemetry.numbers import next_messages, record_numbers, recorded_numbers
 from controlplane.telemetry.projections import Logged, incarnations, record_events
 from controlplane.telemetry.tallies import tally_decisions
 
@@ -77,7 +78,7 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
     )
     reports = 0
     incarnation = max(incarnations(copied.incarnation, logged), default=copied.incarnation)
-    risen = advanced(copied.numbers, (item.entry.event for item in logged))
+    are_next, risen = next_messages(copied.numbers, (item.entry.event for item in logged))
     with transaction.atomic():
         last = max([copied.incarnation, *(answer.incarnation for answer in answers)])
         move_cursor(job, "commands", copied.position.commands, after.commands, last)
@@ -85,11 +86,11 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
         released = apply_answers(job, answers) if answers else False
         tally_decisions(job, latencies(commands, answers))
         if logged:
-            progress = record_events(job, copied.incarnation, logged)
+            progress = record_events(job, copied.incarnation, logged, are_next)
             apply_progress(job, progress)
             reports = progress.reports
             record_numbers(job, risen)
-        state = Job.objects.values_list("state", flat=True).get(pk=job)
+        state = state_of(job)
         if (snapshot := copied.snapshot_transfer.due(after)) is not None:
             with isolated_step("storing snapshots", job), transaction.atomic():
                 snapshots.store(job, snapshot)
@@ -101,11 +102,23 @@ def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
     return reports
 
 
+def state_of(job: int) -> str:
+    """The job's state.
+
+    Raises:
+        Job.DoesNotExist: if it has no row any more.
+    """
+    found = read_row(f"SELECT state FROM {Job._meta.db_table} WHERE id = %s", (job,))
+    if found is None:
+        raise Job.DoesNotExist(f"job {job}: has no row")
+    return str(found[0])
+
+
 def latencies(entries: Read, answers: Sequence[Answer]) -> Iterator[float]:
     """For each entry of the log that workers got orders for: the seconds until these were published."""
     for (stream_id, _), answer in zip(entries, answers, strict=True):
         published = time_of(stream_id.decode())
-        for cause in {command.cause for command in answer.commands if isinstance(command, IssueOrders)}:
+        for cause in {command.cause for command in answer.commands if isinstance(command, DeliveredOrders)}:
             yield max(0.0, (published - time_of(cause)).total_seconds())
 
 
@@ -126,8 +139,15 @@ def move_cursor(job: int, stream: str, old: str, new: str, incarnation: int) -> 
     """
     if old == new:
         return
-    cursor = Cursor.objects.filter(job_id=job, stream=stream, position=old)
-    if cursor.update(position=new, incarnation=incarnation) != 1:
+    parameters = (new, incarnation, job, stream, old)
+    if (
+        change_row(
+            f"UPDATE {Cursor._meta.db_table} SET position = %s, incarnation = %s"
+            " WHERE job_id = %s AND stream = %s AND position = %s",
+            parameters,
+        )
+        != 1
+    ):
         raise StaleCursor(f"job {job}: cursor of {stream} is no longer at {old}")
 
 
@@ -136,7 +156,7 @@ def answer_of(fields: dict[bytes, bytes]) -> Answer:
     return Answer(
         incarnation=int(fields.get(b"incarnation", 0)),
         sequence=int(fields[b"sequence"]),
-        commands=decode_commands(fields[b"c"]),
+        commands=decode_decisions(fields[b"c"]),
     )
 
 

@@ -55,12 +55,22 @@ def authority_of(job_key: bytes) -> bytes:
 
 
 def certificate_of(
-    job_key: bytes, process_key: bytes, role: Role, instance: str, *, now: datetime | None = None
+    job_key: bytes,
+    process_key: bytes,
+    role: Role,
+    instance: str,
+    *,
+    listens: bool | None = None,
+    now: datetime | None = None,
 ) -> bytes:
-    """The certificate of one life of a process, in DER. A worker's serves to connect, a server's to listen too."""
+    """The certificate of one life of a process, in DER.
+
+    It serves to connect, and to listen where the process ``listens``: a server always, a worker where others ask it.
+    """
     authority, key = _authority_key(job_key), Ed25519PrivateKey.from_private_bytes(certificate_seed(process_key))
     issued = now or datetime.now(UTC)
-    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if role == "server" else [])]
+    serves = role == "server" if listens is None else listens
+    uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if serves else [])]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, role)])
     serial = x509.random_serial_number()
     built = (

@@ -17,7 +17,7 @@ import structlog
 
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import ControlPlaneResumed, Entry, TimePassed
-from controlplane.runtime import log, names, presence, redis, scaling, tracing, training
+from controlplane.runtime import autopilot, log, names, presence, redis, scaling, tracing, training
 from controlplane.runtime.downtime import SILENCE_S
 from controlplane.runtime.engines import READ_COUNT, Engines, Running
 from controlplane.runtime.faults import reach
@@ -75,7 +75,7 @@ class Holding:
     def __init__(self, lease: Lease, running: Running, around: Surroundings) -> None:
         self._lease, self._running, self._around = lease, running, around
         self._pace = SnapshotPace()
-        self._began = self._news = time.monotonic()
+        self._began = self._last_entry_at = time.monotonic()
         self._glanced = 0.0
         self._others_wait = False
         self._excused = 0.0
@@ -95,7 +95,7 @@ class Holding:
         entries = self._read()
         if entries:
             reach("coordinator.read")
-            self._news = time.monotonic()
+            self._last_entry_at = time.monotonic()
             is_last = self._turn_is_over()
             self._answer(entries, read_on=not is_last)
             if is_last:
@@ -146,6 +146,7 @@ class Holding:
             turn.committed()
         reach("coordinator.committed")
         training.request_fits(self._lease.job, commands)
+        autopilot.request_plays(self._lease.job, commands)
         scaling.request_slots(self._lease.job, commands)
 
     def _snapshot(self) -> bytes:
@@ -175,6 +176,9 @@ class Holding:
         deadline = self._running.engine.deadline_ms
         if deadline is None or self._lease.now_ms < deadline:
             return False
+        if not self._running.engine.needs_heartbeats(self._lease.now_ms):
+            self._lease.tick(deadline, log.encode_event(TimePassed(is_look=True)))
+            return True
         if self._excuses_silence():
             return True
         seen = presence.last_seen(self._around.client, self._lease.job)
@@ -206,7 +210,7 @@ class Holding:
         """Whether to wait for more: not if other jobs need this thread, at shutdown, or when nothing will follow."""
         if self._around.stopping.is_set() or self._running.engine.over:
             return False
-        if time.monotonic() - self._news >= self._around.linger_s or self._glance():
+        if time.monotonic() - self._last_entry_at >= self._around.linger_s or self._glance():
             return False
         self._has_place = self._has_place or self._around.places.acquire(blocking=False)
         return self._has_place

@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from controlplane.core.commands import AnyCommand, MoveJob
+from controlplane.core.commands import AnyCommand, Delivered, MoveJob
 from controlplane.core.events import EngineFailed
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.models import Job
@@ -37,7 +37,7 @@ from controlplane.runtime.job_failures import failed_steps
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import Position
 from controlplane.telemetry.models import DeadLetter
-from controlplane.telemetry.numbers import advanced, record_numbers
+from controlplane.telemetry.numbers import next_messages, record_numbers
 from controlplane.telemetry.projections import incarnations, kind_of, record_raw
 
 MOST_BYTES: Final = 64 * 1024
@@ -70,8 +70,8 @@ def write_apart(job: int, copied: Copied, commands: Read, events: Read) -> tuple
             except Exception as error:
                 if is_out_of_reach(error):
                     raise
-                set_aside = _set_aside_commands if place == 0 else _set_aside_event
-                letters += set_aside(job, copied, entry, error)
+                store_dead_letter = _store_dead_commands if place == 0 else _store_dead_event
+                letters += store_dead_letter(job, copied, entry, error)
     for letter in letters:
         logger.error(
             "an entry was set aside: it cannot be written",
@@ -107,7 +107,7 @@ def sentence() -> str:
     return (
         f"{number} {'entry' if number == 1 else 'entries'} of job{'s' * (len(jobs) > 1)} {named} could not be written"
         f" and {'was' if number == 1 else 'were'} set aside (the last, {newest.kind}, by {newest.cause[:200]})."
-        f" {'That job was' if len(jobs) == 1 else 'Those jobs were'} failed, all others go on. Submit again once the"
+        f" {'That job was' if len(jobs) == 1 else 'Those jobs were'} failed, all others continue. Submit again once the"
         " cause is found; the entries are kept in the table telemetry_deadletter until their jobs are pruned."
     )
 
@@ -121,7 +121,7 @@ def job_warnings(client: Client) -> str:
     return " ".join(warning for warning in (letters, failed_steps(client)) if warning)
 
 
-def _set_aside_commands(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
+def _store_dead_commands(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
     """Write the commands of an answer one by one, and store those that fail as dead letters."""
     stream_id, letters, released = entry[0].decode(), [], False
     try:
@@ -153,11 +153,11 @@ def _set_aside_commands(job: int, copied: Copied, entry: Entry, error: Exception
     return letters
 
 
-def _set_aside_event(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
+def _store_dead_event(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
     """Keep the event raw where that is possible: a job is rebuilt from these."""
     logged = logged_of(*entry)
     incarnation = max(incarnations(copied.incarnation, [logged]))
-    risen = advanced(copied.numbers, [logged.entry.event])
+    _, risen = next_messages(copied.numbers, [logged.entry.event])
     letter = _letter(job, copied, "events", logged.entry.id, kind_of(logged.entry.event), error, logged.payload)
     with transaction.atomic():
         move_cursor(job, "events", copied.position.events, logged.entry.id, incarnation)
@@ -174,7 +174,7 @@ def _set_aside_event(job: int, copied: Copied, entry: Entry, error: Exception) -
     return [letter]
 
 
-def _end_all_the_same(job: int, command: AnyCommand, letter: DeadLetter) -> None:
+def _end_all_the_same(job: int, command: AnyCommand | Delivered, letter: DeadLetter) -> None:
     """If the end of the job cannot be written as decided, end it with the fields that can be."""
     if isinstance(command, MoveJob) and command.state in JOB_OVER:
         end_lost_job(job, JobState.FAILED, _reason(letter), timezone.now())

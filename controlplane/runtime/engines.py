@@ -33,7 +33,7 @@ logger = structlog.get_logger(__name__)
 
 
 class AnyEngine(Protocol):
-    """What the driver needs of an engine."""
+    """The driver's interface to an engine."""
 
     cursor: str
     deadline_ms: int | None
@@ -45,6 +45,9 @@ class AnyEngine(Protocol):
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
         """Handle ``entry`` and return the commands that follow."""
+
+    def needs_heartbeats(self, at_ms: float) -> bool:
+        """Whether ``TimePassed`` should say at ``at_ms`` who has sent heartbeats; if not, it ``is_look``."""
 
     def snapshot(self) -> bytes:
         """All that later decisions depend on."""

@@ -8,11 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import MappingProxyType
+from typing import Union, get_args
 
 import msgspec
 
 from controlplane.core.commands import (
+    CARRIERS,
+    DELIVERED,
     AnyCommand,
+    Delivered,
     IssueOrders,
     IssuePlacement,
     IssueServerOrders,
@@ -21,23 +25,34 @@ from controlplane.core.commands import (
     StopProcess,
 )
 from controlplane.protocol.keys import checkpoint_name, data_key, peer_key, process_key
-from controlplane.protocol.orders import CheckpointFolders, Placement, ProcessOrder, Role, ServerAddress, ServerOrders
+from controlplane.protocol.orders import (
+    CheckpointFolders,
+    PeerAddress,
+    Placement,
+    ProcessOrder,
+    Role,
+    ServerAddress,
+    ServerOrders,
+)
 from controlplane.protocol.spec import JobSpec
 from controlplane.runtime.certificates import authority_of, certificate_of
 
 _encoder = msgspec.msgpack.Encoder()
 _commands_decoder: msgspec.msgpack.Decoder[list[AnyCommand]] = msgspec.msgpack.Decoder(list[AnyCommand])
+_decisions_decoder: msgspec.msgpack.Decoder[list[AnyCommand | Delivered]] = msgspec.msgpack.Decoder(
+    list[Union[*(set(get_args(AnyCommand)) - set(CARRIERS)), *DELIVERED]]  # type: ignore[misc]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What executing a job's commands takes and never changes."""
+    """Constants that the execution of a job's commands needs."""
 
     number: int
     key: bytes
     spec: JobSpec
     start_folder: str = ""
-    """Below an agent's checkpoint folder: what the job should start from."""
+    """The checkpoint that the job starts from, below an agent's checkpoint folder."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -87,6 +102,11 @@ frames_decoder: msgspec.msgpack.Decoder[list[Frame]] = msgspec.msgpack.Decoder(l
 def decode_commands(payload: bytes) -> list[AnyCommand]:
     """The commands of one entry of the command stream."""
     return _commands_decoder.decode(payload)
+
+
+def decode_decisions(payload: bytes) -> list[AnyCommand | Delivered]:
+    """As ``decode_commands``, without the contents of those that only deliver a decision."""
+    return _decisions_decoder.decode(payload)
 
 
 def effects_of(
@@ -141,10 +161,18 @@ def _placement(facts: JobFacts, command: IssuePlacement) -> Placement:
         blocks=command.blocks,
         servers=servers,
         generation=command.generation,
-        peers=command.peers,
+        peers=[_met(facts, peer, command) for peer in command.peers],
         refills=command.refills,
         again=command.again,
     )
+
+
+def _met(facts: JobFacts, peer: PeerAddress, reader: IssuePlacement) -> PeerAddress:
+    """With what proves the reader to that worker, where workers ask one another."""
+    if not peer.instance:
+        return peer
+    key = process_key(facts.key, "worker", peer.rank, peer.instance)
+    return msgspec.structs.replace(peer, key=data_key(key, reader.rank, reader.instance))
 
 
 def _server_orders(facts: JobFacts, command: IssueServerOrders) -> ServerOrders:
@@ -190,7 +218,9 @@ def _change(facts: JobFacts, command: StartProcess | StopProcess) -> Change:
         spec=facts.spec,
         emulate=command.emulate,
         checkpoints=CheckpointFolders(own=checkpoint_folder(facts.number, facts.key), start=facts.start_folder),
-        certificate=certificate_of(facts.key, key, command.role, command.instance),
+        certificate=certificate_of(
+            facts.key, key, command.role, command.instance, listens=command.role == "server" or facts.spec.asks_peers
+        ),
         authority=authority_of(facts.key),
     )
     return Change(agent=command.agent, field=name, instance=command.instance, order=_encoder.encode(order))

@@ -10,7 +10,7 @@ from controlplane.runtime.faults import reach
 from controlplane.telemetry.folding import fold, unfolded
 
 ROWS: Final = 4_096
-PER_SPEAKER: Final = 64
+PER_SPEAKER: Final = 256
 """A job's reports are folded once there are so many, and so many per process: a chunk is written whole each time."""
 
 

@@ -67,7 +67,7 @@ def behind(client: Client, found: dict[int, Copying]) -> str:
     jobs = ", ".join(map(str, sorted(late)[:5])) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
     return (
         f"History is {waits_s:,.0f} s behind: what pages show of job{'s' * (len(late) > 1)} {jobs} is as of"
-        f" {began:%Y-%m-%d %H:%M:%S} UTC. {_cure(client)} Training goes on, and nothing is lost."
+        f" {began:%Y-%m-%d %H:%M:%S} UTC. {_cure(client)} Training continues, and no data is lost."
     )
 
 

@@ -9,6 +9,7 @@ others continue.
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from threading import Event as Flag
 from typing import Final
 
@@ -32,7 +33,7 @@ BATCH: Final = 400
 """Entries of one stream per transaction, which keeps it under 50 ms."""
 
 ROUND_S: Final = 0.15
-"""Shortest time between two rounds: what comes in between is written together."""
+"""Minimum time between two rounds: entries in between are written together."""
 
 WAIT_S: Final = 0.5
 """How long to wait for news before looking whether there are new jobs."""
@@ -78,11 +79,15 @@ class Ingest:
             self._stopping.wait(self._wait_s)
             return False
         read = self._read()
-        moved = [job for job, streams in read.items() if self._copy(job, *streams)]
-        for job, letter in list(self._doomed.items()):
-            with isolated_step("ending jobs", job, self._client):
-                dead_letters.end_job(self._client, job, letter)
-                del self._doomed[job]
+        try:
+            moved = [job for job, streams in read.items() if self._copy(job, *streams)]
+            for job, letter in list(self._doomed.items()):
+                with isolated_step("ending jobs", job, self._client):
+                    dead_letters.end_job(self._client, job, letter)
+                    del self._doomed[job]
+        except Exception:  # the database went away: what was written before is durable
+            self._publish()
+            raise
         self._publish()
         folded = self._fold()
         self._write_lines()
@@ -224,10 +229,8 @@ class Ingest:
             ticks.publish(self._client, jobs=moved)
 
     def _publish(self) -> None:
-        for job, copied in self._jobs.items():
-            with isolated_step("publishing durable numbers", job, self._client):
-                publish_numbers(self._client, job, copied.unpublished)
-                copied.unpublished = {}
+        """Publish what was written of all jobs: the numbers in one request, and one tick."""
+        self._publish_numbers()
         moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}
         fleet = any(copied.fleet for copied in self._jobs.values())
         if moved:
@@ -235,12 +238,28 @@ class Ingest:
         for copied in self._jobs.values():
             copied.moved = copied.fleet = False
 
+    def _publish_numbers(self) -> None:
+        replies_of: dict[int, int] = {}
+        with self._client.pipeline(transaction=False) as pipeline:
+            for job, copied in self._jobs.items():
+                with isolated_step("publishing durable numbers", job, self._client):
+                    before = len(pipeline)
+                    publish_numbers(pipeline, job, copied.unpublished)
+                    replies_of[job] = len(pipeline) - before
+            replies = iter(pipeline.execute(raise_on_error=False) if len(pipeline) else ())
+        for job, count in replies_of.items():
+            with isolated_step("publishing durable numbers", job, self._client):
+                for error in [reply for reply in islice(replies, count) if isinstance(reply, Exception)]:
+                    raise error
+                self._jobs[job].unpublished = {}
+
 
 def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pause_s: float = PAUSE_S) -> None:
     """Copy until asked to stop or the lease is lost; writes to an unavailable database are retried until they
     succeed.
     """
     ingest = Ingest(client, stopping)
+    was_stalled = True  # perhaps by the process before this one
     while not stopping.is_set() and renew():
         began = time.monotonic()
         try:
@@ -249,11 +268,13 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
             if not is_out_of_reach(error):
                 raise
             _report_stalled(client, error)
+            was_stalled = True
             stopping.wait(pause_s)
             continue
-        if clear_ingest_error(client):
-            logger.warning("history goes on")
+        if was_stalled and clear_ingest_error(client):
+            logger.warning("history continues")
             ticks.publish(client, fleet=True)
+        was_stalled = False
         if not ingest.behind:
             stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
 

@@ -64,7 +64,7 @@ def is_out_of_reach(error: Exception) -> bool:
 
 
 def explained(error: Exception) -> str:
-    """What is wrong with the database, and the cure."""
+    """The problem of the database, and the cure."""
     found = " ".join(str(error).split()) or type(error).__name__
     for words, what, cure in CURES:
         if any(word in found.lower() for word in words):
@@ -78,9 +78,9 @@ def note_ingest_error(client: Client, error: Exception) -> bool:
     why = explained(error)
     seconds, microseconds = client.time()
     now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-    news = bool(client.hsetnx(names.INGEST_TROUBLE, "since_ms", now_ms))
+    is_new = bool(client.hsetnx(names.INGEST_TROUBLE, "since_ms", now_ms))
     client.hset(names.INGEST_TROUBLE, "why", why)
-    return news
+    return is_new
 
 
 def clear_ingest_error(client: Client) -> bool:

@@ -155,7 +155,7 @@ class Lease:
         """
         head = (self._value, names.HELD_MS, redis_run_id(), self.job, beginning.incarnation, beginning.cursor)
         stored = (beginning.stored_events, beginning.stored_commands)
-        begun = (beginning.snapshot, beginning.event, beginning.sequence, version)
+        begin_arguments = (beginning.snapshot, beginning.event, beginning.sequence, version)
         missing = [
             part
             for answer in beginning.unstored
@@ -165,7 +165,7 @@ class Lease:
             )
         ]
         keys = [self._state, names.engine(self.job), self._events, names.commands(self.job), names.LIVE_JOBS]
-        began = RECOVER.run(self._client, keys, *head, *stored, *begun, *missing)
+        began = RECOVER.run(self._client, keys, *head, *stored, *begin_arguments, *missing)
         if not began:
             raise self._lost()
         self.cursor, self.incarnation, self.whole = beginning.cursor, beginning.incarnation, True
@@ -182,7 +182,7 @@ class Lease:
         if reply == STALE:
             raise self._lost()
 
-    def bury(self, agents: Sequence[int], fields: Sequence[str]) -> None:
+    def end_lost(self, agents: Sequence[int], fields: Sequence[str]) -> None:
         """Forget the job, which is over, and that these agents were to run its processes.
 
         Raises:

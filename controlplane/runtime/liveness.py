@@ -116,10 +116,10 @@ def is_gone_from_here(place: str) -> bool:
 def _machine() -> str:
     """The boot of the machine and, where there are such, the namespace in which this process has its number."""
     try:
-        told = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
+        boot_identity = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
     except OSError:
-        told = f"{uuid.getnode()} {psutil.boot_time():.0f}"
-    return sha256(told.encode()).hexdigest()[:8]
+        boot_identity = f"{uuid.getnode()} {psutil.boot_time():.0f}"
+    return sha256(boot_identity.encode()).hexdigest()[:8]
 
 
 def _start(pid: int) -> str | None:

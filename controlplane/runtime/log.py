@@ -11,6 +11,7 @@ import msgspec
 from asgiref.sync import sync_to_async
 
 from controlplane.core.events import EngineFailed, Entry, Event, JobSubmitted
+from controlplane.protocol.base import UNREADABLE
 from controlplane.protocol.cleaning import clean_text
 from controlplane.protocol.spec import JobSpec
 from controlplane.runtime import names, queue, redis
@@ -48,7 +49,7 @@ def read_event(stream_id: str, payload: bytes) -> Event:
     """The event of an entry of the log; an unreadable entry becomes an event that ends its job."""
     try:
         return decode_event(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return EngineFailed(entry=stream_id, reason=clean_text(f"the entry is no event: {error}"))
 
 

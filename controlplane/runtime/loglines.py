@@ -16,6 +16,7 @@ from django.db import transaction
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import time_of
 from controlplane.jobs.rows import insert_rows
+from controlplane.protocol.base import UNREADABLE
 from controlplane.protocol.messages import LogLines
 from controlplane.runtime import names
 from controlplane.runtime.faults import reach
@@ -134,7 +135,7 @@ def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]
     """The rows of one entry; first one that says how many lines are missing before it, if any are."""
     try:
         batch = _decoder.decode(fields[b"l"])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # the lines of other entries are good
+    except UNREADABLE as error:  # the lines of other entries are good
         logger.warning("lines of a job cannot be read", job=job, entry=stream_id, why=str(error))
         return []
     at, before = time_of(stream_id), int(fields[b"before"])

@@ -24,10 +24,17 @@ SYSTEM_SAMPLES: Final = "system:samples"
 FORECASTS_WANTED: Final = "forecasts:wanted"
 """Sorted set: the jobs whose alternatives a page shows, by time."""
 
+PLAYS_ASKED: Final = "autopilot:asked"
+"""Hash: by job, the simulation that its autopilot waits for."""
+
+PLAYS_SINCE: Final = "autopilot:asked-since"
+"""Sorted set: the same jobs by the time since when they wait."""
+
 FORECAST_LEASE: Final = "forecasts:lease"
 
 ALERTS_LEASE: Final = "alerts:lease"
 DELIVERY_LEASE: Final = "alerts:delivery-lease"
+AUDIT_LEASE: Final = "audit:lease"
 
 MISSING_AGENTS: Final = "agents:missing"
 """Hash from agent to when the reaper first missed it."""
@@ -103,7 +110,7 @@ def events(job: int) -> str:
 
 
 def commands(job: int) -> str:
-    """Stream: what the engine answered."""
+    """Stream: the engine's commands."""
     return f"job:{job}:commands"
 
 
@@ -193,3 +200,8 @@ def agent_moved(agent: int) -> str:
 def agent_rotation(agent: int) -> str:
     """Channel: the agent should get a new credential."""
     return f"agent:{agent}:rotation"
+
+
+def agent_test(agent: int) -> str:
+    """Channel: the agent takes part in a test of a machine."""
+    return f"agent:{agent}:test"

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from controlplane.core.attachment import LAUNCHER
+from controlplane.core.events import LAUNCHER
 from controlplane.runtime import liveness, names
 from controlplane.runtime.redis import AsyncClient, Client, shared
 from controlplane.runtime.scripts import DISCONNECT, RECORD_HEARTBEATS

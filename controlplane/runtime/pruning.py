@@ -28,9 +28,9 @@ from controlplane.telemetry.models import (
     DeadLetter,
     EngineSnapshot,
     LogLine,
+    MessageCursor,
     RawEvent,
-    Report,
-    Spoken,
+    ReportBatch,
     Tally,
     WorkerSums,
 )
@@ -44,11 +44,11 @@ DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
     ("engine snapshots", EngineSnapshot),
     ("events", RawEvent),
     ("entries set aside", DeadLetter),
-    ("reports", Report),
+    ("report batches", ReportBatch),
     ("chunks", Chunk),
     ("counters", Tally),
     ("counters of workers", WorkerSums),
-    ("message numbers", Spoken),
+    ("message numbers", MessageCursor),
     ("log lines", LogLine),
 )
 """Age from which on the detail of an ended job is deleted; its rollups stay."""

@@ -41,20 +41,20 @@ def reap_offline_agents(client: Client | None = None) -> list[int]:
     _welcome_back(client, now_ms)
     gone = [agent for agent, since in missing.items() if now_ms - since > GONE_MS]
     for agent in gone:
-        bury_processes(client, agent)
+        end_lost_processes(client, agent)
     return gone
 
 
-def bury_processes(client: Client, agent: int) -> None:
+def end_lost_processes(client: Client, agent: int) -> None:
     """Report every process that the agent should run as dead."""
     for name in agents.ordered_processes(client, agent):
         with isolated_step("ending processes of lost agents", name.job, client):
-            _bury(client, agent, name)
+            _report_lost(client, agent, name)
     client.hdel(names.AGENTS, str(agent))
     logger.warning("agent gone", agent=agent)
 
 
-def _bury(client: Client, agent: int, name: ProcessName) -> None:
+def _report_lost(client: Client, agent: int, name: ProcessName) -> None:
     detail = f"its machine has been out of reach for more than {GONE_MS // 1000} s"
     event = ProcessDied(
         role=name.role,

@@ -35,7 +35,7 @@ class LogIncomplete(NotAsPublished):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What Redis has of a job's engine."""
+    """The part of a job's engine in Redis."""
 
     cursor: str
     sequence: int

@@ -7,13 +7,13 @@ from typing import Final
 from django.db.models import Exists, OuterRef, QuerySet
 from msgspec.structs import replace
 
-from controlplane.core.events import Entry, JobSubmitted, ServerHeard, WorkerHeard
+from controlplane.core.events import Entry, JobSubmitted, ServerMessageReceived, WorkerMessageReceived
 from controlplane.jobs.models import Decision, Job
 from controlplane.jobs.selectors import job_synchronization
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.protocol.messages import IterationReport
-from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
-from controlplane.simulator.recorded_run import Run, read_run
+from controlplane.simulator.recorded_run import Run, as_if_begun, read_run
 from controlplane.simulator.replay import Decided
 from controlplane.simulator.scenario import Scenario
 from controlplane.telemetry.models import RawEvent
@@ -80,30 +80,23 @@ def recent_log(job_id: int, seconds: int) -> Iterator[Entry]:
     rows = RawEvent.objects.filter(job_id=job_id)
     submitted = rows.order_by("incarnation", "id").first()
     assert submitted is not None, "recorded_job was asked first"
-    spec = replace(parse_spec(job.spec), synchronization=job_synchronization(job))
+    spec = replace(stored_spec(job), synchronization=job_synchronization(job))
     yield Entry(id=submitted.stream_id, event=JobSubmitted(spec=spec))
     for stream_id, payload in (
         rows.filter(kind="server-hello").order_by("id").values_list("stream_id", "payload")[:HELLOS]
     ):
         event = log.decode_event(bytes(payload))
-        if isinstance(event, ServerHeard):
+        if isinstance(event, ServerMessageReceived):
             yield Entry(id=stream_id, event=event)
     reports = list(_recent_reports(rows, seconds, _changed_at(job_id)))
-    first: dict[int, int] = {}
-    for _, event, report in reports:
-        first.setdefault(event.rank, report.iteration)
-    begin = max(first.values(), default=0)
-    for stream_id, event, report in reports:
-        if report.iteration >= begin:
-            counted = replace(report, iteration=report.iteration - begin)
-            yield Entry(id=stream_id, event=replace(event, message=counted))
+    yield from as_if_begun(reports)
 
 
 def _recent_reports(
     rows: "QuerySet[RawEvent]", seconds: int, not_before: int
-) -> list[tuple[str, WorkerHeard, IterationReport]]:
+) -> list[tuple[str, WorkerMessageReceived, IterationReport]]:
     """Those of the last seconds, oldest first, of iterations from ``not_before`` on."""
-    found: list[tuple[str, WorkerHeard, IterationReport]] = []
+    found: list[tuple[str, WorkerMessageReceived, IterationReport]] = []
     newest_ms: int | None = None
     latest = rows.filter(kind="report").order_by("-id").values_list("stream_id", "payload")[:MOST_REPORTS]
     for stream_id, payload in latest.iterator(chunk_size=CHUNK):
@@ -112,7 +105,7 @@ def _recent_reports(
         if at_ms < newest_ms - seconds * 1000:
             break
         event = log.decode_event(bytes(payload))
-        if not isinstance(event, WorkerHeard) or not isinstance(event.message, IterationReport):
+        if not isinstance(event, WorkerMessageReceived) or not isinstance(event.message, IterationReport):
             continue
         if event.message.iteration >= not_before:
             found.append((stream_id, event, event.message))

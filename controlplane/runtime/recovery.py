@@ -71,7 +71,7 @@ def _recovered(client: Client, lease: Lease, engines: Engines, why: str) -> Runn
         lease.release("idle")  # no such job, or one that has yet to begin
         return None
     if state in JOB_OVER:
-        unrecoverable_jobs.bury(client, lease)
+        unrecoverable_jobs.end_unrecoverable(client, lease)
         return None
     try:
         return recover(client, lease, engines, stored, why)
@@ -162,7 +162,7 @@ def _replay(
 
 
 def _entries(client: Client, lease: Lease, base: str, stored: Stored, aim: str) -> Iterator[Entry]:
-    """From behind ``base``: what the database had, then what the stream has behind that. Ingest copies meanwhile."""
+    """After ``base``: the entries of the database, then the later ones of the stream. Ingest copies meanwhile."""
     for entry in stored_entries(lease.job, after=base) if after(stored.events, base) else ():
         if after(entry.id, stored.events):
             break
@@ -176,8 +176,8 @@ def _entries(client: Client, lease: Lease, base: str, stored: Stored, aim: str) 
 def _boundaries(client: Client, lease: Lease, base: str, aim: str) -> list[IncarnationBegan]:
     """The beginning of each incarnation behind ``base``."""
     stored = stored_entries(lease.job, after=base, kind="incarnation-began")
-    begun = [*stored, *stream_entries(client, lease, behind=base, upto=aim)]
-    return [entry.event for entry in begun if isinstance(entry.event, IncarnationBegan)]
+    incarnations = [*stored, *stream_entries(client, lease, behind=base, upto=aim)]
+    return [entry.event for entry in incarnations if isinstance(entry.event, IncarnationBegan)]
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class _Numbers:
     running: Running
     stored: Stored
     known: Known | None
-    begun: Sequence[IncarnationBegan]
+    incarnations: Sequence[IncarnationBegan]
     unstored: list[Unstored] = field(default_factory=list)
     sequence: int = 0
     _incarnation: int = 0
@@ -200,7 +200,7 @@ class _Numbers:
         """Record the commands of an entry."""
         if self.known is not None and not after(entry.id, self.known.cursor):
             return
-        for began in self.begun:
+        for began in self.incarnations:
             if began.incarnation > self._incarnation and after(entry.id, began.after):
                 self._incarnation, self.sequence = began.incarnation, began.sequence
         first = self.sequence + 1

@@ -32,9 +32,10 @@ def request_slots(job: int, commands: Sequence[AnyCommand]) -> None:
 
 def reserve(job: int, role: Role, index: int) -> None:
     """Reserve it, and append to the job's log that it is there, or why not."""
-    labels = parse_spec(Job.objects.values_list("spec", flat=True).get(pk=job)).labels
-    assignment = replace_slot(job, labels, role, index)
-    event = SlotRefused(role=role, index=index, reason=_why(labels)) if assignment is None else None
+    spec, team = Job.objects.values_list("spec", "team_id").get(pk=job)
+    labels = parse_spec(spec).labels
+    assignment = replace_slot(job, labels, role, index, team=team or 0)
+    event = SlotRefused(role=role, index=index, reason=_why(labels, team or 0)) if assignment is None else None
     try:
         log.append_event(job, event or SlotsAssigned(assignments=[assignment] if assignment else []))
     except log.LogClosed:
@@ -42,7 +43,7 @@ def reserve(job: int, role: Role, index: int) -> None:
         logger.info("job was over before it got another slot", job=job, role=role, index=index)
 
 
-def _why(labels: dict[str, str]) -> str:
-    there = capacity(labels)
+def _why(labels: dict[str, str], team: int) -> str:
+    there = capacity(labels, team=team)
     where = f" with labels {', '.join(f'{key}={value}' for key, value in sorted(labels.items()))}" if labels else ""
     return f"machines online{where} offer {there.servers} server slots, of which {there.free_servers} are free"

@@ -4,36 +4,45 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 import structlog
+from django.utils import timezone
 
 from controlplane.core.events import SlotsAssigned
-from controlplane.core.queueing import Offer, Outcome, SlotRequest, Take, plan
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
 from controlplane.fleet.selectors import slots_at_hand, slots_now
 from controlplane.jobs.models import Job, Process
+from controlplane.jobs.projections import end_lost_job
 from controlplane.jobs.queue import queued_jobs, slot_request_of
+from controlplane.jobs.shares import plan_queue
+from controlplane.jobs.stored_specs import UnreadableSpec, stored_spec
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import shared
+from controlplane.scheduling.queueing import Offer, Outcome, SlotRequest, Take
 
 logger = structlog.get_logger(__name__)
 
 
 def begin_logs() -> list[int]:
-    """Begin the log of every submitted row that has none: its submitter crashed after the commit."""
+    """Begin the log of every submitted row that has none: its submitter crashed after the commit.
+
+    A job whose spec this release refuses ends with that reason: it could never begin.
+    """
     waiting = Job.objects.filter(state=JobState.SUBMITTED, cursors=None).order_by("id")
-    begun = []
+    started = []
     for job in waiting:
         with isolated_step("beginning logs", job.pk):
-            if log.start_log(job.pk, parse_spec(job.spec)):
-                begun.append(job.pk)
-    return begun
+            try:
+                if log.start_log(job.pk, stored_spec(job)):
+                    started.append(job.pk)
+            except UnreadableSpec as error:
+                end_lost_job(job.pk, JobState.FAILED, str(error), timezone.now())
+    return started
 
 
 def schedule_jobs() -> list[int]:
-    """Assign slots to the jobs that can start, as ``core.queueing`` plans it; the jobs that were offered some.
+    """Assign slots to the jobs that can start, as ``scheduling.queueing`` plans it; the jobs that were offered some.
 
     One whose row is behind its log gets the same slots again, and they are offered again only after a while, in case
     the first offer was lost; the engine refuses to start a job twice.
@@ -49,7 +58,7 @@ def schedule_jobs() -> list[int]:
             if not shared().exists(names.slots_sent(number)):
                 started += _assign(requests[number], ())
     waiting = [request for number, request in requests.items() if number not in served]
-    for verdict in plan(waiting, slots_now().offers, time.time()):
+    for verdict in plan_queue(waiting, slots_now(), time.time()):
         if verdict.outcome is Outcome.STARTS:
             with isolated_step("giving slots", verdict.request.job):
                 started += _assign(verdict.request, verdict.takes)
@@ -81,28 +90,28 @@ def replace_slots() -> list[int]:
     if not processes:
         return []
     jobs = {process.job_id for process in processes}
-    labels: dict[int, Mapping[str, str]] = {}
+    wanted: dict[int, SlotRequest] = {}
     for job in Job.objects.filter(pk__in=jobs):
         with isolated_step("planning slots", job.pk):
-            labels[job.pk] = slot_request_of(job).labels
+            wanted[job.pk] = slot_request_of(job)
     offers, at_hand = slots_now().offers, slots_at_hand(jobs)
     for process in processes:
-        if process.job_id in labels:
+        if process.job_id in wanted:
             with isolated_step("replacing slots", process.job_id):
-                now_changed, offers = _replace(process, labels[process.job_id], offers, at_hand)
+                now_changed, offers = _replace(process, wanted[process.job_id], offers, at_hand)
                 changed += now_changed
     return changed
 
 
 def _replace(
-    process: Process, labels: Mapping[str, str], offers: tuple[Offer, ...], at_hand: Collection[tuple[int, str, int]]
+    process: Process, wanted: SlotRequest, offers: tuple[Offer, ...], at_hand: Collection[tuple[int, str, int]]
 ) -> tuple[list[int], tuple[Offer, ...]]:
     """Give one process a slot, if one fits; the job that was offered it, and the remaining slots."""
     job, role = process.job_id, role_of(process)
     own = (job, role, process.index) in at_hand
-    if not own and not any(offer.free(role) and offer.carries(labels) for offer in offers):
+    if not own and not any(offer.free(role) and offer.accepts(wanted.labels, wanted.team) for offer in offers):
         return [], offers
-    assignment = replace_slot(job, labels, role, process.index, offers)
+    assignment = replace_slot(job, wanted.labels, role, process.index, offers, team=wanted.team)
     if assignment is None:
         return [], offers
     if not own:

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -18,7 +18,9 @@ from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
 from controlplane.protocol import RELEASE
-from controlplane.runtime.tracing import Report
+
+if TYPE_CHECKING:
+    from controlplane.runtime.tracing import Report
 
 SERVICE: Final = "paceline"
 """Unless OTEL_SERVICE_NAME names another."""
@@ -61,22 +63,22 @@ class Spans:
         time.sleep(LAST_S)
         self._exporter.shutdown()
 
-    def report(self, report: Report, begin_ns: int, end_ns: int) -> None:
+    def report(self, report: "Report", begin_ns: int, end_ns: int) -> None:
         """From a report's arrival at a gateway until it was in the log: the root of its trace."""
         self._ids.next_trace, self._ids.next_span = _trace(report), _span(report, "report")
         self._add("report", Context(), SpanKind.SERVER, _about(report), begin_ns, end_ns)
 
-    def decision(self, report: Report, begin_ns: int, end_ns: int, *, commands: int) -> None:
+    def decision(self, report: "Report", begin_ns: int, end_ns: int, *, commands: int) -> None:
         """From the reading of a report by a coordinator until what follows from it was published."""
         self._ids.next_span = _span(report, "decision")
         about = _about(report) | {"paceline.commands": commands}
         self._add("decision", _below(report, "report"), SpanKind.CONSUMER, about, begin_ns, end_ns)
 
-    def within_decision(self, report: Report, name: str, begin_ns: int, end_ns: int) -> None:
+    def within_decision(self, report: "Report", name: str, begin_ns: int, end_ns: int) -> None:
         """A part of a decision."""
         self._add(name, _below(report, "decision"), SpanKind.INTERNAL, {}, begin_ns, end_ns)
 
-    def parent(self, report: Report) -> str:
+    def parent(self, report: "Report") -> str:
         """The decision on a report, as the header ``traceparent`` has it."""
         return f"00-{_trace(report):032x}-{_span(report, 'decision'):016x}-01"
 
@@ -119,7 +121,7 @@ class _Ids(RandomIdGenerator, threading.local):
         return found or super().generate_span_id()
 
 
-def _about(report: Report) -> dict[str, str | int]:
+def _about(report: "Report") -> dict[str, str | int]:
     return {
         "paceline.job": report.job,
         "paceline.worker": f"w{report.rank}",
@@ -128,7 +130,7 @@ def _about(report: Report) -> dict[str, str | int]:
     }
 
 
-def _below(report: Report, name: str) -> Context:
+def _below(report: "Report", name: str) -> Context:
     return _context(_trace(report), _span(report, name))
 
 
@@ -137,14 +139,14 @@ def _context(trace: int, span: int) -> Context:
     return set_span_in_context(NonRecordingSpan(above), Context())
 
 
-def _trace(report: Report) -> int:
+def _trace(report: "Report") -> int:
     return _digest(16, report)
 
 
-def _span(report: Report, name: str) -> int:
+def _span(report: "Report", name: str) -> int:
     return _digest(8, report, name)
 
 
-def _digest(size: int, report: Report, name: str = "") -> int:
+def _digest(size: int, report: "Report", name: str = "") -> int:
     text = f"{report.job} {report.instance} {report.number} {name}"
     return int.from_bytes(blake2b(text.encode(), digest_size=size).digest())

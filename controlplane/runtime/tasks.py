@@ -2,6 +2,7 @@
 
 import gc
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from threading import Event, Semaphore, local
@@ -13,14 +14,22 @@ from celery.signals import worker_init, worker_ready, worker_shutting_down
 from django.db import DatabaseError
 from django.utils import timezone
 
+from controlplane.fleet.selectors import slots_now
+from controlplane.jobs.shares import usage_add
+from controlplane.people import audit_chain, syslog
 from controlplane.protocol.orders import Role
 from controlplane.runtime import (
     alerting,
+    autopilot,
     coordinator,
+    credential_renewal,
+    draining,
     forecasts,
     freshness,
     health,
     liveness,
+    machine_tests,
+    maintenance,
     names,
     pruning,
     queue,
@@ -32,6 +41,7 @@ from controlplane.runtime import (
     training,
 )
 from controlplane.runtime.downtime import start_pulse
+from controlplane.runtime.embedded.gate import await_gate
 from controlplane.runtime.engines import Engines
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.job_failures import isolated_step
@@ -51,8 +61,13 @@ FREE_THREADS: Final = 2
 """How many decision threads may linger without a job, so that a job with news finds a thread immediately."""
 
 ALERTS_HELD_MS: Final = 60_000
+AUDIT_HELD_MS: Final = 30_000
 DELIVERY_HELD_MS: Final = 120_000
 """Longer than an evaluation, and a batch of deliveries, ever take."""
+
+MOST_OF_SIMULATIONS_S: Final = 3_600.0
+"""A process that runs simulations is replaced after this long, so that one that hangs is not waited for. What it was
+simulating continues in the next."""
 
 _places: Final = Semaphore(0)
 _simulating: Final = Semaphore(1)
@@ -97,9 +112,9 @@ def run_simulations() -> None:
     """Run a simulation requested over REST in a subprocess; one at a time per process that takes tasks."""
     if _simulating.acquire(blocking=False):
         try:
-            run_in_subprocess(["simulate", "--queued"], stopping)
+            run_in_subprocess(["simulate", "--queued"], stopping, MOST_OF_SIMULATIONS_S)
         except BrokenOff:
-            logger.info("simulations wait until this process has started again")
+            logger.info("simulations wait for the next process that runs them")
         finally:
             _simulating.release()
 
@@ -119,8 +134,13 @@ def reserve_slot(job: int, role: Role, index: int) -> None:
 
 @shared_task(name="controlplane.runtime.tasks.schedule")
 def schedule() -> None:
-    """Begin logs that are missing, and give slots to jobs that wait."""
+    """Begin missing logs, keep maintenance windows, end lost tests of machines, empty drained machines, and give slots
+    to jobs that wait.
+    """
     scheduler.begin_logs()
+    maintenance.keep_windows(timezone.now())
+    machine_tests.end_overdue(timezone.now())
+    draining.drain_machines()
     scheduler.replace_slots()
     scheduler.schedule_jobs()
 
@@ -147,18 +167,27 @@ def reap_offline_agents() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.sample_presence")
 def sample_presence() -> None:
-    """Copy the load of agents to rows, remove those that stay away, and sample the control plane's own health."""
+    """Copy the load of agents to rows, remove those that stay away, renew their credentials, and sample the control
+    plane's own health.
+    """
     reaper.sample_presence()
+    usage_add(slots_now())
     reaper.remove_absent_agents()
+    credential_renewal.renew_credentials()
     health.sample()
 
 
 @shared_task(name="controlplane.runtime.tasks.forecast")
 def forecast() -> None:
-    """Simulate a job's alternatives, if a page shows them; one job at a time on the whole control plane."""
+    """Simulate what an autopilot waits for, and a job's alternatives if a page shows them.
+
+    One job at a time on the whole control plane.
+    """
     client = _own_client()
     with _the_only_one(client, names.FORECAST_LEASE, held_ms=int(2 * forecasts.MOST_S * 1000)) as renew:
-        if renew is not None and (waiting := forecasts.due(client)):
+        if renew is not None and (job := autopilot.play_one(client, autopilot.in_a_process(stopping))) is not None:
+            logger.info("simulated the alternatives of an autopilot", job=job)
+        if renew is not None and renew() and (waiting := forecasts.due(client)):
             made = forecasts.make(waiting[0], forecasts.in_a_process(stopping))
             ticks.publish(client, jobs={made.job_id: made.job.state})
 
@@ -183,6 +212,16 @@ def deliver_alerts() -> None:
             alerting.deliver(client)
 
 
+@shared_task(name="controlplane.runtime.tasks.seal_audit")
+def seal_audit() -> None:
+    """Seal new entries of the audit trail, and copy them to where it is copied."""
+    client = _own_client()
+    with _the_only_one(client, names.AUDIT_LEASE, held_ms=AUDIT_HELD_MS) as renew:
+        if renew is not None:
+            audit_chain.seal_pending()
+            syslog.copy_pending()
+
+
 @shared_task(name="controlplane.runtime.tasks.prune")
 def prune() -> None:
     """Take away what is old, by the default limits."""
@@ -191,7 +230,8 @@ def prune() -> None:
 
 @worker_init.connect
 def refuse_a_foreign_redis(**_: Any) -> None:
-    """Before the first task: never run tasks of another control plane's Redis."""
+    """Before the first task: wait for the tables, and never run tasks of another control plane's Redis."""
+    await_gate()
     try:
         redis_identity.recognise(shared())
     except redis_identity.ForeignRedis as error:
@@ -242,13 +282,25 @@ def _own_client() -> Client:
 
 @contextmanager
 def _the_only_one(client: Client, lease: str, held_ms: int = names.HELD_MS) -> Iterator[Callable[[], bool] | None]:
-    """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held."""
+    """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held.
+
+    The function may be called at every turn: it asks once a second.
+    """
     mine = f"{liveness.me()}:{secrets.token_hex(16)}"
     if not SEIZE.run(client, [lease], mine, held_ms):
         yield None
         return
+    asked = time.monotonic()
+
+    def renew() -> bool:
+        nonlocal asked
+        if time.monotonic() - asked < names.RENEW_S:
+            return True
+        asked = time.monotonic()
+        return bool(RENEW.run(client, [lease], mine, held_ms))
+
     try:
-        yield lambda: bool(RENEW.run(client, [lease], mine, held_ms))
+        yield renew
     finally:
         if client.get(lease) == mine.encode():
             client.delete(lease)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 
 from controlplane.core.commands import AnyCommand
-from controlplane.core.events import Entry, Event, WorkerHeard
+from controlplane.core.events import Entry, Event, WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 
 if TYPE_CHECKING:
@@ -105,10 +105,10 @@ def sending(parent: str, job: int, rank: int) -> Callable[[], None] | None:
 
 def report_of(job: int, event: Event) -> Report | None:
     """The report that an event brings, if any."""
-    if not isinstance(event, WorkerHeard) or not isinstance(event.message, IterationReport):
+    if not isinstance(event, WorkerMessageReceived) or not isinstance(event.message, IterationReport):
         return None
-    said = event.message
-    return Report(job=job, rank=event.rank, instance=event.instance, number=said.number, iteration=said.iteration)
+    message = event.message
+    return Report(job=job, rank=event.rank, instance=event.instance, number=message.number, iteration=message.iteration)
 
 
 @cache

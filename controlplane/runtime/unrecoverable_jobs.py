@@ -22,11 +22,11 @@ MOST_LOOKED_AT: Final = 10_000
 logger = structlog.get_logger(__name__)
 
 
-def bury(client: Client, lease: Lease) -> None:
+def end_unrecoverable(client: Client, lease: Lease) -> None:
     """The job ended before Redis lost the end of its log: its end state stays, and none of its processes should run."""
     processes = list(Process.objects.filter(job_id=lease.job).values_list("agent_id", "role", "index"))
     agents = sorted({agent for agent, _, _ in processes if agent is not None})
-    lease.bury(agents, sorted({f"{lease.job}:{role}:{index}" for _, role, index in processes}))
+    lease.end_lost(agents, sorted({f"{lease.job}:{role}:{index}" for _, role, index in processes}))
     release_slots(lease.job)
     logger.warning("job was over already", job=lease.job)
 
@@ -38,7 +38,7 @@ def pause(client: Client, lease: Lease, why: str) -> None:
     if stops:
         end_lost_job(lease.job, JobState.CANCELLED, f"{stops[0]}; {why}", timezone.now())
         state = JobState.CANCELLED
-        bury(client, lease)
+        end_unrecoverable(client, lease)
     else:
         pause_lost_job(lease.job, why, timezone.now())
         state = JobState.PAUSED

@@ -1,7 +1,7 @@
 """An upgrade: what keeps this release from serving the database and the machines that are there, and what it will do.
 
 It is looked for before anything is changed. Releases with the same first two numbers understand each other, so workers
-of the earlier one go on; see ``controlplane.protocol.understands``.
+of the earlier one continue; see ``controlplane.protocol.understands``.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upgrade:
-    """What an upgrade of this database to this release meets."""
+    """The state of this database for an upgrade to this release."""
 
     unknown: tuple[str, ...] = ()
     """Migrations of the database that this release does not have: it is of a newer one."""
@@ -50,8 +50,8 @@ class Upgrade:
 
     @property
     def notices(self) -> list[str]:
-        """What it will do."""
-        found = [f"Migrations to apply: {_some(self.pending) or 'none'}.", f"Live jobs that go on: {self.live}."]
+        """Its effects."""
+        found = [f"Migrations to apply: {_some(self.pending) or 'none'}.", f"Live jobs that continue: {self.live}."]
         if self.rebuilt:
             jobs = _some([f"{number}" for number in self.rebuilt])
             found.append(f"State computed again from the whole log, which may take minutes each: job {jobs}.")
@@ -59,7 +59,7 @@ class Upgrade:
 
 
 def look() -> Upgrade:
-    """What stands now. It reads the database and changes nothing."""
+    """The present state. It reads the database and changes nothing."""
     unknown, pending = migrations()
     if unknown or ("jobs", "0001_initial") not in MigrationExecutor(connection).loader.applied_migrations:
         return Upgrade(unknown=unknown, pending=pending)

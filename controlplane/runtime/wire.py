@@ -32,7 +32,7 @@ class Wire(asyncio.Protocol):
         self._take, self._lost = take, lost
         self._reader = hiredis.Reader(replyError=_error, protocolError=ConnectionError)
         self.transport: asyncio.Transport | None = None
-        self.heard_at = time.monotonic()
+        self.last_message_at = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
@@ -40,7 +40,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
-        self.heard_at = time.monotonic()
+        self.last_message_at = time.monotonic()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not False:
             self._take(reply)

@@ -19,7 +19,7 @@ def client(redis_url: str) -> Iterator[Client]:
 
 @pytest.fixture
 def enqueued(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The jobs for which somebody enqueued a task."""
+    """The jobs for which someone enqueued a task."""
     noted: list[int] = []
     monkeypatch.setattr(queue, "enqueue", noted.append)
     return noted

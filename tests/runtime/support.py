@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from controlplane.core.commands import AnyCommand, IssueOrders
-from controlplane.core.events import Entry, StopRequested, WorkerHeard
+from controlplane.core.events import Entry, StopRequested, WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.spec import JobSpec, parse_spec
@@ -17,6 +17,7 @@ from controlplane.runtime.coordinator import Surroundings
 from controlplane.runtime.engines import AnyEngine, Engines
 from controlplane.runtime.executor import JobFacts, decode_commands
 from controlplane.runtime.redis import Client
+from controlplane.telemetry.models import MessageCursor
 
 SPEC = parse_spec(
     {"name": "digits", "workload": "softmax-regression", "workers": 2, "batch_size": 8, "stop": {"iterations": 100}}
@@ -29,6 +30,8 @@ class State(msgspec.Struct):
 
     cursor: str = "0-0"
     deadline_ms: int | None = None
+    looks: bool = False
+    """Its deadlines are those of a barrier's looks."""
     handled: int = 0
     over: bool = False
 
@@ -44,6 +47,10 @@ class CountingEngine:
     def cursor(self) -> str:
         return self._state.cursor
 
+    def needs_heartbeats(self, at_ms: float) -> bool:
+        """At every deadline, unless it is that of a look."""
+        return not self._state.looks
+
     @property
     def deadline_ms(self) -> int | None:
         return self._state.deadline_ms
@@ -56,7 +63,7 @@ class CountingEngine:
         state = self._state
         state.cursor, state.handled = entry.id, state.handled + 1
         state.over |= isinstance(entry.event, StopRequested)
-        if not isinstance(entry.event, WorkerHeard):
+        if not isinstance(entry.event, WorkerMessageReceived):
             return []
         event = entry.event
         orders = orders_numbered(state.handled)
@@ -118,7 +125,7 @@ def facts(job: int) -> JobFacts:
     return JobFacts(number=job, key=b"k" * 32, spec=SPEC)
 
 
-def report(number: int, *, rank: int = 0, instance: str = "w0.0.1", **changes: Any) -> WorkerHeard:
+def report(number: int, *, rank: int = 0, instance: str = "w0.0.1", **changes: Any) -> WorkerMessageReceived:
     """A worker's report of iteration ``number - 2``: its hello was number 1."""
     values: dict[str, Any] = {
         "generation": 1,
@@ -132,7 +139,9 @@ def report(number: int, *, rank: int = 0, instance: str = "w0.0.1", **changes: A
         "waiting_s": 0.3,
         "coordination_s": 0.001,
     }
-    return WorkerHeard(rank=rank, instance=instance, message=IterationReport(number=number, **(values | changes)))
+    return WorkerMessageReceived(
+        rank=rank, instance=instance, message=IterationReport(number=number, **(values | changes))
+    )
 
 
 def orders_numbered(sequence: int) -> Orders:
@@ -188,3 +197,9 @@ def durable_numbers(client: Client, job: int) -> dict[str, int]:
     """By process instance: the message number in Redis up to which the database has everything."""
     found = client.execute_command("HGETALL", names.durable(job))
     return {instance.decode(): int(number) for instance, number in found.items()}
+
+
+def greeted(job: int, *ranks: int) -> None:
+    """The hellos of these workers, message 1 of each, are stored."""
+    for rank in ranks or (0,):
+        MessageCursor.objects.create(job_id=job, instance=f"w{rank}.0.1", number=1)

@@ -10,7 +10,7 @@ from django.utils import timezone
 from controlplane.alerts.models import Alert, Delivery, Evaluated, Rule
 from controlplane.alerts.shares import WINDOW_S, Mark, advanced
 from controlplane.alerts.view import View
-from controlplane.core.ranks import AWAITED
+from controlplane.core.granting import RANKS_AWAITED
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, FlagNote, Job, Process
 from controlplane.runtime import alerting
@@ -76,7 +76,7 @@ def test_a_process_that_was_stopped_is_not_lost(client: Client, job: Job) -> Non
 
 
 def silent_s(client: Client, job: Job, now: datetime) -> float | None:
-    heard = read_view(client, now, now).jobs[job.pk].heard_at
+    heard = read_view(client, now, now).jobs[job.pk].last_report_at
     return None if heard is None else (now - heard).total_seconds()
 
 
@@ -86,7 +86,7 @@ def test_a_rank_of_a_launcher_is_lost_while_it_is_silent_and_not_when_it_is_back
     assert losses(client) == []
     Process.objects.filter(pk=first.pk).update(state_since=timezone.now() - GONE)
     assert losses(client) == ["w1"]
-    reason = "another process has taken its rank"
+    reason = "another process has replaced its rank"
     Process.objects.filter(pk=first.pk).update(state="lost", ended_at=timezone.now(), reason=reason)
     process(job, "b", "ready")
     assert losses(client) == []
@@ -100,7 +100,7 @@ def test_a_silent_worker_of_an_agent_is_not_lost_yet(client: Client, job: Job) -
 def test_an_attached_job_whose_ranks_are_gone_is_stalled(client: Client, job: Job) -> None:
     saved_rule("job-stalled", parameters={"after_s": 60})
     now = timezone.now()
-    waits = {"awaited": f"{AWAITED}, none of which is here", "reason": "all 2 ranks are gone"}
+    waits = {"awaited": f"{RANKS_AWAITED}, none of which is connected", "reason": "all 2 ranks are gone"}
     Job.objects.update(launch="attached", state=JobState.PAUSED, state_since=now, **waits)
     alerting.evaluate(client, now + timedelta(seconds=59))
     assert alerts() == []
@@ -146,7 +146,7 @@ def test_a_job_that_reports_nothing_is_stalled(client: Client, job: Job) -> None
     assert alerts() == [("one", "resolved")]
 
 
-def test_a_flag_with_cost_fires_unless_somebody_muted_it(client: Client, job: Job) -> None:
+def test_a_flag_with_cost_fires_unless_someone_muted_it(client: Client, job: Job) -> None:
     saved_rule("straggler", parameters={"cost": 0.3}, clear_s=0)
     evidence = {"iteration_s": 1.0, "without_s": 0.6}
     fields = {"rank": 3, "kind": "compute", "persistence": "lasting", "sentence": "w3 is slow"}
@@ -171,7 +171,7 @@ def test_a_skipped_checkpoint_leads_to_its_decision(client: Client, job: Job) ->
     assert row.path == f"/jobs/{job.pk}/?tab=decisions&decisions=all&before=18#decision-0-17"
 
 
-def test_a_job_that_ended_while_nobody_evaluated_is_told_of_once(client: Client, job: Job) -> None:
+def test_a_job_that_ended_while_no_one_evaluated_is_told_of_once(client: Client, job: Job) -> None:
     webhook("http://127.0.0.1:9/x")
     for kind in ("job-failed", "loss-not-finite", "job-done"):
         saved_rule(kind, name=kind, targets=["hook"])
@@ -216,7 +216,7 @@ def test_the_plane_is_measured(client: Client) -> None:
     assert (plane.ingest_lag_s, dict(plane.failing)) == (0.0, {})
 
 
-def test_pages_are_told_of_what_changes(client: Client, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_notified_of_what_changes(client: Client, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(alerting.ticks, "publish", lambda _, **what: told.append(what))
     saved_rule("job-stalled", parameters={"after_s": 60})

@@ -3,7 +3,7 @@ from kombu.exceptions import OperationalError
 from kombu.simple import SimpleQueue
 
 from controlplane.config.celery import app
-from controlplane.config.environment import broker_url
+from controlplane.runtime.broker_address import broker_url
 
 
 def test_a_connection_that_is_lost_with_a_task_in_hand_is_closed_without_an_error(redis_url: str) -> None:

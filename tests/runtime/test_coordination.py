@@ -123,13 +123,23 @@ def test_nothing_is_lost_or_doubled_where_a_coordinator_dies(client: Client, dri
     assert client.get(names.state(JOB)) is None
 
 
-def test_a_deadline_that_has_come_is_told_with_the_signs_of_life(client: Client, driver: Driver) -> None:
+def test_a_deadline_that_has_come_is_reported_with_the_signs_of_life(client: Client, driver: Driver) -> None:
     driver.kind = _with_a_deadline(driver.kind)
     driver.engines = driver.fresh_engines()
     client.hset(names.presence(JOB), "worker:0:w0.0.1", "1234 0.5 0.25 0 0")
     submit(client)
     coordinate(JOB, driver.around())
     assert [entry.event for entry in logged(client)][1:] == [TimePassed(seen={"worker:0:w0.0.1": 1234})]
+
+
+def test_a_look_at_waiting_workers_reads_no_heartbeats(client: Client, driver: Driver) -> None:
+    driver.kind = _with_a_deadline(driver.kind, looks=True)
+    driver.engines = driver.fresh_engines()
+    client.hset(names.presence(JOB), "worker:0:w0.0.1", "1234 0.5 0.25 0 0")
+    gateways(client, a=60_000)
+    submit(client)
+    coordinate(JOB, driver.around())
+    assert [entry.event for entry in logged(client)][1:] == [TimePassed(is_look=True)]
 
 
 def gateways(client: Client, **ago_ms: int) -> None:
@@ -213,11 +223,11 @@ def test_the_end_of_a_job_is_remembered_with_its_last_snapshot(client: Client, d
 class _Deadlines:
     """Engines whose deadlines have passed long ago, until they are told so often that time passed."""
 
-    def __init__(self, kind: object, ticks: int = 1) -> None:
-        self.kind, self.ticks = kind, ticks
+    def __init__(self, kind: object, ticks: int = 1, *, looks: bool = False) -> None:
+        self.kind, self.ticks, self.looks = kind, ticks, looks
 
     def new(self, job: int) -> CountingEngine:
-        return _DeadlineEngine(State(deadline_ms=self.ticks))
+        return _DeadlineEngine(State(deadline_ms=self.ticks, looks=self.looks))
 
     def restore(self, snapshot: bytes) -> CountingEngine:
         import msgspec
@@ -232,8 +242,8 @@ class _DeadlineEngine(CountingEngine):
         return super().handle(entry)
 
 
-def _with_a_deadline(kind: object) -> _Deadlines:
-    return _Deadlines(kind)
+def _with_a_deadline(kind: object, *, looks: bool = False) -> _Deadlines:
+    return _Deadlines(kind, looks=looks)
 
 
 def test_a_read_that_went_along_with_a_refused_commit_is_not_left_for_the_next_holder(
@@ -261,7 +271,7 @@ def test_a_redis_that_forgot_its_scripts_is_taught_them_while_the_next_read_is_u
     assert [(sequence, cause) for sequence, cause, _ in answered(client)] == list(enumerate(ids, start=1))
 
 
-def test_without_a_place_nobody_lingers(client: Client, driver: Driver) -> None:
+def test_without_a_place_no_one_lingers(client: Client, driver: Driver) -> None:
     driver.linger_s, driver.places = 3600.0, Semaphore(0)
     submit(client)
     coordinate(JOB, driver.around())

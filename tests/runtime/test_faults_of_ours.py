@@ -1,4 +1,4 @@
-"""Faults of our own: whatever throws, one job ends by it, gives its slots back, and the others go on."""
+"""Faults of our own: whatever throws, one job ends by it, gives its slots back, and the others continue."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from threading import Event
@@ -123,7 +123,7 @@ def test_a_detector_that_throws_ends_its_job_and_is_logged_once(
 
     monkeypatch.setattr(Evidence, "observe", throw)
     coordinate(job, driver.around())
-    assert_ended(client, driver, job, "WorkerHeard could not be handled: ZeroDivisionError: speed of w1")
+    assert_ended(client, driver, job, "WorkerMessageReceived could not be handled: ZeroDivisionError: speed of w1")
     assert [str(error) for error in tracebacks(caplog)] == ["speed of w1"]
 
 

@@ -1,4 +1,4 @@
-"""What else a job could do: learned from its last minutes, only while somebody looks, and within bounds."""
+"""What else a job could do: learned from its last minutes, only while someone looks, and within bounds."""
 
 import json
 import time
@@ -62,7 +62,7 @@ def test_nothing_before_the_last_change_of_policies_is_learned_from(job: Job) ->
     assert read_run(job.pk, recent_log(job.pk, 10_000)).spec.synchronization.batching.name == "uniform"
 
 
-def test_a_job_is_due_while_somebody_looks_and_its_forecast_is_old(job: Job, client: Client) -> None:
+def test_a_job_is_due_while_someone_looks_and_its_forecast_is_old(job: Job, client: Client) -> None:
     Job.objects.filter(pk=job.pk).update(iteration=40, state=JobState.RUNNING, finished_at=None)
     assert due(client) == []
     want(job.pk, client)

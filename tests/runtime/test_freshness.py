@@ -49,7 +49,7 @@ def test_a_job_that_says_nothing_is_not_behind(client: Client, job: int) -> None
     assert history(client).sentence == ""
 
 
-def test_history_that_stands_still_is_told_with_its_age_and_the_process_to_look_at(client: Client, job: int) -> None:
+def test_history_that_stalls_is_reported_with_its_age_and_the_process_to_look_at(client: Client, job: int) -> None:
     note_copier(client, "box:4711")
     say_late(client, job, 52)
     assert copying(client)[job].late

@@ -20,7 +20,7 @@ def a_sample(at_ms: int, added: int) -> Sample:
     return Sample(at_ms=at_ms, lag_s=0, waiting=0, added=added, queued=0, redis_bytes=0, pages=0, decision_p95_s=None)
 
 
-def test_an_idle_control_plane_answers_and_nobody_decides(client: Client) -> None:
+def test_an_idle_control_plane_answers_and_no_one_decides(client: Client) -> None:
     found = read_health(client)
     assert (found.faults, found.deciders, found.beat_s, found.ingesting) == ({}, 0, None, False)
     assert found.redis is not None
@@ -52,7 +52,7 @@ def test_ingest_lags_by_what_it_has_not_copied(client: Client, enqueued: list[in
     assert (streams.lag_s, streams.jobs, streams.added) == (7.0, 1, streams.waiting)
 
 
-def test_a_redis_out_of_reach_is_told_and_the_database_is_read_all_the_same(settings: Any, tmp_path: Any) -> None:
+def test_a_redis_out_of_reach_is_reported_and_the_database_is_read_all_the_same(settings: Any, tmp_path: Any) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
     found = read_health()
     assert (list(found.faults), found.redis, found.database is not None) == (["redis"], None, True)

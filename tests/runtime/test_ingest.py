@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from django.contrib.auth.models import User
-from django.db import DataError
+from django.db import DataError, OperationalError
 
 from controlplane.core.commands import (
     MoveJob,
@@ -17,8 +17,9 @@ from controlplane.core.commands import (
     SetRoster,
     SetShares,
 )
-from controlplane.core.events import EngineFailed, StopRequested, WorkerHeard
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.events import EngineFailed, StopRequested, WorkerMessageReceived
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.messages import BlockExchanged, Exchanged, WorkerHello
@@ -36,8 +37,21 @@ from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import trim
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
-from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent, Report
-from tests.runtime.support import SPEC, CountingEngine, Died, Driver, State, die, durable_numbers, facts, report, submit
+from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent
+from tests.runtime.support import (
+    SPEC,
+    CountingEngine,
+    Died,
+    Driver,
+    State,
+    die,
+    durable_numbers,
+    facts,
+    greeted,
+    report,
+    submit,
+)
+from tests.telemetry.reports import stored_reports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -93,14 +107,15 @@ def ready(job: int, agent: int, rank: int) -> MoveProcess:
 
 
 def test_reports_become_rows_and_sums(client: Client, job: int, agent: int) -> None:
+    greeted(job, 0, 1)
     everybody = SetRoster(cause="1700000000000-0", reason="first", generation=1, first_iteration=0, ranks=[0, 1])
     command(client, job, ready(job, agent, 0), ready(job, agent, 1), everybody)
     for rank in (0, 1):
         for number in range(2, 5 - rank):
             log.append_event(job, report(number, rank=rank, instance=f"w{rank}.0.1"), client=client)
     copy_all(client)
-    rows = Report.objects.order_by("rank", "iteration").values_list("rank", "instance", "iteration", "samples", "loss")
-    assert list(rows) == [
+    rows = sorted((row.rank, row.instance, row.iteration, row.samples, row.loss) for row in stored_reports())
+    assert rows == [
         *((0, "w0.0.1", iteration, 8, 0.5) for iteration in range(3)),
         *((1, "w1.0.1", iteration, 8, 0.5) for iteration in range(2)),
     ]
@@ -113,6 +128,7 @@ def test_reports_become_rows_and_sums(client: Client, job: int, agent: int) -> N
 
 
 def test_a_worker_that_was_drained_holds_the_jobs_iteration_back_no_more(client: Client, job: int, agent: int) -> None:
+    greeted(job, 0, 1)
     at = "1700000000000-0"
     both = SetRoster(cause=at, reason="first", generation=1, first_iteration=0, ranks=[0, 1])
     command(client, job, ready(job, agent, 0), ready(job, agent, 1), both)
@@ -128,24 +144,26 @@ def test_a_worker_that_was_drained_holds_the_jobs_iteration_back_no_more(client:
 
 def test_a_job_knows_the_samples_of_an_epoch_from_its_workers(client: Client, job: int) -> None:
     hello = WorkerHello(number=1, parameter_count=650, sample_count=1437)
-    log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=hello), client=client)
+    log.append_event(job, WorkerMessageReceived(rank=0, instance="w0.0.1", message=hello), client=client)
     copy_all(client)
     assert Job.objects.get(pk=job).training_samples == 1437
 
 
 def test_a_report_said_twice_is_one_row_and_counts_once(client: Client, job: int, agent: int) -> None:
+    greeted(job)
     command(client, job, ready(job, agent, 0))
     for number in (2, 3, 2, 3):
         log.append_event(job, report(number), client=client)
     copy_all(client)
     log.append_event(job, report(3), client=client)
     copy_all(client)
-    assert (Report.objects.count(), RawEvent.objects.filter(kind="report").count()) == (2, 5)
+    assert (len(stored_reports()), RawEvent.objects.filter(kind="report").count()) == (2, 5)
     assert Job.objects.get(pk=job).samples == 16
     assert Process.objects.get(job=job).iteration == 1
 
 
 def test_servers_show_their_loads_and_the_median_of_their_exchanges(client: Client, job: int, agent: int) -> None:
+    greeted(job)
     blocks = [Block(index=at, start=100 * at, stop=100 * at + 100, server=at % 2) for at in range(3)]
     placed = SetPlacement(cause="1700000000000-0", reason="evenly", version=1, policy="psld", blocks=blocks)
     servers = [msgspec.structs.replace(ready(job, agent, at), role="server", instance=f"s{at}.0.1") for at in range(2)]
@@ -163,6 +181,7 @@ def test_servers_show_their_loads_and_the_median_of_their_exchanges(client: Clie
 
 
 def test_servers_show_what_each_of_their_blocks_takes(client: Client, job: int, agent: int) -> None:
+    greeted(job)
     command(client, job, msgspec.structs.replace(ready(job, agent, 0), role="server", instance="s0.0.1"))
     for number, (push_s, pull_s) in enumerate([(0.25, 0.5), (0.5, 0.125), (9.0, 0.25)], start=2):
         seen = [
@@ -179,12 +198,13 @@ def test_servers_show_what_each_of_their_blocks_takes(client: Client, job: int, 
 
 def test_a_score_that_is_no_number_is_stored_as_none(client: Client, job: int) -> None:
     score = EvaluationMessage(number=3, iteration=20, loss=None, accuracy=None, samples=360, seconds=0.01)
-    log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=score), client=client)
+    log.append_event(job, WorkerMessageReceived(rank=0, instance="w0.0.1", message=score), client=client)
     copy_all(client)
     assert list(Evaluation.objects.values_list("loss", "accuracy")) == [(None, None)]
 
 
 def test_an_entry_of_the_log_that_is_no_event_ends_its_job_in_words(client: Client, job: int) -> None:
+    greeted(job)
     stream_id = log.append_event(job, report(2, position=2**63), client=client)
     copy_all(client)
     assert list(RawEvent.objects.order_by("id").values_list("kind", flat=True)) == ["job-submitted", "engine-failed"]
@@ -197,7 +217,7 @@ def test_an_entry_of_the_log_that_is_no_event_ends_its_job_in_words(client: Clie
 def test_an_evaluation_is_a_row_and_the_jobs_last_score(client: Client, job: int) -> None:
     score = EvaluationMessage(number=3, iteration=20, loss=0.25, accuracy=0.9, samples=360, seconds=0.01)
     for _ in range(2):
-        log.append_event(job, WorkerHeard(rank=0, instance="w0.0.1", message=score), client=client)
+        log.append_event(job, WorkerMessageReceived(rank=0, instance="w0.0.1", message=score), client=client)
     copy_all(client)
     assert list(Evaluation.objects.values_list("iteration", "loss", "accuracy", "samples")) == [(20, 0.25, 0.9, 360)]
     assert list(Job.objects.values_list("loss", "accuracy")) == [(0.25, 0.9)]
@@ -248,6 +268,7 @@ def test_commands_move_job_processes_flags_and_slots(client: Client, job: int, a
 def test_nothing_is_lost_or_doubled_where_ingest_dies(
     client: Client, driver: Driver, job: int, agent: int, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    greeted(job)
     monkeypatch.setattr(folds, "ROWS", 1)
     monkeypatch.setattr(folds, "PER_SPEAKER", 1)
     for number in (2, 3, 4):
@@ -258,7 +279,7 @@ def test_nothing_is_lost_or_doubled_where_ingest_dies(
         copy_all(client)
     log.append_event(job, report(5), client=client)
     copy_all(client)
-    assert list(Report.objects.order_by("iteration").values_list("iteration", flat=True)) == [0, 1, 2, 3]
+    assert sorted(row.iteration for row in stored_reports()) == [0, 1, 2, 3]
     assert RawEvent.objects.count() == 5
     assert list(Decision.objects.values_list("sequence", flat=True)) == [4]
     assert Job.objects.get(pk=job).samples == 32
@@ -267,16 +288,18 @@ def test_nothing_is_lost_or_doubled_where_ingest_dies(
 
 
 def test_a_second_writer_changes_nothing(client: Client, job: int) -> None:
+    greeted(job)
     log.append_event(job, report(2), client=client)
     behind = copied_so_far(job)
     copy_all(client)
     entries = client.xrange(names.events(job))
     with pytest.raises(StaleCursor, match=f"job {job}: cursor of events"):
         write_batch(job, behind, [], entries)
-    assert (Report.objects.count(), RawEvent.objects.count()) == (1, 2)
+    assert (len(stored_reports()), RawEvent.objects.count()) == (1, 2)
 
 
 def test_streams_are_trimmed_to_the_lower_of_database_and_snapshot(client: Client, job: int) -> None:
+    greeted(job)
     ids = [log.append_event(job, report(number), client=client) for number in range(2, 1002)]
     copy_all(client)
     copied = copied_so_far(job).position
@@ -292,6 +315,7 @@ def test_streams_are_trimmed_to_the_lower_of_database_and_snapshot(client: Clien
 
 
 def test_a_job_that_is_over_is_forgotten_once_it_is_copied(client: Client, driver: Driver, job: int) -> None:
+    greeted(job)
     EngineSnapshot.objects.create(job_id=job, cursor="1-0", sequence=0, incarnation=0, version="1", data=b"")
     log.append_event(job, StopRequested(actor="ann"), client=client)
     coordinate(job, driver.around())
@@ -307,6 +331,7 @@ def test_a_job_that_is_over_is_forgotten_once_it_is_copied(client: Client, drive
 
 
 def test_a_job_that_is_over_is_folded_before_it_is_forgotten(client: Client, driver: Driver, job: int) -> None:
+    greeted(job)
     log.append_event(job, report(2), client=client)
     log.append_event(job, StopRequested(actor="ann"), client=client)
     coordinate(job, driver.around())
@@ -320,7 +345,7 @@ def test_a_job_that_is_over_is_folded_before_it_is_forgotten(client: Client, dri
     assert client.scard(names.LIVE_JOBS) == 0
 
 
-def test_pages_are_told_after_the_commit(client: Client, job: int) -> None:
+def test_pages_are_notified_after_the_commit(client: Client, job: int) -> None:
     heard = client.pubsub()
     heard.subscribe(names.PAGES)
     heard.get_message(timeout=1.0)
@@ -383,6 +408,29 @@ def test_durable_numbers_follow_the_rows_and_stop_before_a_gap(client: Client, j
         log.append_event(job, report(number, iteration=number, position=0), client=client)
     copy_all(client)
     assert durable_numbers(client, job) == {"w0.0.1": 5, "w1.0.1": 1}
+
+
+def test_durable_numbers_are_reported_though_the_database_goes_away_in_the_same_round(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = Job.objects.create(name="second", spec=spec_document(SPEC), submitted_by=User.objects.get()).pk
+    submit(client, second)
+    ingest = new_ingest(client)
+    while ingest.step():
+        pass
+    for each in (job, second):
+        log.append_event(each, report(1, iteration=0, position=0), client=client)
+
+    def away(number: int, *rest: Any) -> int:
+        if number == second:
+            raise OperationalError("the connection is lost")
+        return write_batch(number, *rest)
+
+    monkeypatch.setattr("controlplane.runtime.ingest.write_batch", away)
+    with pytest.raises(OperationalError):
+        ingest.step()
+    assert durable_numbers(client, job) == {"w0.0.1": 1}
+    assert durable_numbers(client, second) == {}
 
 
 @pytest.mark.parametrize("point", ["ingest.written", "ingest.committed"])

@@ -1,4 +1,4 @@
-"""A database that takes nothing for a while: it is said, nothing is lost, and copying goes on by itself."""
+"""A database that takes nothing for a while: it is said, nothing is lost, and copying continues by itself."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,8 +18,8 @@ from controlplane.runtime import log, names
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.ingest_health import WORTH_SHOWING, explained, history, is_out_of_reach
 from controlplane.runtime.redis import Client
-from controlplane.telemetry.models import Report
-from tests.runtime.support import SPEC, report, submit
+from tests.runtime.support import SPEC, greeted, report, submit
+from tests.telemetry.reports import stored_reports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,6 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def job(client: Client, enqueued: list[int]) -> int:
     row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=User.objects.create(username="ann"))
     submit(client, row.pk)
+    greeted(row.pk)
     for number in range(2, 50):
         log.append_event(row.pk, report(number), client=client)
     return row.pk
@@ -44,7 +45,7 @@ def full_disk() -> Callable[[], None]:
 
 
 def locked_tables() -> Callable[[], None]:
-    """Somebody else holds the database for longer than anybody waits. Gives what ends that."""
+    """Someone else holds the database for longer than anybody waits. Gives what ends that."""
     other = connection.copy()
     other.ensure_connection()
     if connection.vendor == "sqlite":
@@ -123,11 +124,11 @@ def test_a_database_that_takes_nothing_loses_nothing(
     assert sentence in seen[1].sentence
     assert f"Nothing is lost: Redis keeps 49 entries of job {job}; from 100,000 on" in seen[1].sentence
     assert history(client).sentence == ""
-    assert list(Report.objects.order_by("id").values_list("iteration", flat=True)) == list(range(49))
+    assert [row.iteration for row in stored_reports()] == list(range(49))
     assert Job.objects.get(pk=job).samples == 49 * 8
 
 
-def test_an_operator_is_told_before_anybody_is_slowed_down(
+def test_an_operator_is_notified_before_anybody_is_slowed_down(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_SHOWING", 40)
@@ -146,7 +147,7 @@ def test_history_that_only_falls_behind_is_a_warning_of_a_ready_service(
     assert (reply.status_code, reply.json()["warnings"]) == (200, [history(client).sentence])
 
 
-def test_health_and_overview_say_that_history_stands_still(client: Client, job: int) -> None:
+def test_health_and_overview_say_that_history_stalls(client: Client, job: int) -> None:
     client.hset(names.INGEST_TROUBLE, mapping={"since_ms": 1_772_000_000_000, "why": "its disk is full."})
     browser = Browser()
     reply = browser.get("/readyz")

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection, connections
 
 from controlplane.core.commands import MoveProcess
-from controlplane.core.states import ProcessState
+from controlplane.core.processes import ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Job, Process
 from controlplane.protocol.spec import spec_document
@@ -21,8 +21,9 @@ from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.redis import Client, connect
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
-from controlplane.telemetry.models import RawEvent, Report
+from controlplane.telemetry.models import RawEvent
 from tests.runtime.support import SPEC, durable_numbers, facts, report, submit
+from tests.telemetry.reports import stored_reports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -31,7 +32,7 @@ REPORTS = 5
 
 @pytest.fixture
 def job(client: Client, enqueued: list[int], monkeypatch: pytest.MonkeyPatch) -> int:
-    """One with a process, a decision and some reports that nobody has copied."""
+    """One with a process, a decision and some reports that no one has copied."""
     monkeypatch.setattr(folds, "ROWS", 1)
     monkeypatch.setattr(folds, "PER_SPEAKER", 1)
     row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=User.objects.create(username="ann"))
@@ -92,7 +93,7 @@ def _killer(statement: int) -> Callable[..., Any]:
 
 
 def test_killed_between_any_two_statements_it_loses_and_doubles_nothing(client: Client, job: int) -> None:
-    """One kill after the other: each next one comes a statement later, and whoever follows goes on from there."""
+    """One kill after the other: each comes a statement later, and the next process continues from there."""
     statement, kills = 1, 0
     while killed_at(statement):
         statement, kills = statement + 1, kills + 1
@@ -102,7 +103,7 @@ def test_killed_between_any_two_statements_it_loses_and_doubles_nothing(client: 
     copy_all()
     reports = REPORTS + kills // 4
     assert kills > 12
-    assert list(Report.objects.order_by("iteration").values_list("iteration", flat=True)) == list(range(reports))
+    assert sorted(row.iteration for row in stored_reports()) == list(range(reports))
     assert RawEvent.objects.count() == reports + 1
     assert list(Decision.objects.values_list("sequence", flat=True)) == [1]
     assert Job.objects.get(pk=job).samples == reports * 8

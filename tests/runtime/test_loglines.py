@@ -16,8 +16,9 @@ from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.loglines import LineWriter, append_lines
 from controlplane.runtime.redis import Client
 from controlplane.runtime.wire import Caller
-from controlplane.telemetry.models import LogLine, Report
-from tests.runtime.support import SPEC, Died, die, report, submit
+from controlplane.telemetry.models import LogLine
+from tests.runtime.support import SPEC, Died, die, greeted, report, submit
+from tests.telemetry.reports import stored_reports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -96,6 +97,7 @@ def test_a_flood_of_lines_stands_behind_every_report(client: Client, job: int, m
     """In one round all reports come first, and only then a bounded number of lines."""
     for number in range(60):
         tell(job, *(f"{number}.{line}" for line in range(100)))
+    greeted(job)
     for number in range(2, 202):
         log.append_event(job, report(number), client=client)
     order: list[tuple[str, int, int]] = []
@@ -107,7 +109,7 @@ def test_a_flood_of_lines_stands_behind_every_report(client: Client, job: int, m
 
 
 def _counts(what: str) -> tuple[str, int, int]:
-    return what, Report.objects.count(), LogLine.objects.count()
+    return what, len(stored_reports()), LogLine.objects.count()
 
 
 def test_the_stream_of_a_job_that_is_over_is_forgotten(client: Client, job: int) -> None:

@@ -31,7 +31,7 @@ def test_the_end_of_a_task_wakes_the_loop(monkeypatch: pytest.MonkeyPatch) -> No
         threads.on_stop()
 
 
-def test_decisions_have_a_queue_whose_tasks_nobody_fetches_before_a_thread_is_free() -> None:
+def test_decisions_have_a_queue_whose_tasks_no_one_fetches_before_a_thread_is_free() -> None:
     told = app.conf
     assert (told.worker_disable_prefetch, told.worker_pool) == (True, "controlplane.runtime.celery_extensions:TaskPool")
     assert not told.task_acks_late, "what a crash interrupts is found again by beat"

@@ -114,7 +114,7 @@ def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enque
     assert client.hlen(names.agent_processes(agent)) == 0
 
 
-def test_an_outage_of_the_control_plane_buries_nobody(client: Client, enqueued: list[int]) -> None:
+def test_an_outage_of_the_control_plane_buries_no_one(client: Client, enqueued: list[int]) -> None:
     agent = new_agent()
     heard(client, agent, ago_ms=60_000)
     now = reaper._now_ms(client)
@@ -140,13 +140,13 @@ def test_a_machine_that_said_nothing_of_its_load_is_here_and_has_no_sample(clien
     assert Agent.objects.get().seen_at is not None
 
 
-def test_pages_are_told_of_samples_though_no_job_runs(client: Client) -> None:
+def test_pages_are_notified_of_samples_though_no_job_runs(client: Client) -> None:
     assert (reaper.sample_presence(client), client.get(names.PAGES_SEQUENCE)) == (0, None)
     heard(client, new_agent(), ago_ms=100)
     assert (reaper.sample_presence(client), int(client.get(names.PAGES_SEQUENCE) or 0)) == (1, 1)
 
 
-def test_the_first_beat_and_a_beat_after_a_silence_are_told(client: Client, enqueued: list[int]) -> None:
+def test_the_first_beat_and_a_beat_after_a_silence_are_reported(client: Client, enqueued: list[int]) -> None:
     times = iter([0.0, 0.5, 1.0, 4.0, 4.5])
     beating = Pulse("gateway", clock=lambda: next(times))
 

@@ -17,7 +17,7 @@ from controlplane.jobs.models import Decision, Job
 from controlplane.people.models import LoginAttempt
 from controlplane.runtime.pruning import Limits, old_jobs, prune
 from controlplane.telemetry.history import has_detail, read_columns
-from controlplane.telemetry.models import Chunk, Evaluation, RawEvent, Report, Rollup
+from controlplane.telemetry.models import Chunk, Evaluation, RawEvent, ReportBatch, Rollup
 from tests.frontend import factories
 from tests.frontend.factories import EVEN, Pace
 
@@ -45,8 +45,8 @@ def test_detail_of_old_jobs_goes_and_what_tells_their_story_stays() -> None:
     running = job(400, state=JobState.RUNNING)
     before = read_columns(old.pk, ("samples",))[2]["samples"].sum()
     counted = prune(limits())
-    assert {name: counted[name] for name in ("jobs", "events", "reports")} == {"jobs": 1, "events": 1, "reports": 48}
-    for table in (RawEvent, Report):
+    assert [counted[name] for name in ("jobs", "events", "report batches")] == [1, 1, 1]
+    for table in (RawEvent, ReportBatch):
         assert set(table.objects.values_list("job_id", flat=True)) == {young.pk, running.pk}
     assert not Chunk.objects.filter(job=old).exists()
     for kept in (Rollup, Decision, Evaluation):
@@ -90,12 +90,12 @@ def test_the_command_counts_before_it_takes() -> None:
     Job.objects.filter(pk=old.pk).update(finished_at=datetime.now(UTC) - timedelta(days=40))
     told = StringIO()
     call_command("prune", "--dry-run", "--keep-jobs", "0", "--json", stdout=told)
-    assert json.loads(told.getvalue())["removed"]["reports"] == 48
-    assert Report.objects.count() == 48
+    assert json.loads(told.getvalue())["removed"]["report batches"] == 1
+    assert ReportBatch.objects.count() == 1
     told = StringIO()
     call_command("prune", "--older-than", "5w", "--keep-jobs", "0", stdout=told, stderr=StringIO())
-    assert told.getvalue().startswith("1 events, 48 reports, ")
-    assert Report.objects.count() == 0
+    assert told.getvalue().startswith("1 events, 1 report batches, ")
+    assert ReportBatch.objects.count() == 0
 
 
 @pytest.mark.parametrize("bad", ["30", "d", "-3d", "3y"])

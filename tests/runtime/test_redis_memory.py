@@ -30,7 +30,7 @@ def test_nothing_is_said_while_there_is_room() -> None:
     assert [told(GB, 2 * GB), told(GB, 0, is_set=False), told(7 * GB, 10 * GB)] == ["", "", ""]
 
 
-def test_a_redis_that_is_nearly_full_is_told_with_its_limit_and_the_cure() -> None:
+def test_a_redis_that_is_nearly_full_is_reported_with_its_limit_and_the_cure() -> None:
     assert told(8 * GB, 10 * GB) == (
         "Redis uses 8,000 of the 10,000 MB that it may use (maxmemory). When it is full it takes nothing more, "
         "and every job stops: raise maxmemory, end jobs, or see that history keeps up."
@@ -46,7 +46,7 @@ def test_a_redis_that_would_throw_logs_away_is_told_at_once() -> None:
 
 
 @pytest.mark.django_db
-def test_who_watches_is_told_before_it_is_full(limited: Client) -> None:
+def test_who_watches_is_notified_before_it_is_full(limited: Client) -> None:
     assert redis_memory(limited).is_set
     browser = Browser()
     reply = browser.get("/readyz")

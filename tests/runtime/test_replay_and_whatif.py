@@ -34,7 +34,7 @@ def stored(recording: Recording, cluster: Cluster) -> Job:
     for commands in (recording.commands[:100], recording.commands[100:]):
         apply_answers(job.pk, [Answer(incarnation=0, sequence=sequence, commands=commands)])
         sequence += len(commands)
-    record_events(job.pk, 0, logged)
+    record_events(job.pk, 0, logged, [True] * len(logged))
     job.refresh_from_db()
     return job
 

@@ -55,7 +55,7 @@ def test_slots_for_a_job_that_was_stopped_meanwhile_are_given_back(
     assert not Reservation.objects.exists()
 
 
-def test_a_job_that_can_never_start_blocks_nobody(client: Client, enqueued: list[int]) -> None:
+def test_a_job_that_can_never_start_blocks_no_one(client: Client, enqueued: list[int]) -> None:
     new_agent()
     asking(workers=8)
     asking(labels={"gpu": "a100"})

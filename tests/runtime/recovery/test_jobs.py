@@ -1,4 +1,4 @@
-"""A Redis that forgot: jobs go on from the database, in a new incarnation; nothing is lost, doubled, or ended."""
+"""A Redis that forgot: jobs continue from the database, in a new incarnation; nothing is lost, doubled, or ended."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from controlplane.core.events import (
     IncarnationBegan,
     StopRequested,
 )
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Job, Process
 from controlplane.jobs.projections import LOST_AWAITS
@@ -42,7 +43,7 @@ from tests.runtime.support import SPEC, Died, Driver, answered, die, logged, rep
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_job_whose_log_is_gone_goes_on_from_the_database(client: Client, driver: Driver, job: int) -> None:
+def test_a_job_whose_log_is_gone_continues_from_the_database(client: Client, driver: Driver, job: int) -> None:
     say(client, driver, job, 0, 1, 2)
     copy_all(client)
     lose_everything(client)
@@ -72,7 +73,7 @@ def test_what_was_not_durable_is_said_again_and_counts_once(client: Client, driv
     assert replayed_as_stored(job)
 
 
-def test_a_redis_that_lost_its_end_behind_the_database_goes_on_from_there(
+def test_a_redis_that_lost_its_end_behind_the_database_continues_from_there(
     client: Client, driver: Driver, job: int
 ) -> None:
     say(client, driver, job, 0)
@@ -90,7 +91,7 @@ def test_a_redis_that_lost_its_end_behind_the_database_goes_on_from_there(
     assert replayed_as_stored(job)
 
 
-def test_a_redis_that_lost_what_nobody_had_copied_begins_anew_too(client: Client, driver: Driver, job: int) -> None:
+def test_a_redis_that_lost_what_no_one_had_copied_begins_anew_too(client: Client, driver: Driver, job: int) -> None:
     say(client, driver, job, 0)
     copy_all(client)
     tail = Tail(client)
@@ -226,7 +227,7 @@ def test_answers_that_were_lost_are_written_again(client: Client, driver: Driver
     assert replayed_as_stored(job)
 
 
-def test_ids_go_on_behind_the_database_where_a_clock_went_back(client: Client, driver: Driver, job: int) -> None:
+def test_ids_continue_behind_the_database_where_a_clock_went_back(client: Client, driver: Driver, job: int) -> None:
     say(client, driver, job, 0)
     copy_all(client)
     ahead = "99999999999999-5"
@@ -239,7 +240,7 @@ def test_ids_go_on_behind_the_database_where_a_clock_went_back(client: Client, d
     assert reports() == done(2)
 
 
-def test_a_job_that_only_waited_goes_on_waiting(client: Client, driver: Driver) -> None:
+def test_a_job_that_only_waited_continues_waiting(client: Client, driver: Driver) -> None:
     settle(client)
     row = Job.objects.create(name="w", spec=spec_document(SPEC), submitted_by=User.objects.create(username="ann"))
     submit(client, row.pk)

@@ -46,7 +46,7 @@ def test_a_job_is_not_whole_before_its_agents_have_their_orders_again(client: Cl
     assert client.hlen(names.agent_processes(Agent.objects.get().pk)) == 3
 
 
-def test_nobody_waits_for_whoever_held_a_job_when_redis_ended(
+def test_no_one_waits_for_the_holder_of_a_job_when_redis_ended(
     client: Client, driver: Driver, job: int, enqueued: list[int]
 ) -> None:
     settle(client)
@@ -140,7 +140,7 @@ def test_a_redis_that_was_left_behind_is_emptied_of_jobs_when_it_comes_back(
     assert replayed_as_stored(job)
 
 
-def test_every_agent_looks_again_once_everybody_is_whole(client: Client) -> None:
+def test_every_agent_looks_again_once_everyone_is_whole(client: Client) -> None:
     agent = Agent.objects.create(name="m1", credential_digest="d").pk  # what it is to run may not be copied yet
     heard = client.pubsub()
     heard.subscribe(names.agent_moved(agent))
@@ -149,13 +149,13 @@ def test_every_agent_looks_again_once_everybody_is_whole(client: Client) -> None
     heard.close()
 
 
-def test_nobody_is_told_before_everybody_is_whole(client: Client, driver: Driver, job: int) -> None:
+def test_no_one_is_notified_before_everyone_is_whole(client: Client, driver: Driver, job: int) -> None:
     lose_everything(client)
     assert not redis_identity.settle(client)
     assert client.get(names.RECOVERED) is None
 
 
-def test_agents_are_told_to_go_on_and_nothing_before_that(client: Client, driver: Driver, job: int) -> None:
+def test_agents_are_notified_to_continue_and_nothing_before_that(client: Client, driver: Driver, job: int) -> None:
     agent = Agent.objects.get().pk
 
     @async_to_sync

@@ -110,7 +110,7 @@ def test_after_a_total_loss_only_what_followed_the_snapshot_is_replayed(
     assert replayed_as_stored(job)
 
 
-def test_numbers_of_commands_go_on_behind_the_snapshot(client: Client, driver: Driver, job: int) -> None:
+def test_numbers_of_commands_continue_behind_the_snapshot(client: Client, driver: Driver, job: int) -> None:
     for _ in range(2):
         say(client, driver, job, 0)
         copy_all(client)

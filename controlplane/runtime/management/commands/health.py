@@ -7,9 +7,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from celery import current_app
-from django.core.management.base import BaseCommand
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.runtime import names
+from controlplane.runtime.broker_address import broker_url
+from controlplane.runtime.embedded.running import running_redis
 from controlplane.runtime.redis import shared
 
 ANSWER_S = 5.0
@@ -29,11 +32,28 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, service: str, **options: Any) -> None:
         """Exit with 1 unless it is well."""
+        if not settings.REDIS_URL:
+            use_running()
         trouble = beat_trouble() if service == "beat" else celery_trouble(service)
         if trouble:
             self.stderr.write(trouble)
             sys.exit(1)
         self.stdout.write(f"{service}: well")
+
+
+def use_running() -> None:
+    """Use the Redis of the control plane that ``up`` runs with this data folder.
+
+    Raises:
+        CommandError: if none does.
+    """
+    url = running_redis(settings.DATA_DIR)
+    if url is None:
+        raise CommandError(
+            f"REDIS_URL: found nothing, and no control plane of `manage.py up` runs with {settings.DATA_DIR}: "
+            "set it, or PACELINE_DATA_DIR"
+        )
+    settings.REDIS_URL, current_app.conf.broker_url = url, broker_url(url)
 
 
 def celery_trouble(queue: str) -> str:

@@ -134,7 +134,7 @@ class Command(BaseCommand):
     def _show(self, scenario: Scenario, outcomes: list[Outcome], *, as_json: bool) -> None:
         if as_json:
             paper = [
-                {"where": one.where, "says": one.says, "policy": one.policy, "metric": one.metric}
+                {"where": one.where, "says": one.statement, "policy": one.policy, "metric": one.metric}
                 | {"paper": one.ratio, "here": ratio(scenario, one, outcomes)}
                 for one in scenario.paper
             ]

@@ -1,7 +1,7 @@
 """``manage.py whatif JOB``: what a job would have done under other policies, or on other machines."""
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, cast
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from controlplane.policies.wording import seconds
+from controlplane.runtime import autopilot
 from controlplane.runtime.recorded_jobs import recent_log, recorded_log, simulated_run
 from controlplane.simulator.errors import SimulationError
 from controlplane.simulator.garbage_collection import rare_garbage_collection
@@ -77,11 +78,15 @@ class Command(BaseCommand):
             default=None,
             help="fit the last N seconds only, under the current policies",
         )
+        parser.add_argument("--asked", default="", help=SUPPRESS)  # an autopilot's question, answered as JSON
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
     def handle(self, *args: Any, job: int, **options: Any) -> None:
         try:
             with rare_garbage_collection():
+                if options["asked"]:
+                    self.stdout.write(autopilot.answer(job, options["asked"]))
+                    return
                 answer, changed_at = self._answer(job, options)
         except SimulationError as error:
             raise CommandError(str(error), returncode=REFUSED) from None

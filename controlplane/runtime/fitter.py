@@ -1,0 +1,133 @@
+"""Fits predictors in a process of its own, one after another, with low priority.
+
+A fit would share the interpreter with ingest in the history process, and the 200 MB of torch would stay there. The
+process starts with the first fit and ends when none has come for a while. Lessons and answers are lines of text.
+
+``python -m controlplane.runtime.fitter`` is that process: it needs neither settings nor a database.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import IO, Final
+
+import msgspec
+
+from controlplane.core import sharing
+from controlplane.core.commands import TrainPredictor
+from controlplane.core.events import PredictorTrained
+from controlplane.policies.registry import resolve
+from controlplane.runtime.subprocesses import HOME, NICENESS, Failed
+
+COMMAND: Final = (sys.executable, "-m", "controlplane.runtime.fitter")
+IDLE_S: Final = 30.0
+"""To start again costs a second of CPU, to stay 200 MB."""
+
+MOST_S: Final = 300.0
+"""How long a fit may take; then its process is killed."""
+
+ERROR: Final = "!"
+"""Begins the line of a fit that failed."""
+
+_lessons: msgspec.msgpack.Decoder[TrainPredictor] = msgspec.msgpack.Decoder(TrainPredictor)
+_answers: msgspec.msgpack.Decoder[PredictorTrained] = msgspec.msgpack.Decoder(PredictorTrained)
+
+
+def lesson_of(command: TrainPredictor) -> str:
+    """The command as one line."""
+    return b64encode(msgspec.msgpack.encode(command)).decode()
+
+
+class Fitter:
+    """The process, from outside; it is started when it is needed."""
+
+    def __init__(self, command: Sequence[str] = COMMAND, *, idle_s: float = IDLE_S, most_s: float = MOST_S) -> None:
+        self._command, self._idle_s, self._most_s = command, idle_s, most_s
+        self._one_at_a_time = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._used = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    def fit(self, lesson: str) -> PredictorTrained:
+        """What the command of ``lesson_of`` asks for; waits for other fits, and for this one.
+
+        Raises:
+            Failed: if it could not be done, took too long, or its process ended.
+        """
+        with self._one_at_a_time:
+            reply = self._ask(lesson)
+            self._used = time.monotonic()
+            ending = threading.Timer(self._idle_s, self._end_if_idle)
+            ending.daemon = True
+            ending.start()
+        if reply.startswith(ERROR):
+            raise Failed(reply.removeprefix(ERROR))
+        return _answers.decode(b64decode(reply))
+
+    def _ask(self, lesson: str) -> str:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._command,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [HOME, os.environ.get("PYTHONPATH")]))},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        limit = threading.Timer(self._most_s, process.kill)
+        limit.daemon = True
+        limit.start()
+        reply = ""
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"{lesson}\n")
+            process.stdin.flush()
+            reply = process.stdout.readline().rstrip("\n")
+        limit.cancel()
+        if not reply:
+            raise Failed(f"the process that fits predictors ended with exit code {self._end()}, expected an answer")
+        return reply
+
+    def _end_if_idle(self) -> None:
+        with self._one_at_a_time:
+            if time.monotonic() - self._used >= self._idle_s:
+                self._end()
+
+    def _end(self) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()  # which ends it
+        code = process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
+
+def answer(lessons: IO[str], answers: IO[str]) -> None:
+    """Fit to every lesson, until there are no more."""
+    for lesson in lessons:
+        try:
+            fitted = sharing.fit(_lessons.decode(b64decode(lesson)), resolve)
+            reply = b64encode(msgspec.msgpack.encode(fitted)).decode()
+        except Exception as error:  # any: the next lesson may be of another job
+            reply = f"{ERROR}{type(error).__name__}: {error}".replace("\n", " ")
+        answers.write(f"{reply}\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    os.nice(NICENESS)
+    answer(sys.stdin, sys.stdout)

@@ -1,0 +1,25 @@
+"""Keeps maintenance windows: every second beat closes and opens machines as they say."""
+
+from datetime import datetime
+
+import structlog
+
+from controlplane.fleet.windows import windows_keep
+from controlplane.jobs.services import audit
+from controlplane.runtime import ticks
+from controlplane.runtime.redis import shared
+
+logger = structlog.get_logger(__name__)
+ACTIONS = {"open": "agent-uncordon", "cordon": "agent-cordon", "drain": "agent-drain"}
+
+
+def keep_windows(now: datetime) -> list[str]:
+    """Close and open machines; the names of those that changed."""
+    done = windows_keep(now)
+    for agent, to in done:
+        detail = {"machine": agent.name}
+        audit(actor="maintenance window", action=ACTIONS[to], subject=f"agent {agent.name}", detail=detail)
+        logger.info("maintenance window", machine=agent.name, to=to)
+    if done:
+        ticks.publish(shared(), fleet=True)
+    return [agent.name for agent, _ in done]
