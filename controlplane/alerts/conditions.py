@@ -30,7 +30,8 @@ class Finding:
     is_event: bool = False
     """It happened at a moment, ``at``, and does not last."""
     place: str = "decisions"
-    """What shows it on the job's page: ``timeline``, ``decisions`` or ``logs``; for the plane: a path."""
+    """The tab of the job's page that shows it: ``timeline``, ``decisions`` or ``logs``; for the control plane: a
+    path."""
     decision: str = ""
     """The decision that says so, ``incarnation-sequence``, where it is known."""
 
@@ -55,12 +56,12 @@ def _title(number: int, job: JobNow) -> str:
 
 def _stalled(rule: Rule, view: View) -> Iterator[Finding]:
     after_s = rule.parameter("after_s")
-    behind_s = view.plane.ingest_lag_s or 0.0  # what was reported since is not in the database yet
+    behind_s = view.plane.ingest_lag_s or 0.0  # later reports are not in the database yet
     hanging = {flag.job: flag.sentence for flag in view.flags if flag.kind == "hang"}
     for number, job in view.jobs.items():
-        if job.heard_at is None:
+        if job.last_report_at is None:
             continue
-        silent_s = max(0.0, (view.now - job.heard_at).total_seconds() - behind_s)
+        silent_s = max(0.0, (view.now - job.last_report_at).total_seconds() - behind_s)
         if silent_s < after_s and number not in hanging:
             continue
         paused = f"{job.reason}, " if job.state == JobState.PAUSED and job.reason else ""
@@ -163,8 +164,8 @@ def _ended(state: JobState, word: str) -> Callable[[Rule, View], Iterator[Findin
 def _ingest(rule: Rule, view: View) -> Iterator[Finding]:
     plane = view.plane
     if plane.ingest_lag_s is not None and plane.ingest_lag_s > rule.parameter("after_s"):
-        said = plane.ingest_sentence or f"history is {plane.ingest_lag_s:,.0f} s behind what jobs report"
-        yield Finding(key="plane", summary=said, value=plane.ingest_lag_s, place="/system/")
+        summary = plane.ingest_sentence or f"history is {plane.ingest_lag_s:,.0f} s behind what jobs report"
+        yield Finding(key="plane", summary=summary, value=plane.ingest_lag_s, place="/system/")
 
 
 def _disk(rule: Rule, view: View) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ def deliver_due(now: Callable[[], datetime], *, jitter: Callable[[], float] = ra
 
 
 def has_due(now: datetime) -> bool:
-    """Whether anything is to be delivered now."""
+    """Whether any message is due now."""
     return _due(now).exists()
 
 
@@ -107,11 +107,11 @@ def _batch(now: datetime) -> "QuerySet[Delivery]":
 
 
 def _dropped(rows: Sequence[Delivery], now: datetime) -> list[Delivery]:
-    """The rows without ends of alerts of whose beginning the target has never heard: these end here."""
+    """The rows without the ends of alerts whose beginning was never delivered to the target: these end here."""
     kept = []
     for row in rows:
-        heard = Delivery.objects.filter(alert=row.alert_id, target=row.target_id, state=Delivery.State.DELIVERED)
-        if row.notice != Notice.RESOLVED or heard.filter(pk__lt=row.pk).exists():
+        delivered = Delivery.objects.filter(alert=row.alert_id, target=row.target_id, state=Delivery.State.DELIVERED)
+        if row.notice != Notice.RESOLVED or delivered.filter(pk__lt=row.pk).exists():
             kept.append(row)
             continue
         queued = Delivery.objects.filter(pk=row.pk, state=Delivery.State.QUEUED)
@@ -133,7 +133,7 @@ def _attempt(row: Delivery) -> Attempt:
 
 
 def _attempted(attempts: Sequence[Attempt]) -> dict[int, DeliveryFailed | None]:
-    """What became of the attempts that were begun. Targets go side by side, so that one that hangs holds up no other.
+    """The results of the attempts. Targets go side by side, so that one that hangs holds up no other.
 
     A target that fails gets no more in this batch: the rest waits, and does not count as attempted.
     """
@@ -143,23 +143,23 @@ def _attempted(attempts: Sequence[Attempt]) -> dict[int, DeliveryFailed | None]:
     outcomes: dict[int, DeliveryFailed | None] = {}
     executor = ThreadPoolExecutor(max_workers=max(1, len(queues)), thread_name_prefix="alerts")
     deadline = time.monotonic() + DEADLINE_S
-    begun: dict[Future[DeliveryFailed | None], Attempt] = {}
+    in_progress: dict[Future[DeliveryFailed | None], Attempt] = {}
 
     def begin(attempt: Attempt) -> None:
-        begun[executor.submit(_send, attempt)] = attempt
+        in_progress[executor.submit(_send, attempt)] = attempt
 
     for queue in queues.values():
         begin(queue.popleft())
-    while begun and (left_s := deadline - time.monotonic()) > 0:
-        for future in wait(begun, timeout=left_s, return_when=FIRST_COMPLETED).done:
-            attempt, failed = begun.pop(future), future.result()
+    while in_progress and (left_s := deadline - time.monotonic()) > 0:
+        for future in wait(in_progress, timeout=left_s, return_when=FIRST_COMPLETED).done:
+            attempt, failed = in_progress.pop(future), future.result()
             outcomes[attempt.delivery] = failed
             queue = queues[attempt.target]
             if queue and (failed is None or failed.for_good):
                 begin(queue.popleft())
     executor.shutdown(wait=False)
     late = DeliveryFailed(f"no answer within {DEADLINE_S:.0f} s")
-    return outcomes | {attempt.delivery: late for attempt in begun.values()}
+    return outcomes | {attempt.delivery: late for attempt in in_progress.values()}
 
 
 def _send(attempt: Attempt) -> DeliveryFailed | None:
@@ -171,7 +171,7 @@ def _send(attempt: Attempt) -> DeliveryFailed | None:
             webhook.send(url=attempt.address.url, secret=attempt.address.secret, key=attempt.key, body=content)
     except DeliveryFailed as error:
         return error
-    except Exception as error:  # one that nobody thought of must not keep the others from being delivered
+    except Exception as error:  # an unexpected error must not prevent other deliveries
         logger.exception("an alert's delivery failed unexpectedly", delivery=attempt.delivery)
         return DeliveryFailed(webhook.hidden(f"{type(error).__name__}: {error}", attempt.address.url)[:500])
     return None

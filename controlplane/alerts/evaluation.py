@@ -2,7 +2,7 @@
 
 An alert *pends* while its condition has not held for the rule's ``for_s`` yet, *fires* after that, and has *resolved*
 once the condition was absent for ``clear_s``. So a condition that flaps is one alert, of which people are notified
-once. An event fires when it is first seen, and is *over* after ``clear_s``, of which nobody is notified.
+once. An event fires when it is first seen, and is *over* after ``clear_s``, of which no one is notified.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -30,7 +30,7 @@ class Stage(StrEnum):
 
 
 class Notice(StrEnum):
-    """What a message says of an alert."""
+    """The content of a message about an alert."""
 
     FIRING = "firing"
     AGAIN = "again"
@@ -40,7 +40,7 @@ class Notice(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertState:
-    """What is remembered of an alert."""
+    """The stored state of an alert."""
 
     stage: Stage
     since: datetime
@@ -104,8 +104,8 @@ def evaluate(
         state = _step(entry, finding, memory.get(key), now)
         if state is None:
             continue
-        is_heard = entry is not None and entry.rule.enabled and key not in silenced
-        notice = _notice(entry.rule, state, now) if entry is not None and is_heard else None
+        is_notified = entry is not None and entry.rule.enabled and key not in silenced
+        notice = _notice(entry.rule, state, now) if entry is not None and is_notified else None
         if notice is not None:
             notifications.append(Notification(key=key, notice=notice))
             state = replace(state, notified=now)
@@ -119,7 +119,7 @@ def _step(
     entry: Watched | None, finding: Finding | None, before: AlertState | None, now: datetime
 ) -> AlertState | None:
     """The state of one alert now; None: there is nothing to remember."""
-    if entry is None or not entry.rule.enabled:  # nobody watches any more
+    if entry is None or not entry.rule.enabled:  # the rule was removed or disabled
         return replace(before, stage=Stage.RESOLVED) if before and before.stage == Stage.FIRING else None
     rule = entry.rule
     if before.is_event if before else finding is not None and finding.is_event:

@@ -1,4 +1,4 @@
-"""What a rule can watch: the kinds of conditions and their parameters. Pure."""
+"""Kinds of conditions that a rule can watch, and their parameters. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Kind:
     """When it holds, for a person who chooses one."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     is_event: bool = False
-    """It happens at a moment, and does not last: it fires once, and nobody is notified of its end."""
+    """A single event: it fires once, without a message when it ends."""
 
 
 def _share(title: str, default: float) -> Parameter:

@@ -80,5 +80,5 @@ def _line(message: Message) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Slack reads these three as markup: a name of a job must not become a link or mention everybody."""
+    """Slack reads these three as markup: a name of a job must not become a link or mention everyone."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -102,7 +102,7 @@ class Alert(models.Model):
 
 
 class Silence(models.Model):
-    """Nobody is notified of alerts that are all that it says."""
+    """Suppresses notifications of alerts that match all its fields."""
 
     rule = models.ForeignKey(Rule, null=True, on_delete=models.CASCADE, related_name="silences")
     job = models.ForeignKey("jobs.Job", null=True, on_delete=models.CASCADE, related_name="silences")
@@ -114,7 +114,7 @@ class Silence(models.Model):
 
     @property
     def about(self) -> str:
-        """What it applies to, in words."""
+        """Its subject, in words."""
         parts = [f"rule {self.rule.name}"] if self.rule else []
         parts += [f"job {self.job_id}"] if self.job_id else []
         parts += [f"{name}={value}" for name, value in sorted(self.labels.items())]

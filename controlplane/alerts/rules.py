@@ -25,21 +25,21 @@ Delay = Annotated[float, msgspec.Meta(ge=0.0, le=7 * DAY_S)]
 
 
 class Rule(Part, frozen=True, kw_only=True):
-    """What is watched, when it is an alert, and who is notified."""
+    """The condition, its durations, and the targets."""
 
     name: Name
     kind: Annotated[str, msgspec.Meta(max_length=40)]
     severity: Severity = "warning"
     enabled: bool = True
     where: Labels = {}
-    """Labels that the alert must have: job, user, worker, machine, or one that its job asks of machines."""
+    """Labels that the alert must have: job, user, worker, machine, or a machine label that its job requests."""
     parameters: dict[Annotated[str, msgspec.Meta(max_length=40)], float] = {}
     for_s: Delay = 0.0
-    """For how long the condition must hold before it is an alert."""
+    """How long the condition must hold before it is an alert."""
     clear_s: Delay = 60.0
-    """For how long it must not hold before the alert has resolved: what flaps in between is one alert."""
+    """How long it must not hold before the alert has resolved: a flapping condition is one alert."""
     repeat_s: Delay = 4 * 3_600.0
-    """After this long people are notified again; 0: never."""
+    """Notifications are repeated after this time; 0: never."""
     targets: Annotated[list[Name], msgspec.Meta(max_length=MOST_TARGETS)] = []
 
     def parameter(self, name: str) -> float:

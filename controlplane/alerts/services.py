@@ -31,7 +31,7 @@ class InUse(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import changed, by name."""
+    """The changes of an import, by name."""
 
     created: list[str]
     changed: list[str]
@@ -107,22 +107,22 @@ def rules_import(*, rules: Sequence[RuleDocument], actor: str) -> Imported:
 
 @transaction.atomic
 def target_save(
-    *, said: TargetDocument, address: Address, actor: str, row: Target | None = None
+    *, document: TargetDocument, address: Address, actor: str, row: Target | None = None
 ) -> tuple[Target, Address]:
     """A new target, or this one changed. A webhook without a secret gets one.
 
     Raises:
         SpecError: if the name is taken, or there are too many.
     """
-    if Target.objects.filter(name=said.name).exclude(pk=row.pk if row else 0).exists():
-        raise SpecError("name", said.name, "a name that no other target has")
+    if Target.objects.filter(name=document.name).exclude(pk=row.pk if row else 0).exists():
+        raise SpecError("name", document.name, "a name that no other target has")
     if row is None and Target.objects.count() >= MOST_TARGETS:
         raise SpecError("", f"{MOST_TARGETS} targets", f"at most {MOST_TARGETS}: remove some first")
-    if said.kind == "webhook" and not address.secret:
+    if document.kind == "webhook" and not address.secret:
         address = msgspec.structs.replace(address, secret=secrets.token_urlsafe(32))
     action = "alert-target-change" if row else "alert-target-create"
     row = row or Target()
-    row.name, row.kind, row.format = said.name, said.kind, said.format
+    row.name, row.kind, row.format = document.name, document.kind, document.format
     row.sealed = seal(msgspec.json.encode(address))
     row.save()
     detail = {"kind": row.kind, "format": row.format, "to": address.shown}
@@ -186,7 +186,7 @@ def silence_create(
     labels: dict[str, str] | None = None,
     reason: str = "",
 ) -> Silence:
-    """Tell nobody of such alerts until then.
+    """Suppress notifications of such alerts until then.
 
     Raises:
         SpecError: if there are too many already.
@@ -206,7 +206,8 @@ def silence_end(*, row: Silence, actor: str) -> None:
     """Tell people again, from now on."""
     row.until = min(row.until, timezone.now())
     row.save(update_fields=["until"])
-    audit(actor=actor, action="alert-silence-end", subject=f"silence {row.pk}", detail={"about": row.about})
+    detail = {"about": row.about}
+    audit(actor=actor, action="alert-silence-end", subject=f"silence {row.pk}", detail=detail, job=row.job)
 
 
 @transaction.atomic
@@ -215,7 +216,9 @@ def delivery_resend(*, row: Delivery, actor: str) -> bool:
     found = Delivery.objects.filter(pk=row.pk, state=Delivery.State.FAILED)
     if not found.update(state=Delivery.State.QUEUED, attempts=0, next_at=timezone.now(), ended_at=None):
         return False
-    audit(actor=actor, action="alert-resend", subject=f"delivery {row.pk}", detail={"target": row.target.name})
+    detail = {"target": row.target.name}
+    job = row.alert.job if row.alert else None
+    audit(actor=actor, action="alert-resend", subject=f"delivery {row.pk}", detail=detail, job=job)
     return True
 
 

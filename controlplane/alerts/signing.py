@@ -10,7 +10,7 @@ TIMESTAMP: Final = "Paceline-Timestamp"
 SIGNATURE: Final = "Paceline-Signature"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 TOLERANCE_S: Final = 300
-"""How old a message may be for a receiver: an older one was recorded and sent again by somebody else."""
+"""The maximum age of a message for a receiver: an older one may be a replay."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,15}")
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -27,7 +27,7 @@ def signed(secret: str, key: str, body: bytes, now_s: int) -> dict[str, str]:
 
 
 def verified(secret: str, body: bytes, headers: Mapping[str, str], now_s: float) -> bool:
-    """Whether body and key are from somebody who has the secret, and were sent within the tolerance.
+    """Whether body and key were signed with the secret, and sent within the tolerance.
 
     Any headers are answered: names in any case, and values that no sender of this project would send.
     """

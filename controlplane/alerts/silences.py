@@ -1,4 +1,4 @@
-"""Of which alerts nobody is notified. Pure."""
+"""Alerts without notifications. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Silence:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def applies(self, rule: int, finding: Finding, now: datetime) -> bool:
-        """Whether nobody is notified of this one now."""
+        """Whether notifications of this alert are suppressed now."""
         return (
             now < self.until
             and self.rule in (None, rule)

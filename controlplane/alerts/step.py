@@ -22,7 +22,7 @@ Places = Callable[[Finding], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepped:
-    """What one evaluation did."""
+    """The result of one evaluation."""
 
     changed: int
     """Alerts that began to fire, or resolved."""
@@ -88,7 +88,7 @@ def _state_of(row: Alert) -> AlertState:
 
 
 def _silenced(found: dict[Key, Finding], alerts: dict[Key, Alert], now: datetime) -> set[Key]:
-    """Also of what is not found any more: nobody is notified of its end."""
+    """Also of conditions that are no longer found, without a message at their end."""
     silences = [
         SilenceNow(until=row.until, rule=row.rule_id, job=row.job_id, labels=row.labels)
         for row in Silence.objects.filter(until__gt=now)
@@ -144,7 +144,7 @@ def _deliveries(
 
 
 def message_of(alert: Alert, notice: str, base_url: str) -> Message:
-    """What is said of the alert now."""
+    """The present content of the alert."""
     return Message(
         notice=notice,
         rule=alert.rule_name,

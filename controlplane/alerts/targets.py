@@ -19,7 +19,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class TargetDocument(Part, frozen=True, kw_only=True):
-    """A target as an admin gives it. What is empty in a change stays as it is."""
+    """A target as an admin gives it. Empty fields of a change are not changed."""
 
     name: Name
     kind: Literal["webhook", "email"]
@@ -33,7 +33,7 @@ class TargetDocument(Part, frozen=True, kw_only=True):
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored encrypted."""
+    """The encrypted fields."""
 
     url: str = ""
     secret: str = ""
@@ -54,18 +54,18 @@ def parse_target(document: object, before: Address | None = None) -> tuple[Targe
     Raises:
         SpecError: naming the field, what was found and what is allowed; never repeating a secret.
     """
-    said = converted(document, TargetDocument)
-    if said.kind == "email":
-        addresses = said.addresses or (before.addresses if before else [])
+    target = converted(document, TargetDocument)
+    if target.kind == "email":
+        addresses = target.addresses or (before.addresses if before else [])
         wrong = next((each for each in addresses if MAIL.fullmatch(each) is None), None)
         if wrong is not None or not addresses:
             raise SpecError("addresses", wrong, "addresses such as oncall@example.org")
-        return said, Address(addresses=list(addresses))
-    url = said.url or (before.url if before else "")
+        return target, Address(addresses=list(addresses))
+    url = target.url or (before.url if before else "")
     check_url(url)
-    if said.secret and len(said.secret) < LEAST_SECRET:
-        raise SpecError("secret", f"{len(said.secret)} characters", f"at least {LEAST_SECRET} characters, or none")
-    return said, Address(url=url, secret=said.secret or (before.secret if before else ""))
+    if target.secret and len(target.secret) < LEAST_SECRET:
+        raise SpecError("secret", f"{len(target.secret)} characters", f"at least {LEAST_SECRET} characters, or none")
+    return target, Address(url=url, secret=target.secret or (before.secret if before else ""))
 
 
 def check_url(url: str) -> None:

@@ -1,4 +1,4 @@
-"""What is known at one moment, as conditions see it. Pure."""
+"""The data at one moment, for conditions. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ class JobNow:
     reason: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Those that it asks of machines."""
-    heard_at: datetime | None = None
+    last_report_at: datetime | None = None
     """Its last report, or when it started to run or to wait for ranks; None: it does neither."""
     waiting_share: float | None = None
     """Waiting, as a part of all workers' time over about the last half minute; None: it is not known yet."""
@@ -39,7 +39,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlagNow:
-    """An open finding that nobody has acknowledged or muted."""
+    """An open finding that is neither acknowledged nor muted."""
 
     job: int
     title: str
@@ -73,7 +73,7 @@ class PlaneNow:
     redis_used: float | None = None
     redis_sentence: str = ""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """By target: what went wrong with its last delivery, after all attempts."""
+    """By target: the error of its last delivery, after all attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

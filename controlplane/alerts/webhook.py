@@ -98,7 +98,7 @@ def hidden(text: str, url: str) -> str:
     return re.sub("|".join(map(re.escape, longest_first)), "…", text, flags=re.IGNORECASE) if forms else text
 
 
-def _said(reply: httpx.Response, url: str) -> str:
+def _error_text(reply: httpx.Response, url: str) -> str:
     content, until, is_cut = b"", time.monotonic() + TIMEOUT_S, False
     try:
         for piece in reply.iter_bytes():
@@ -117,8 +117,8 @@ def _check(reply: httpx.Response, url: str) -> None:
         return
     if reply.is_redirect:
         raise DeliveryFailed(f"status {reply.status_code}: redirects are not followed", for_good=True)
-    said = _said(reply, url)
-    why = f"status {reply.status_code}" + (f": {said}" if said else "")
+    detail = _error_text(reply, url)
+    why = f"status {reply.status_code}" + (f": {detail}" if detail else "")
     is_passing = reply.status_code >= 500 or reply.status_code in PASSING
     raise DeliveryFailed(why, for_good=not is_passing, wait_s=_wait_s(reply.headers.get("Retry-After", "")))
 

@@ -11,13 +11,13 @@ SECRET = "s" * 32
 
 
 def webhook(url: str, *, name: str = "hook", **more: Any) -> Target:
-    said, address = parse_target({"name": name, "kind": "webhook", "url": url, "secret": SECRET, **more})
-    return target_save(said=said, address=address, actor="ada")[0]
+    document, address = parse_target({"name": name, "kind": "webhook", "url": url, "secret": SECRET, **more})
+    return target_save(document=document, address=address, actor="ada")[0]
 
 
 def mailbox(*addresses: str, name: str = "mail") -> Target:
-    said, address = parse_target({"name": name, "kind": "email", "addresses": list(addresses)})
-    return target_save(said=said, address=address, actor="ada")[0]
+    document, address = parse_target({"name": name, "kind": "email", "addresses": list(addresses)})
+    return target_save(document=document, address=address, actor="ada")[0]
 
 
 def saved_rule(kind: str = "disk-filling", *, name: str = "one", **more: Any) -> Rule:

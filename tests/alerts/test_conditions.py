@@ -14,8 +14,8 @@ STALLED = Rule(name="one", kind="job-stalled", parameters={"after_s": 120.0})
 
 
 def stalled(silent_s: float, behind_s: float | None) -> list[float | None]:
-    heard_at = NOON - timedelta(seconds=silent_s)
-    job = JobNow(name="nightly", user="ada", state="running", iteration=40, heard_at=heard_at)
+    last_report_at = NOON - timedelta(seconds=silent_s)
+    job = JobNow(name="nightly", user="ada", state="running", iteration=40, last_report_at=last_report_at)
     view = View(now=NOON, jobs={7: job}, plane=PlaneNow(ingest_lag_s=behind_s))
     return [each.value for each in findings(STALLED, view)]
 

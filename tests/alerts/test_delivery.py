@@ -271,9 +271,9 @@ def test_a_target_that_hangs_holds_up_no_other(
     queue(rows.webhook(receiver.url))
     arrived, in_time, send = threading.Event(), [], webhook.send
 
-    def hanging(**said: Any) -> None:
-        if said["url"] == receiver.url:
-            send(**said)
+    def hanging(**arguments: Any) -> None:
+        if arguments["url"] == receiver.url:
+            send(**arguments)
             arrived.set()
             return
         in_time.append(arrived.wait(10))
@@ -316,7 +316,9 @@ def test_dead_targets_with_long_queues_starve_no_other(
         for _ in range(20):
             queue(dead)
     released, send = threading.Event(), webhook.send
-    monkeypatch.setattr(webhook, "send", lambda **said: released.wait(30) if ":9/" in said["url"] else send(**said))
+    monkeypatch.setattr(
+        webhook, "send", lambda **arguments: released.wait(30) if ":9/" in arguments["url"] else send(**arguments)
+    )
     monkeypatch.setattr(delivery, "DEADLINE_S", 3.0)
     queue(rows.webhook(receiver.url))
     try:

@@ -47,7 +47,7 @@ def test_what_pended_and_came_to_nothing_leaves_no_row() -> None:
     assert alerts() == []
 
 
-def test_each_target_of_the_rule_is_told() -> None:
+def test_each_target_of_the_rule_is_reported() -> None:
     webhook("http://127.0.0.1:1/x"), mailbox("ada@example.org")
     saved_rule(targets=["hook", "mail"], clear_s=0)
     step(FULL)
@@ -88,7 +88,7 @@ def test_a_rule_watches_what_has_its_labels() -> None:
 
 
 @pytest.mark.parametrize("about", ["rule", "job", "labels"])
-def test_nobody_is_told_during_a_silence_and_it_is_audited(about: str) -> None:
+def test_no_one_is_told_during_a_silence_and_it_is_audited(about: str) -> None:
     job = Job.objects.create(name="nightly", spec={})
     webhook("http://127.0.0.1:1/x")
     rule = saved_rule("worker-lost", targets=["hook"])
