@@ -33,9 +33,9 @@ def run(arguments: list[str]) -> None:
     except DatabaseError as error:
         from controlplane.config.database_errors import sentence
 
-        if "--traceback" in arguments or (said := sentence(error)) is None:
+        if "--traceback" in arguments or (message := sentence(error)) is None:
             raise
-        sys.exit(said)
+        sys.exit(message)
 
 
 def leave_checkout_alone() -> None:

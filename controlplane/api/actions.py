@@ -1,4 +1,6 @@
-"""What a request does to jobs: writes rows by services, then appends to the log. Each action leaves an audit entry."""
+"""The effects of requests on jobs: write rows through services, then append to the log. Each action leaves an audit
+entry.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -11,16 +13,20 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.api.problems import Problem
+from controlplane.api.problems import FieldError, Problem
 from controlplane.core.events import StopRequested
 from controlplane.core.states import JobState
 from controlplane.jobs import services
 from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
 from controlplane.jobs.queue import LAST, slot_request_for
+from controlplane.jobs.stored_specs import UnreadableSpec, stored_spec
 from controlplane.jobs.tokens import token_issue
 from controlplane.jobs.validation import validated_spec
 from controlplane.jobs.waiting import Queue
+from controlplane.people import quotas
+from controlplane.people.models import Team
+from controlplane.people.teams import TeamRefused, team_for
 from controlplane.protocol.faults import fault_of
 from controlplane.protocol.spec import JobSpec, Priority, SpecError, parse_spec
 from controlplane.runtime import queue, ticks
@@ -40,15 +46,29 @@ class Accepted:
     """None: our agents start its workers, or the job was submitted before."""
 
 
-def submit_job(*, document: object, user: User, idempotency_key: str | None = None) -> Accepted:
-    """Accept a job and start its log. If Redis does not answer, beat starts the log later: the row is enough for that.
+def submit_job(
+    *, document: object, user: User, idempotency_key: str | None = None, team: str | None = None
+) -> Accepted:
+    """Accept a job, for the team that is named or else the user's first one, and start its log.
+
+    If Redis does not answer, beat starts the log later: the row is enough for that.
 
     Raises:
         SpecError: if the document is no spec that can run.
-        Problem: if the idempotency key was used before with another spec.
+        Problem: if the idempotency key was used before with another spec, the user may not submit for the team, or a
+            quota is used up.
     """
+    owner = submitting_team(user, team)
     try:
-        submission = services.job_submit(document=document, user=user, idempotency_key=idempotency_key)
+        submission = services.job_submit(
+            document=document,
+            user=user,
+            idempotency_key=idempotency_key,
+            team=owner.pk if owner else None,
+            check=lambda spec: quotas.check_job(spec=spec, user=user, team=owner),
+        )
+    except quotas.QuotaExceeded as exceeded:
+        raise quota_problem(exceeded) from None
     except services.IdempotencyConflict as conflict:
         raise Problem(422, str(conflict)) from None
     job, token = submission.job, None
@@ -59,16 +79,40 @@ def submit_job(*, document: object, user: User, idempotency_key: str | None = No
     return Accepted(job=job, token=token)
 
 
-def check_job(*, document: object) -> tuple[JobSpec, str]:
-    """The spec that would be submitted, and what it would wait for; nothing is stored.
+def submitting_team(user: User, name: str | None) -> Team | None:
+    """The team that owns what the user submits.
+
+    Raises:
+        Problem: if the user may not submit for it.
+    """
+    try:
+        return team_for(user, name)
+    except TeamRefused as refused:
+        raise Problem(403, str(refused)) from None
+
+
+def quota_problem(exceeded: quotas.QuotaExceeded) -> Problem:
+    """The refusal of a request that would exceed a quota."""
+    field = f"quota.{exceeded.resource}"
+    fault = FieldError(field=field, found=exceeded.found, expected=f"at most {exceeded.limit:,}")
+    return Problem(409, str(exceeded), errors=[fault])
+
+
+def check_job(*, document: object, user: User, team: str | None = None) -> tuple[JobSpec, str, str]:
+    """The spec that would be submitted, what it would wait for as text, and the outcome; nothing is stored.
 
     Raises:
         SpecError: if the document is no spec that can run.
     """
     spec = validated_spec(document)
-    now = timezone.now()
-    waiting = Queue(now, slot_request_for(spec, now)).waiting(LAST)
-    return spec, waiting.sentence if waiting else ""
+    now, owner = timezone.now(), submitting_team(user, team)
+    try:
+        with transaction.atomic():
+            quotas.check_job(spec=spec, user=user, team=owner)
+    except quotas.QuotaExceeded as exceeded:
+        raise quota_problem(exceeded) from None
+    waiting = Queue(now, slot_request_for(spec, now, team=owner.pk if owner else 0)).waiting(LAST)
+    return spec, waiting.sentence if waiting else "", waiting.outcome if waiting else "starts"
 
 
 def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
@@ -80,17 +124,25 @@ def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
     over, stop = Problem(409, f"{job} is already over ({job.state})"), StopRequested(actor=actor, reason=reason)
     if job.is_over:
         raise over
+    with transaction.atomic():  # a request that cannot be audited is not executed
+        detail = {"reason": reason} if reason else {}
+        services.audit(actor=actor, action="job-stop", subject=str(job), detail=detail, job=job)
+        _stop(job, stop, over)
+
+
+def _stop(job: Job, stop: StopRequested, over: Problem) -> None:
     try:
         if job.state == JobState.SUBMITTED and not job.cursors.exists():
-            start_log(job.pk, parse_spec(job.spec))
+            start_log(job.pk, stored_spec(job))
         append_event(job.pk, stop)
+    except UnreadableSpec as error:  # it never began, and never can
+        end_lost_job(job.pk, JobState.CANCELLED, f"{stop.sentence}; {error}", timezone.now())
     except LogMissing:
         _stop_without_log(job, stop)
     except LogClosed:
         raise over from None
     except NO_ANSWER as error:
         raise Problem(503, f"{job} was not stopped: Redis does not answer ({error}); try again") from error
-    services.audit(actor=actor, action="job-stop", subject=str(job), detail={"reason": reason} if reason else {})
 
 
 def prioritise_job(*, job: Job, document: object, user: User) -> None:
@@ -103,6 +155,18 @@ def prioritise_job(*, job: Job, document: object, user: User) -> None:
     priority = _priority(document)
     if not services.job_prioritise(job_id=job.pk, priority=priority, actor=user.get_username()):
         raise Problem(409, f"{job} is no longer queued: the priority only affects queued jobs")
+    transaction.on_commit(lambda: _move_queue(job))
+
+
+def move_job(*, job: Job, before: int | None, user: User) -> None:
+    """Put a waiting job before another one in the queue, or behind all.
+
+    Raises:
+        Problem: if one of them does not wait.
+    """
+    if not services.job_move(job_id=job.pk, before=before, actor=user.get_username()):
+        other = "" if before is None else f", or job {before} is not another one that is"
+        raise Problem(409, f"{job} is not queued{other}: only queued jobs have an order")
     transaction.on_commit(lambda: _move_queue(job))
 
 

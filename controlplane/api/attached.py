@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from django.contrib.auth.models import AnonymousUser
+from django.db import transaction
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
@@ -14,14 +15,14 @@ from controlplane.api.problems import Problem
 from controlplane.core.events import LauncherEnded
 from controlplane.jobs import services, tokens
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.runtime import presence
 from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_log
 from controlplane.runtime.redis import shared
 
 NO_PERSON: Final = (
-    "this is the token of a job's ranks: it opens their sockets, and reads, stops and finishes its own job, alone; "
-    "elsewhere show an API token of yours."
+    "this is the token of a job's ranks: it can open their sockets, and read, stop and finish its own job, and "
+    "nothing else. Use an API token here."
 )
 
 
@@ -97,21 +98,23 @@ def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
     """
     over = Problem(409, f"{job} is over ({job.state}): it ended before its launcher reported an exit code")
     if job.launch != "attached":
-        raise Problem(409, f"{job} is native: our agents end its processes; stop it by actions/stop")
+        raise Problem(409, f"{job} is native: Paceline's agents end its processes; use actions/stop")
     if job.is_over:
         raise over
+    detail = {"exit_code": exit_code, "reason": reason[:500]}
     try:
-        if not job.cursors.exists():
-            start_log(job.pk, parse_spec(job.spec))
-        entry = append_event(job.pk, LauncherEnded(actor=actor, exit_code=exit_code, reason=reason))
+        with transaction.atomic():  # a report that cannot be audited is not sent
+            row = services.audit(actor=actor, action="job-finish", subject=str(job), detail=detail, job=job)
+            if not job.cursors.exists():
+                start_log(job.pk, stored_spec(job))
+            row.entry = append_event(job.pk, LauncherEnded(actor=actor, exit_code=exit_code, reason=reason))
+            row.save(update_fields=["entry"])
     except LogMissing:
         raise Problem(503, f"{job} was not finished: its log is being recovered; try again in a few seconds") from None
     except LogClosed:
         raise over from None
     except NO_ANSWER as error:
         raise Problem(503, f"{job} was not finished: Redis does not answer ({error}); try again") from error
-    detail = {"exit_code": exit_code, "reason": reason[:500]}
-    services.audit(actor=actor, action="job-finish", subject=str(job), detail=detail, job=job, entry=entry)
 
 
 def renew_lease(*, job: Job) -> None:
@@ -121,7 +124,7 @@ def renew_lease(*, job: Job) -> None:
         Problem: if the job is native or over, or Redis does not answer.
     """
     if job.launch != "attached":
-        raise Problem(409, f"{job} is native: our agents start its processes, and it has no launcher")
+        raise Problem(409, f"{job} is native: Paceline's agents start its processes, so it has no launcher")
     if job.is_over:
         raise Problem(409, f"{job} is over ({job.state})")
     try:

@@ -1,10 +1,11 @@
 """Authenticates requests: by an API token in the Authorization header, otherwise by the browser's session."""
 
 from knox.auth import TokenAuthentication
+from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from controlplane.api.attached import refuse_job_token
-from controlplane.people import tokens
+from controlplane.people import identities, tokens
 from controlplane.people.addresses import client_address
 
 
@@ -18,7 +19,12 @@ class ApiToken(TokenAuthentication):
             return None
         refuse_job_token(token.strip())
         user, row = self.authenticate_credentials(token.strip().encode())
-        user.role_limit = tokens.limit_of(row)
+        if days := identities.overdue_days(user):
+            raise AuthenticationFailed(
+                f"{user.get_username()} has not signed in at the identity provider for {days} days:"
+                " sign in there, and this token works again."
+            )
+        user.role_limit, user.scopes = tokens.limit_of(row), tokens.scopes_of(row)
         tokens.token_used(row, client_address(request))
         return user, row
 

@@ -73,7 +73,7 @@ def enrol(*, token: str, name: str) -> Enrolment:
     if not is_service_account_token(token):
         with transaction.atomic():
             enrolment = token_redeem(token=token, name=name)
-            audit(actor=f"agent {name}", action="agent-enrol", subject=f"agent {enrolment.agent}")
+            audit(actor=f"agent {name}", action="agent-enrol", subject=f"agent {name}")
         return enrolment
     cluster: Cluster | None = settings.KUBERNETES
     if cluster is None:
@@ -84,7 +84,7 @@ def enrol(*, token: str, name: str) -> Enrolment:
     pod = _reviewer().review(token)  # not within the transaction: it waits for another machine
     with transaction.atomic():
         enrolment = pod_redeem(pod=pod, name=name, remove_after=cluster.remove_after)
-        subject, detail = f"agent {enrolment.agent}", {"pod": pod.identity}
+        subject, detail = f"agent {name}", {"pod": pod.identity}
         audit(actor=f"agent {name}", action="agent-enrol", subject=subject, detail=detail)
     return enrolment
 

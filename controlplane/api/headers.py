@@ -1,4 +1,4 @@
-"""Security headers of every response, and the refusal of requests for a host name that is not ours."""
+"""Security headers of every response, and the refusal of requests for unknown host names."""
 
 import logging
 from typing import Final
@@ -30,7 +30,7 @@ POLICY: Final = "; ".join(
 )
 
 FEATURES: Final = (
-    *("accelerometer", "bluetooth", "camera", "display-capture", "geolocation", "gyroscope", "hid", "magnetometer"),
+    *("accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "hid", "magnetometer"),
     *("microphone", "midi", "payment", "serial", "usb", "xr-spatial-tracking"),
 )
 """Browser features that pages do not use."""

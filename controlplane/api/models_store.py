@@ -11,10 +11,12 @@ from typing import IO, get_args
 
 from django.conf import settings
 
+from controlplane.api.actions import quota_problem
 from controlplane.api.npz import NoModel, check_npz
 from controlplane.api.problems import Problem
 from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import unseal
+from controlplane.people.quotas import QuotaExceeded, check_model
 from controlplane.protocol.keys import matches, process_key
 from controlplane.protocol.orders import Role
 
@@ -39,12 +41,13 @@ def upload_allowed(job_id: int, authorization: str) -> bool:
     return key is not None and matches(process_key(unseal(key), get_args(Role)[0], int(index), instance), given)
 
 
-def store_model(job_id: int, stream: IO[bytes]) -> Path:
+def store_model(job: Job, stream: IO[bytes]) -> Path:
     """Write the upload to a temporary file, check it, and move it to its place atomically.
 
     Raises:
-        Problem: if it is too large, or not arrays of numbers.
+        Problem: if it is too large, beyond a quota, or not arrays of numbers.
     """
+    job_id = job.pk
     folder = Path(settings.DATA_DIR, "models")
     folder.mkdir(parents=True, exist_ok=True)
     handle, draft = tempfile.mkstemp(dir=folder, prefix=f"{job_id}.", suffix=".part")
@@ -53,6 +56,10 @@ def store_model(job_id: int, stream: IO[bytes]) -> Path:
             _copy(stream, file)
             file.flush()
             os.fsync(file.fileno())
+        try:
+            check_model(job, Path(draft).stat().st_size)
+        except QuotaExceeded as exceeded:
+            raise quota_problem(exceeded) from None
         check_arrays(Path(draft))
         path = folder / f"{job_id}.npz"
         os.replace(draft, path)

@@ -6,13 +6,13 @@ Errors that the rows show are refused at once; the engine decides the rest, as a
 from http import HTTPStatus
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.api.problems import Problem
-from controlplane.api.steering import append, check_state
+from controlplane.api.steering import UserRequest, ask, check_state
 from controlplane.core.events import (
     DrainRequested,
-    Event,
     ExclusionRequested,
     InclusionRequested,
     ServerRequested,
@@ -20,7 +20,7 @@ from controlplane.core.events import (
 from controlplane.core.states import JobState
 from controlplane.jobs import flag_notes, requests, services
 from controlplane.jobs.models import Flag, Job, Process
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 
 LIVE = (JobState.RUNNING, JobState.PAUSED)
 
@@ -79,12 +79,14 @@ def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
     return _request(job, user, "server-drain", f"s{index}", event)
 
 
+@transaction.atomic
 def acknowledge_flag(*, flag: Flag, user: User) -> None:
     """Record that a user has seen the flag."""
     flag_notes.flag_acknowledge(flag=flag, actor=user.get_username())
     _audit_flag(flag, user, "flag-acknowledge", {})
 
 
+@transaction.atomic
 def mute_flag(*, flag: Flag, minutes: int, user: User) -> None:
     """Send no notifications of such findings about its subject for this many minutes; 0: resume them now."""
     until = flag_notes.mute_end(timezone.now(), minutes) if minutes else None
@@ -98,17 +100,15 @@ def _audit_flag(flag: Flag, user: User, action: str, detail: dict[str, str]) -> 
     services.audit(actor=user.get_username(), action=action, subject=str(flag.job), detail=full_detail, job=flag.job)
 
 
-def _request(job: Job, user: User, action: str, process: str, event: Event) -> requests.Request:
-    entry = append(job, event, f"changed ({action.replace('-', ' ')})")
+def _request(job: Job, user: User, action: str, process: str, event: UserRequest) -> requests.Request:
     detail = {"process": process} if process else {}
-    actor = user.get_username()
-    audited = services.audit(actor=actor, action=action, subject=str(job), detail=detail, job=job, entry=entry)
+    audited = ask(job, event, f"changed ({action.replace('-', ' ')})", action=action, detail=detail)
     return requests.request_of(job, audited)
 
 
 def _check_worker(job: Job, rank: int, *, is_removed: bool = False) -> None:
     check_state(job, "given other workers", LIVE)
-    spec = parse_spec(job.spec)
+    spec = stored_spec(job)
     if rank >= spec.workers:
         raise Problem(HTTPStatus.NOT_FOUND, f"{job} has no worker w{rank}: it has w0 to w{spec.workers - 1}")
     least = spec.elastic.minimum_workers or 1
@@ -117,7 +117,7 @@ def _check_worker(job: Job, rank: int, *, is_removed: bool = False) -> None:
 
 
 def _check_servers(job: Job) -> None:
-    if parse_spec(job.spec).reduces:
+    if stored_spec(job).reduces:
         raise Problem(
             HTTPStatus.CONFLICT, f"{job} is an all-reduce job: it has no servers, workers hold the parameters"
         )

@@ -1,6 +1,7 @@
 """Every error of the API in one format: RFC 9457 problem+json, with ``errors`` where fields are at fault."""
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from rest_framework.response import Response
 from controlplane.api import busy
 from controlplane.api.tracing import current_trace
 from controlplane.jobs.documents import shown
+from controlplane.jobs.stored_specs import UnreadableSpec
 from controlplane.protocol.spec import SpecError
 from paceline.cli.places import MANAGE
 
@@ -92,8 +94,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         request: HttpRequest | None = getattr(context.get("request"), "_request", None)
         logger.error("request failed", exc_info=error, extra={"path": getattr(request, "path", "")})
         got_request_exception.send(sender=None, request=request)
-    if (asked := context.get("request")) is not None:  # a view of its own renderer refuses in JSON too
-        asked.accepted_renderer, asked.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
+    if (request := context.get("request")) is not None:  # a view of its own renderer refuses in JSON too
+        request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     body = document(problem.status_code, str(problem.detail), problem.errors)
     return Response(body, status=problem.status_code, headers=problem.headers, content_type=CONTENT_TYPE)
 
@@ -158,10 +160,22 @@ def expects_problem(request: HttpRequest) -> bool:
     return request.path.startswith("/api/")
 
 
+def _missing(detail: str, context: dict[str, Any]) -> str:
+    """Django names the class that was looked for; clients read what that is, and where they looked."""
+    request = context.get("request")
+    found = re.fullmatch(r"No (\w+) matches the given query\.", detail)
+    if found is None or request is None:
+        return detail or "not found"
+    noun = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", found[1]).lower()
+    return f"there is no {noun}, or none that you may see, at {shown(request.path)}"
+
+
 def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
     match error:
         case Problem():
             return error
+        case UnreadableSpec():
+            return Problem(409, str(error))
         case SpecError():
             return spec_problem(error)
         case exceptions.ValidationError():
@@ -174,7 +188,7 @@ def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:
         case exceptions.APIException():
             return Problem(error.status_code, _sentence(error.detail), headers=_headers(error))
         case Http404():
-            return Problem(404, str(error) or "not found")
+            return Problem(404, _missing(str(error), context))
         case PermissionDenied():
             return Problem(403, str(error) or "this is not allowed")
         case RequestDataTooBig():

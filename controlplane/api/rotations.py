@@ -3,6 +3,7 @@
 from http import HTTPStatus
 
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from controlplane.api.actions import NO_ANSWER
 from controlplane.api.problems import Problem
@@ -19,18 +20,25 @@ def rotate_credential(*, agent: Agent, user: User) -> None:
     Raises:
         Problem: if the machine is offline or accepts none, if one is pending already, or Redis does not answer.
     """
+    subject = f"agent {agent.name}"
     try:
-        asked_at = rotation_request(agent.pk)
+        with transaction.atomic():  # nothing is done without its entry
+            outstanding = Agent.objects.values_list("next_digest", flat=True).get(pk=agent.pk)
+            requested_at = rotation_request(agent.pk)
+            services.audit(actor=user.get_username(), action="agent-rotate", subject=subject)
     except RotationRefused as refused:
         raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
     try:
         shared().publish(names.agent_rotation(agent.pk), b"")
         ticks.publish(shared(), fleet=True)
     except NO_ANSWER as error:
-        if rotation_withdraw(agent.pk, asked_at):
+        with transaction.atomic():
+            withdrawn = rotation_withdraw(agent.pk, requested_at, outstanding)
+            if withdrawn:
+                why = {"reason": "Redis did not answer"}
+                services.audit(actor="control plane", action="agent-rotate-withdrawn", subject=subject, detail=why)
+        if withdrawn:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the credential of {agent.name} was not rotated: Redis does not answer ({error}); try again",
             ) from error
-    detail = {"machine": agent.name}
-    services.audit(actor=user.get_username(), action="agent-rotate", subject=f"agent {agent.pk}", detail=detail)

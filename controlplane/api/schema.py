@@ -31,6 +31,7 @@ REASONS = {
     415: "The media type of the body is not supported.",
     422: "The idempotency key was used with a different document, or the request is contradictory.",
     428: "If-Match is required.",
+    429: "Too many requests in a minute; ``Retry-After`` says when to try again.",
     503: "A required service is unavailable.",
 }
 
@@ -47,7 +48,7 @@ def declare_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def _codes(path: str, method: str, operation: dict[str, Any]) -> set[int]:
-    codes = {400}
+    codes = {400, 429}
     codes |= {404} if "{" in path or method == "get" else set()
     codes |= {401, 403} if {} not in operation.get("security", [{}]) else set()
     return codes | ({413, 415} if method in {"post", "put", "patch"} else set())

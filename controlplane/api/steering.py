@@ -1,6 +1,6 @@
 """Requests to a running job: other policies, a pause, its end, another predictor.
 
-Each appends the request to the job's log and leaves an audit entry; the engine decides when it takes effect.
+Each leaves an audit entry and appends the request to the job's log; the engine decides when it takes effect.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,21 @@ from http import HTTPStatus
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from controlplane.api.actions import NO_ANSWER
 from controlplane.api.problems import FieldError, Problem, spec_problem
-from controlplane.core.events import ChangeRequested, Event, PauseRequested, PredictorPromoted, ResumeRequested
+from controlplane.core.events import (
+    AutopilotRequested,
+    ChangeRequested,
+    DrainRequested,
+    ExclusionRequested,
+    InclusionRequested,
+    PauseRequested,
+    PredictorPromoted,
+    ResumeRequested,
+    ServerRequested,
+)
 from controlplane.core.states import JobState
 from controlplane.jobs import selectors, services
 from controlplane.jobs.documents import check_plain
@@ -20,10 +31,15 @@ from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.requests import declined
 from controlplane.jobs.validation import validated_spec
 from controlplane.policies import registry
+from controlplane.protocol.autopilot import MODES
 from controlplane.protocol.spec import CHOICES, Choice, SpecError, Synchronization
 from controlplane.runtime.log import LogClosed, LogMissing, append_event
 
 CHANGE = "job-change"
+
+Steering = AutopilotRequested | ChangeRequested | PauseRequested | PredictorPromoted | ResumeRequested
+UserRequest = Steering | DrainRequested | ExclusionRequested | InclusionRequested | ServerRequested
+"""The event appended to a job's log for a user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +59,7 @@ class JobPolicy:
 
 
 def job_policy(job: Job) -> JobPolicy:
-    """What the job runs with."""
+    """The job's present policies."""
     accepted = AuditEntry.objects.filter(action=CHANGE, subject=str(job)).order_by("-id")
     now = selectors.job_synchronization(job)
     last = accepted.first()
@@ -64,9 +80,8 @@ def change_policy(*, job: Job, document: object, if_match: str | None, user: Use
     _check_seen(job, before, if_match)
     check_state(job, "changed", (JobState.RUNNING, JobState.PAUSED))
     choices = _choices(job, before.synchronization, document)
-    entry = append(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed")
     detail = {question: choice.flat for question, choice in choices.items()}
-    services.audit(actor=user.get_username(), action=CHANGE, subject=str(job), detail=detail, job=job, entry=entry)
+    ask(job, ChangeRequested(actor=user.get_username(), choices=choices), "changed", action=CHANGE, detail=detail)
 
 
 def pause_job(*, job: Job, user: User) -> None:
@@ -76,8 +91,7 @@ def pause_job(*, job: Job, user: User) -> None:
         Problem: if the job does not run, or Redis does not answer.
     """
     check_state(job, "paused", (JobState.RUNNING,))
-    entry = append(job, PauseRequested(actor=user.get_username()), "paused")
-    services.audit(actor=user.get_username(), action="job-pause", subject=str(job), job=job, entry=entry)
+    ask(job, PauseRequested(actor=user.get_username()), "paused", action="job-pause")
 
 
 def resume_job(*, job: Job, user: User) -> None:
@@ -87,8 +101,7 @@ def resume_job(*, job: Job, user: User) -> None:
         Problem: if the job is not paused, or Redis does not answer.
     """
     check_state(job, "resumed", (JobState.PAUSED,))
-    entry = append(job, ResumeRequested(actor=user.get_username()), "resumed")
-    services.audit(actor=user.get_username(), action="job-resume", subject=str(job), job=job, entry=entry)
+    ask(job, ResumeRequested(actor=user.get_username()), "resumed", action="job-resume")
 
 
 def promote_predictor(*, job: Job, document: object, user: User) -> None:
@@ -104,10 +117,25 @@ def promote_predictor(*, job: Job, document: object, user: User) -> None:
         fault = FieldError(field="predictor", found=name, expected=allowed)
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"predictor: expected {allowed}", errors=[fault])
     check_state(job, "given another predictor", (JobState.RUNNING, JobState.PAUSED))
-    entry = append(job, PredictorPromoted(predictor=name, actor=user.get_username()), "given another predictor")
-    detail = {"predictor": name}
-    actor = user.get_username()
-    services.audit(actor=actor, action="predictor-promote", subject=str(job), detail=detail, job=job, entry=entry)
+    event = PredictorPromoted(predictor=name, actor=user.get_username())
+    ask(job, event, "given another predictor", action="predictor-promote", detail={"predictor": name})
+
+
+def set_autopilot(*, job: Job, document: object, user: User) -> None:
+    """Request that the job's autopilot switches by itself (auto), or only proposes (suggest).
+
+    Raises:
+        Problem: if the job has no autopilot or does not run, the mode is another, or Redis does not answer.
+    """
+    mode = document.get("mode") if isinstance(document, Mapping) else None
+    if mode not in MODES:
+        fault = FieldError(field="mode", found=mode, expected="auto or suggest")
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "mode: expected auto or suggest", errors=[fault])
+    if job.spec.get("autopilot") is None:
+        raise Problem(HTTPStatus.CONFLICT, f"{job} has no autopilot: submit it with policy: auto or policy: suggest")
+    check_state(job, "given another mode of its autopilot", (JobState.RUNNING, JobState.PAUSED))
+    event = AutopilotRequested(actor=user.get_username(), mode=mode)
+    ask(job, event, "given another mode of its autopilot", action="autopilot-mode", detail={"mode": mode})
 
 
 def _choices(job: Job, now: Synchronization, document: object) -> dict[str, Choice]:
@@ -149,7 +177,21 @@ def check_state(job: Job, done: str, allowed: tuple[JobState, ...]) -> None:
         raise Problem(HTTPStatus.CONFLICT, f"{job} is {job.state}: only one that is {states} can be {done}")
 
 
-def append(job: Job, event: Event, done: str) -> str:
+def ask(job: Job, event: UserRequest, done: str, *, action: str, detail: Mapping[str, Any] | None = None) -> AuditEntry:
+    """Write a user's request to the audit log, then append it to the job's: a request that cannot be audited is not
+    executed.
+
+    Raises:
+        Problem: as ``_append``; then there is no entry either.
+    """
+    with transaction.atomic():
+        row = services.audit(actor=event.actor, action=action, subject=str(job), detail=detail, job=job)
+        row.entry = _append(job, event, done)
+        row.save(update_fields=["entry"])
+    return row
+
+
+def _append(job: Job, event: UserRequest, done: str) -> str:
     """Append a request to the job's log; the entry's id.
 
     Raises:

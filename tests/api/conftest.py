@@ -13,6 +13,9 @@ from controlplane.jobs.roles import Role
 
 Clients = Callable[[Role | None], APIClient]
 
+PLAIN = {"Accept-Encoding": "identity"}
+"""Schemathesis reads a WSGI application's replies as they are: compressed ones it would take for text."""
+
 
 def user_of(role: Role | None) -> User:
     user = User.objects.create_user(str(role or "nobody"))

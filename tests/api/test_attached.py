@@ -5,8 +5,7 @@ import contextlib
 import pytest
 from rest_framework.test import APIClient
 
-from controlplane.core.attachment import LAUNCHER
-from controlplane.core.events import LauncherEnded, StopRequested
+from controlplane.core.events import LAUNCHER, LauncherEnded, StopRequested
 from controlplane.jobs.models import AuditEntry, Job, JobToken
 from controlplane.jobs.queue import queued_jobs
 from controlplane.jobs.tokens import verdict_on

@@ -1,4 +1,4 @@
-"""A database that is busy for a moment is no fault of ours: 503, and when to come back."""
+"""A database that is busy for a moment is no fault of Paceline's: 503, and when to come back."""
 
 import re
 import sqlite3

@@ -129,7 +129,7 @@ def test_a_file_that_is_not_there_is_exit_code_2(db: None) -> None:
     assert (code, sentence.partition(" (")[0]) == (2, "/nowhere/spec.yaml: cannot be read")
 
 
-def test_nobody_there_is_exit_code_3_with_the_cure(submit: Submit) -> None:
+def test_no_one_there_is_exit_code_3_with_the_cure(submit: Submit) -> None:
     code, sentence = failure(lambda: submit(url="http://127.0.0.1:1"))
     assert code == 3
     assert sentence.startswith("http://127.0.0.1:1: does not answer (")

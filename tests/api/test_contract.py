@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from controlplane.jobs.models import Job
-from tests.api.conftest import refused
+from tests.api.conftest import PLAIN, refused
 from tests.support.examples import examples
 from tests.support.rows import SPEC, online_agent, submitted_job
 
@@ -107,7 +107,7 @@ def served(transactional_db: None, redis_url: str, bearer: dict[str, str]) -> An
     """The API as a WSGI application, with one job and one machine in it."""
     submitted_job(User.objects.create_user("ada"))
     online_agent("m1")
-    return schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application(), headers=bearer)
+    return schemathesis.openapi.from_wsgi("/api/v1/schema", get_wsgi_application(), headers=bearer | PLAIN)
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
@@ -120,7 +120,7 @@ def test_answers_are_as_the_document_says(served: Any, bearer: dict[str, str], m
         @settings(BOUNDED, max_examples=3, phases=[Phase.generate])
         @given(case=operation.as_strategy(generation_mode=mode))
         def answer(case: schemathesis.Case) -> None:
-            case.validate_response(case.call(headers=bearer), checks=checks)
+            case.validate_response(case.call(headers=bearer | PLAIN), checks=checks)
 
         answer()
     assert len(operations) > len(taking) > 15

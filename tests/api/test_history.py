@@ -9,9 +9,11 @@ from rest_framework.test import APIClient
 
 from controlplane.core.events import StopRequested
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from controlplane.telemetry.models import Cursor, RawEvent, Report
+from controlplane.policies import registry
+from controlplane.telemetry.models import Cursor, RawEvent
 from tests.api.conftest import problem, refused
 from tests.support.rows import online_agent, submitted_job
+from tests.telemetry.reports import store_reports
 from tests.telemetry.test_series import report
 
 FIGURE = "batch-size"
@@ -31,7 +33,7 @@ def decide(job: Job, sequence: int, kind: str, **payload: object) -> Decision:
 
 
 def test_metrics_are_series_that_say_what_they_left_out(viewer: APIClient, job: Job) -> None:
-    Report.objects.bulk_create([report(job, rank, k) for rank in range(2) for k in range(50)])
+    store_reports([report(job, rank, k) for rank in range(2) for k in range(50)])
     path = f"/api/v1/jobs/{job.pk}/metrics?metric=compute_s&metric=samples&worker=1&since=10&points=4"
     body = viewer.get(path).json()
     shape = [(s["metric"], s["unit"], s["worker"], s["raw_points"], s["thinned"]) for s in body["series"]]
@@ -141,7 +143,7 @@ def test_workers_and_servers_are_listed_with_their_machine(viewer: APIClient, jo
 
 
 def test_a_figure_is_sent_once_and_again_only_when_history_moved(viewer: APIClient, job: Job) -> None:
-    Report.objects.bulk_create([report(job, 0, k) for k in range(3)])
+    store_reports([report(job, 0, k) for k in range(3)])
     cursor = Cursor.objects.create(job=job, stream="events", position="5-0")
     path = f"/api/v1/jobs/{job.pk}/figures/{FIGURE}"
     first = viewer.get(path)
@@ -169,7 +171,7 @@ def test_a_bad_figure_query_is_named(viewer: APIClient, job: Job) -> None:
 
 
 def test_a_window_of_iterations_is_to_be_had_as_a_trace(viewer: APIClient, job: Job) -> None:
-    Report.objects.bulk_create([report(job, rank, k) for k in range(9) for rank in range(2)])
+    store_reports([report(job, rank, k) for k in range(9) for rank in range(2)])
     trace = viewer.get(f"/api/v1/jobs/{job.pk}/trace?first=2&count=3").json()
     assert {event["args"]["iteration"] for event in trace["traceEvents"] if event["ph"] == "X"} == {2, 3, 4}
     found = refused(viewer.get(f"/api/v1/jobs/{job.pk}/trace?count=99"))
@@ -179,10 +181,17 @@ def test_a_window_of_iterations_is_to_be_had_as_a_trace(viewer: APIClient, job: 
 def test_catalogues_say_what_can_be_chosen_and_set(viewer: APIClient) -> None:
     policies = {(row["question"], row["name"]): row for row in viewer.get("/api/v1/policies").json()}
     chosen = policies["batching", "lb-bsp-cpu"]
-    assert chosen["defaults"] == {"predictor": "narx", "shadows": [], "score_every": 50, "literal": False}
+    assert chosen["defaults"] == {
+        "predictor": "narx",
+        "shadows": [],
+        "score_every": 50,
+        "literal": False,
+        "objective": "time",
+        "slack": 0.1,
+    }
     assert chosen["parts"] == {"predictor": "prediction", "shadows": "prediction"}
     barriers = {name for question, name in policies if question == "barrier"}
-    assert barriers == {"bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"}
+    assert barriers == set(registry.names("barrier")) >= {"bsp", "asp", "ssp", "pbsp", "pssp", "aggressive", "backup"}
     workloads = {row["name"]: row for row in viewer.get("/api/v1/workloads").json()}
     assert workloads["als"]["datasets"] == ["movielens-like"]
     assert workloads["resnet"]["defaults"] == {"depth": 32, "width": 16}

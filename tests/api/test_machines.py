@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import OperationalError
+from redis.exceptions import ConnectionError as RedisLost
 from rest_framework.test import APIClient
 
 from controlplane.api import enrolment
@@ -91,11 +93,37 @@ def test_a_credential_is_rotated_on_request_and_the_wish_is_in_the_audit(operato
     agent = online_agent("m1", rotates=True)
     reply = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
     assert (reply.status_code, reply.json()["rotation"]["state"]) == (202, "pending")
-    wish = ("operator", "agent-rotate", f"agent {agent.pk}", {"machine": "m1"})
+    wish = ("operator", "agent-rotate", "agent m1", {})
     assert list(AuditEntry.objects.values_list("actor", "action", "subject", "detail")) == [wish]
     again = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
     assert (again.status_code, "has a new credential coming" in again.json()["detail"]) == (409, True)
     assert AuditEntry.objects.count() == 1
+
+
+def test_a_rotation_that_the_audit_log_has_not_is_not_requested(
+    operator: APIClient, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr("controlplane.jobs.services.audit", full)
+    agent = online_agent("m1", rotates=True)
+    assert operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate").status_code == 503
+    assert Agent.objects.get(pk=agent.pk).rotation_asked_at is None
+
+
+def test_a_rotation_that_no_one_is_told_of_is_withdrawn_in_the_audit_log_too(
+    operator: APIClient, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise RedisLost("gone")
+
+    agent = online_agent("m1", rotates=True)
+    monkeypatch.setattr("controlplane.api.rotations.ticks.publish", lost)
+    assert operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate").status_code == 503
+    entries = AuditEntry.objects.order_by("pk").values_list("actor", "action")
+    assert list(entries) == [("operator", "agent-rotate"), ("control plane", "agent-rotate-withdrawn")]
+    assert Agent.objects.get(pk=agent.pk).rotation_asked_at is None
 
 
 def test_the_credential_of_a_machine_that_is_away_is_not_rotated_and_the_cure_is_named(operator: APIClient) -> None:
@@ -104,7 +132,7 @@ def test_the_credential_of_a_machine_that_is_away_is_not_rotated_and_the_cure_is
     reply = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
     assert (reply.status_code, reply.json()["detail"]) == (
         409,
-        "agent 'm1' is offline, and a new credential is told over its connection: ask again once it is back, or let it "
+        "agent 'm1' is offline, and a new credential is sent over its connection: try again once it is back, or let it "
         "join again with a token, from: python manage.py enroll --name m1; that ends the old one",
     )
     assert not AuditEntry.objects.exists()

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from controlplane.protocol.measurements import OF_WORKERS
-from controlplane.telemetry.models import Report
 from tests.support.rows import submitted_job
+from tests.telemetry.reports import store_reports
 from tests.telemetry.test_series import report
 
 UNKNOWN = {each.name for each in OF_WORKERS if each.is_optional}
@@ -17,7 +17,7 @@ UNKNOWN = {each.name for each in OF_WORKERS if each.is_optional}
 @pytest.mark.django_db
 def test_every_report_can_be_had_as_csv(viewer: APIClient) -> None:
     job = submitted_job(User.objects.create_user("ada"))
-    Report.objects.bulk_create([report(job, rank, k, loss=None) for rank in range(3) for k in range(2)])
+    store_reports([report(job, rank, k, loss=None) for rank in range(3) for k in range(2)])
     reply = viewer.get(f"/api/v1/jobs/{job.pk}/measurements?worker=0&worker=2")
     assert reply["Content-Disposition"] == f'attachment; filename="job-{job.pk}-measurements.csv"'
     lines = list(csv.DictReader(b"".join(reply.streaming_content).decode().splitlines()))  # type: ignore[attr-defined]

@@ -1,7 +1,9 @@
 """Numbers for Prometheus: who gets them, what they say, and what bounds them."""
 
+import json
 import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +16,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from rest_framework.test import APIClient
 
 from controlplane.api.metrics import jobs, machines
-from controlplane.core.states import JobState, ProcessState
+from controlplane.api.metrics.families import UNITS, measured_name
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.flag_notes import flag_acknowledge, flag_mute
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.roles import Role
+from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
 from controlplane.runtime import names
 from controlplane.runtime.redis import shared
+from controlplane.telemetry.batches import columns_of
 from controlplane.telemetry.tallies import tally_decisions, tally_reports
 from tests.api.conftest import Clients, refused, user_of
 from tests.frontend.factories import make_agents, make_job, make_processes, make_simulation
@@ -116,7 +122,9 @@ def test_a_job_says_how_it_trains(viewer: APIClient) -> None:
 def test_a_worker_says_how_long_its_iterations_take_and_what_its_gpu_does(viewer: APIClient) -> None:
     job = training()
     gpu = {"gpu_utilization": 0.75, "gpu_memory": 2.0**30, "gpu_temperature": 61.0, "gpu_power": 250.0}
-    tally_reports(job.pk, [heard(2, at_ms=5_000, compute_s=0.2, waiting_s=0.4), heard(2, at_ms=6_500, **gpu)])
+    tally_reports(
+        job.pk, columns_of([heard(2, at_ms=5_000, compute_s=0.2, waiting_s=0.4), heard(2, at_ms=6_500, **gpu)])
+    )
     found, labels = scraped(viewer), {"job_id": job.pk, "worker": "w2"}
     assert of(found, "paceline_worker_info", **labels, machine="machine-2") == 1
     assert of(found, "paceline_worker_share_samples", **labels) == 16
@@ -179,6 +187,29 @@ def test_a_machine_says_what_its_last_heartbeat_said(viewer: APIClient, redis_ur
     assert age >= 60
 
 
+def test_the_document_has_each_metric_of_a_worker_a_server_and_a_machine(viewer: APIClient, redis_url: str) -> None:
+    job, here = training(), Agent.objects.earliest("pk")
+    rest = {each.name: 0.5 for each in OF_WORKERS if each.is_optional}
+    tally_reports(job.pk, columns_of([heard(2, **rest)]))
+    load = {each.name: 0.5 for each in OF_MACHINES}
+    shared().hset(names.AGENTS, here.pk, f"{shared().time()[0] * 1000} {json.dumps(load)}")
+    found = {re.sub(r"(?<=_seconds)_(bucket|count|sum)$", "", name) for name, _ in scraped(viewer)}
+    text = (Path(__file__).parents[2] / "docs" / "operating.md").read_text().partition("\n## Metrics\n")[2]
+
+    def listed(subject: str) -> set[str]:
+        row = next(line for line in text.splitlines() if line.startswith(f"| `paceline_{subject}_"))
+        return {f"paceline_{subject}{name}" for name in re.findall(r"`(?:paceline_[a-z]+)?(_\w+)", row)}
+
+    summed = {"samples", *(f"{phase}_s" for phase in jobs.PHASES)}
+    expected = {measured_name("worker", each) for each in OF_WORKERS if each.name not in summed}
+    expected |= {measured_name("machine", each) for each in OF_MACHINES}
+    subjects = ("worker", "server", "machine")
+    assert {name for name in found if name.startswith(tuple(f"paceline_{each}_" for each in subjects))} == (
+        expected.union(*map(listed, subjects))
+    )
+    assert [unit for unit, suffix in UNITS.items() if f"`{unit}`: `{suffix}`" not in " ".join(text.split())] == []
+
+
 def test_ingest_lag_and_queues_are_those_of_redis(viewer: APIClient, redis_url: str) -> None:
     job = training()
     shared().sadd(names.LIVE_JOBS, job.pk)
@@ -218,7 +249,7 @@ def test_what_is_beyond_the_bounds_is_counted(viewer: APIClient, monkeypatch: py
     monkeypatch.setattr(jobs, "MOST_PROCESSES", 8)
     monkeypatch.setattr(machines, "MOST_MACHINES", 3)
     oldest, older, newest = (training() for _ in range(3))
-    tally_reports(older.pk, [heard(1), heard(3)])
+    tally_reports(older.pk, columns_of([heard(1), heard(3)]))
     found = scraped(viewer)
     assert of(found, "paceline_metrics_left_out", kind="jobs") == 1
     assert of(found, "paceline_metrics_left_out", kind="processes") == 4
@@ -238,7 +269,7 @@ def test_a_scrape_asks_as_many_queries_for_64_workers_as_for_four(viewer: APICli
     training(4)
     few = queries()
     job = training(64)
-    tally_reports(job.pk, [heard(rank, compute_s=0.01 * rank) for rank in range(64)])
+    tally_reports(job.pk, columns_of([heard(rank, compute_s=0.01 * rank) for rank in range(64)]))
     assert queries() == few
 
 

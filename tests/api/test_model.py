@@ -16,6 +16,7 @@ from rest_framework.test import APIClient
 from controlplane.api import models_store
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.sealing import unseal
+from controlplane.people.quotas import quota_set
 from controlplane.protocol.keys import process_key
 from tests.api.conftest import problem, refused
 from tests.support.rows import submitted_job
@@ -63,6 +64,21 @@ def test_what_a_worker_stores_people_download(anybody: APIClient, viewer: APICli
         {"bytes": len(body)},
     )
     assert viewer.get(f"/api/v1/jobs/{job.pk}").json()["model_bytes"] == len(body)
+
+
+def test_a_model_beyond_the_quota_of_its_owner_is_refused_and_not_kept(
+    anybody: APIClient, job: Job, tmp_path: Path
+) -> None:
+    """Quotas of stored bytes are checked when a job is submitted and again when its model comes."""
+    body = npz(weight=np.zeros(100, dtype=np.float32))
+    Job.objects.filter(pk=submitted_job(job.submitted_by).pk).update(model_bytes=1_000)
+    quota_set(user=job.submitted_by, actor="root", stored_bytes=1_000 + len(body) - 1)
+    told = refused(put(anybody, job, body, shown(job)))
+    assert (told["status"], told["field"], told["found"]) == (409, "quota.stored_bytes", 1_000 + len(body))
+    assert list((tmp_path / "models").iterdir()) == []
+    quota_set(user=job.submitted_by, actor="root", stored_bytes=1_000 + len(body))
+    for _ in range(2):  # the second replaces the first, and is not counted beside it
+        assert put(anybody, job, body, shown(job)).status_code == 200
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,4 @@
-"""What strangers may have parsed: JSON where nobody is known, YAML by libyaml alone, and little of either."""
+"""What strangers may have parsed: JSON where no one is known, YAML by libyaml alone, and little of either."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def views(resolver: URLResolver) -> Iterator[Any]:
             yield pattern.callback.cls  # type: ignore[union-attr]
 
 
-def test_every_view_that_asks_for_nobody_s_name_takes_json_alone() -> None:
+def test_every_view_that_asks_for_no_one_s_name_takes_json_alone() -> None:
     ours = {view for view in views(get_resolver()) if view.__module__.startswith("controlplane.")}
     unasked = {view for view in ours if not view.authentication_classes}
     assert {"EnrolView", "NowhereView", "IndexView"} <= {view.__name__ for view in unasked}
@@ -53,7 +53,7 @@ def test_what_a_machine_sends_to_join_is_small(anybody: APIClient) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("media", [YAML, "application/json"])
-def test_nobody_s_document_is_parsed_before_they_are_known(
+def test_no_one_s_document_is_parsed_before_they_are_known(
     anybody: APIClient, monkeypatch: pytest.MonkeyPatch, media: str
 ) -> None:
     monkeypatch.setattr(parsers, "_text", lambda *_: pytest.fail("a body was read"))

@@ -26,6 +26,8 @@ READS = (
     "jobs/{job}/logs",
     "jobs/{job}/logs/text",
     "jobs/{job}/placement",
+    "jobs/{job}/alternatives",
+    "jobs/{job}/autopilot",
     "jobs/{job}/policy",
     "jobs/{job}/requests",
     "jobs/{job}/token",
@@ -34,8 +36,14 @@ READS = (
     "jobs/{job}/report",
     "comparisons/learning?jobs={job},{other}",
     "jobs/{job}/model",
+    "jobs/{job}/notes",
+    "jobs/{job}/tags",
+    "views",
     "agents",
     "agents/{agent}",
+    "agents/{agent}/drain",
+    "agents/{agent}/windows",
+    "agents/{agent}/tests",
     "agents/enrolment-tokens",
     "agents/{agent}/figures/batch-size",
     "workers",
@@ -58,9 +66,19 @@ READS = (
     "alerts/targets",
     "alerts/silences",
     "alerts/deliveries",
+    "queue",
+    "quotas",
+    "teams",
+    "teams/{team}",
 )
+ADMINS_READ = ("audit", "users")
 WRITES = {
     "POST jobs": Role.OPERATOR,
+    "POST jobs/{job}/notes": Role.OPERATOR,
+    "DELETE jobs/{job}/notes/9": Role.OPERATOR,
+    "PUT jobs/{job}/tags": Role.OPERATOR,
+    "POST views": Role.VIEWER,
+    "DELETE views/1": Role.VIEWER,
     "POST jobs/check": Role.OPERATOR,
     "PATCH jobs/{job}": Role.OPERATOR,
     "POST jobs/{job}/token": Role.OPERATOR,
@@ -79,11 +97,16 @@ WRITES = {
     "POST jobs/{job}/flags/nothere/actions/acknowledge": Role.OPERATOR,
     "POST jobs/{job}/flags/nothere/actions/mute": Role.OPERATOR,
     "PATCH jobs/{job}/policy": Role.OPERATOR,
+    "PATCH jobs/{job}/autopilot": Role.OPERATOR,
     "POST simulations": Role.OPERATOR,
     "POST simulations/{simulation}/actions/cancel": Role.OPERATOR,
     "POST agents/enrolment-tokens": Role.ADMIN,
     "DELETE agents/enrolment-tokens/1": Role.ADMIN,
     "POST agents/{agent}/actions/rotate": Role.OPERATOR,
+    "POST agents/{agent}/actions/cordon": Role.OPERATOR,
+    "POST agents/{agent}/actions/uncordon": Role.OPERATOR,
+    "POST agents/{agent}/actions/drain": Role.OPERATOR,
+    "POST agents/{agent}/actions/test": Role.OPERATOR,
     "POST alerts/silences": Role.OPERATOR,
     "DELETE alerts/silences/1": Role.OPERATOR,
     "POST alerts/deliveries/1/actions/resend": Role.OPERATOR,
@@ -95,12 +118,33 @@ WRITES = {
     "PUT alerts/targets/1": Role.ADMIN,
     "DELETE alerts/targets/1": Role.ADMIN,
     "POST alerts/targets/1/actions/test": Role.ADMIN,
+    "POST jobs/{job}/actions/move": Role.OPERATOR,
+    "PUT agents/{agent}/labels": Role.ADMIN,
+    "POST agents/{agent}/windows": Role.OPERATOR,
+    "DELETE agents/{agent}/windows/9": Role.OPERATOR,
+    "PUT jobs/{job}/owner": Role.ADMIN,
+    "PUT simulations/{simulation}/owner": Role.ADMIN,
+    "PUT agents/{agent}/owner": Role.ADMIN,
+    "PUT quotas/users/ada": Role.ADMIN,
+    "PUT quotas/teams/nothere": Role.ADMIN,
+    "PUT quotas/default": Role.ADMIN,
+    "POST teams": Role.ADMIN,
+    "POST users/ada/actions/disable": Role.ADMIN,
+    "POST users/ada/actions/enable": Role.ADMIN,
     "POST tokens": Role.VIEWER,
     "DELETE tokens/nothere": Role.VIEWER,
     "DELETE sessions/nothere": Role.VIEWER,
 }
+IN_TEAMS = {
+    "PATCH teams/{team}",
+    "DELETE teams/{team}",
+    "PUT teams/{team}/members/ada",
+    "DELETE teams/{team}/members/ada",
+}
+"""For admins of the team or of the installation: ``test_teams`` has their rules."""
+
 OPEN = {"", "me", "agents/enrol"}
-"""For everybody; ``me`` for everybody who is somebody."""
+"""For everyone; ``me`` for everyone who is someone."""
 
 CHALLENGE = 'Bearer realm="paceline"'
 
@@ -113,6 +157,7 @@ def there(db: None) -> dict[str, int]:
         "other": submitted_job(ada).pk,
         "agent": online_agent("m1").pk,
         "simulation": 1,
+        "team": 1,
     }
 
 
@@ -127,6 +172,13 @@ def test_reading_takes_a_viewer(path: str, client_of: Clients, anybody: APIClien
     sentence = "this requires the role viewer; your role is none. An admin can add you to that group"
     assert refused(call(client_of(None), "GET", path, there)) == problem(403, sentence)
     assert call(client_of(Role.VIEWER), "GET", path, there).status_code in {200, 404}
+
+
+@pytest.mark.parametrize("path", ADMINS_READ)
+def test_reading_what_concerns_all_takes_an_admin(path: str, client_of: Clients, anybody: APIClient) -> None:
+    assert refused(call(anybody, "GET", path, {}))["status"] == 401
+    found = [call(client_of(role), "GET", path, {}).status_code for role in Role]
+    assert found == [403, 403, 200]
 
 
 @pytest.mark.parametrize(("operation", "needed"), WRITES.items())
@@ -155,22 +207,29 @@ def paths_below(resolver: URLResolver, above: str = "") -> Iterator[str]:
 
 
 def test_every_address_of_the_api_is_in_these_tables() -> None:
-    known = {path.partition("?")[0] for path in READS} | {name.split()[1] for name in WRITES} | OPEN
+    known = {path.partition("?")[0] for path in (*READS, *ADMINS_READ)} | OPEN
+    known |= {name.split()[1] for name in {*WRITES, *IN_TEAMS}}
     patterns = {
         path.removeprefix("api/v1/").replace("<int:pk>", "{pk}")
         for path in paths_below(get_resolver())
         if path.startswith("api/v1/")
     }
-    listed = {re.sub(r"\{(job|agent|simulation)\}", "{pk}", path) for path in known}
+    listed = {re.sub(r"\{(job|agent|simulation|team)\}", "{pk}", path) for path in known}
     listed = {
         p.replace("figures/batch-size", "figures/<slug:name>")
         .replace("comparisons/learning", "comparisons/<slug:name>")
         .replace("workers/0", "workers/<int:rank>")
         .replace("servers/0", "servers/<int:index>")
         .replace("flags/nothere", "flags/<str:key>")
+        .replace("windows/9", "windows/<int:window>")
+        .replace("users/ada", "users/<str:username>")
+        .replace("members/ada", "members/<str:username>")
+        .replace("quotas/teams/nothere", "quotas/teams/<str:name>")
         .replace("sessions/nothere", "sessions/<slug:number>")
         .replace("tokens/nothere", "tokens/<slug:key>")
         .replace("enrolment-tokens/1", "enrolment-tokens/{pk}")
+        .replace("notes/9", "notes/<int:note>")
+        .replace("views/1", "views/{pk}")
         .replace("rules/1", "rules/{pk}")
         .replace("targets/1", "targets/{pk}")
         .replace("silences/1", "silences/{pk}")

@@ -89,3 +89,12 @@ def test_the_log_has_what_broke_under_the_id_of_the_request(viewer: APIClient, m
     monkeypatch.setattr("controlplane.api.views.records._job", break_down)
     reply = viewer.get("/api/v1/jobs/1/decisions")
     assert (reply.status_code, seen) == (500, [reply["X-Trace-Id"]])
+
+
+@pytest.mark.parametrize(
+    ("path", "noun"),
+    [("jobs/999", "job"), ("jobs/999/decisions", "job"), ("agents/999", "agent"), ("teams/999", "team")],
+)
+def test_what_is_missing_is_named_with_where_it_was_looked_for(admin: APIClient, path: str, noun: str) -> None:
+    sentence = f"there is no {noun}, or none that you may see, at /api/v1/{path}"
+    assert refused(admin.get(f"/api/v1/{path}")) == problem(404, sentence)

@@ -1,4 +1,4 @@
-"""Sign-ins are few at a time, and nobody holds a place by what they do not send."""
+"""Sign-ins are few at a time, and no one holds a place by what they do not send."""
 
 import asyncio
 from typing import Any

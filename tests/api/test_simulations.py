@@ -10,18 +10,24 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.people.quotas import BUILT_IN, quota_set
 from controlplane.runtime import tasks
 from controlplane.runtime.recorded_jobs import simulated_run
 from controlplane.simulator.running import play, simulate
 from controlplane.simulator.scenarios import find
+from controlplane.telemetry import simulations
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import (
     MOST_ATTEMPTS,
     SILENCE,
     simulation_run,
+    simulation_submit,
     simulations_rescue,
     simulations_run,
 )
+from tests.api.conftest import refused
+from tests.api.test_teams import client as client_of
+from tests.api.test_teams import person
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -183,7 +189,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
     return arrange
 
 
-def test_a_simulation_whose_process_was_killed_goes_on_in_another(
+def test_a_simulation_whose_process_was_killed_continues_in_another(
     client: APIClient, queued: list[Any], killed_at: Callable[[str], list[str]]
 ) -> None:
     pk = ask(client, policies=["bsp", "lb-bsp-linear"]).json()["id"]
@@ -255,6 +261,50 @@ def test_those_that_wait_are_simulated_in_the_order_in_which_they_were_asked_for
     assert list(ended) == [(pk, "succeeded") for pk in asked]
 
 
+def test_users_have_turns_after_each_policy(monkeypatch: pytest.MonkeyPatch, queued: list[Any]) -> None:
+    ann, bob = (User.objects.create_user(name) for name in ("ann", "bob"))
+    asked = [(ann, ["bsp", "lb-bsp-linear"]), (ann, ["bsp"]), (bob, ["bsp", "lb-bsp-linear"])]
+    for user, policies in asked:
+        simulation_submit(scenario="demo", policies=policies, seed=1, user=user)
+    played: list[str] = []
+    store = simulations.run_store
+
+    def noted(row: Simulation, policy: str, *rest: Any) -> Job:
+        played.append(f"{row.submitted_by} {row.pk - first} {policy}")
+        return store(row, policy, *rest)
+
+    first = Simulation.objects.earliest("pk").pk
+    monkeypatch.setattr(simulations, "run_store", noted)
+    simulations_run()
+    assert played == ["ann 0 bsp", "bob 2 bsp", "ann 0 lb-bsp-linear", "bob 2 lb-bsp-linear", "ann 1 bsp"]
+    assert set(Simulation.objects.values_list("state", flat=True)) == {"succeeded"}
+    assert [row.runs.count() for row in Simulation.objects.order_by("pk")] == [2, 1, 2]
+
+
+def test_a_policy_that_takes_too_long_ends_its_simulation_with_the_cure(
+    monkeypatch: pytest.MonkeyPatch, client: APIClient, queued: list[Any]
+) -> None:
+    pk = ask(client, policies=["bsp", "lb-bsp-linear"]).json()["id"]
+    moments = iter([0.0, 0.0])  # one policy in time, then the clock is past the limit
+    monkeypatch.setattr(simulations.time, "monotonic", lambda: next(moments, 2 * simulations.MOST_S))
+    simulation_run(pk)
+    row = Simulation.objects.get(pk=pk)
+    assert (row.state, row.runs.count()) == ("failed", row.done)
+    assert "simulated for more than 900 s, and ended: other simulations wait. Ask for fewer" in row.reason
+
+
+def test_a_user_has_twenty_unfinished_simulations_unless_an_admin_allows_more(queued: list[Any]) -> None:
+    ann, bob = person("ann"), person("bob")
+    Simulation.objects.bulk_create(
+        Simulation(scenario="demo", policies=["bsp"], submitted_by=ann) for _ in range(BUILT_IN["simulations"])
+    )
+    told = refused(ask(client_of(ann)))
+    assert (told["status"], told["field"], told["found"]) == (409, "quota.simulations", 21)
+    assert ask(client_of(bob)).status_code == 202
+    quota_set(user=ann, actor="root", simulations=None)
+    assert ask(client_of(ann)).status_code == 202
+
+
 def test_none_is_begun_by_a_process_that_ends(client: APIClient, queued: list[Any]) -> None:
     pk = ask(client, policies=["bsp"]).json()["id"]
     simulations_run(is_stopping=lambda: True)
@@ -265,7 +315,7 @@ def test_simulations_are_done_aside_and_one_at_a_time(monkeypatch: pytest.Monkey
     """While one is simulated, the other threads stay free for what the control plane lives by."""
     commands: list[list[str]] = []
 
-    def aside(command: list[str], stopping: Any) -> str:
+    def aside(command: list[str], stopping: Any, most_s: float) -> str:
         commands.append(command)
         tasks.run_simulations()
         return ""

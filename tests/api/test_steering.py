@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import redis
 from django.contrib.auth.models import User
+from django.db import OperationalError
 from rest_framework.test import APIClient
 
 from controlplane.core.events import ChangeRequested, PauseRequested, PredictorPromoted, ResumeRequested
@@ -141,3 +142,31 @@ def test_a_predictor_that_runs_beside_can_be_promoted(operator: APIClient, job: 
         422,
         "predictor: expected one of the running predictors: ema, arima",
     )
+
+
+@pytest.mark.parametrize("action", ["pause", "stop"])
+def test_what_cannot_be_audited_is_not_requested(
+    action: str, operator: APIClient, job: Job, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = last_event(redis_url, job)
+
+    def locked(**_: Any) -> None:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr("controlplane.jobs.services.audit", locked)
+    assert operator.post(f"/api/v1/jobs/{job.pk}/actions/{action}").status_code == 503
+    assert last_event(redis_url, job) == before
+
+
+@pytest.mark.parametrize("action", ["pause", "stop"])
+def test_what_was_not_requested_is_not_audited(
+    action: str, operator: APIClient, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> str:
+        raise redis.ConnectionError("gone")
+
+    monkeypatch.setattr("controlplane.api.steering.append_event", lost)
+    monkeypatch.setattr("controlplane.api.actions.append_event", lost)
+    before = AuditEntry.objects.count()
+    assert operator.post(f"/api/v1/jobs/{job.pk}/actions/{action}").status_code == 503
+    assert AuditEntry.objects.count() == before

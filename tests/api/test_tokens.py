@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def test_a_token_is_shown_once_and_works(operator: APIClient, anybody: APIClient) -> None:
     made = operator.post("/api/v1/tokens", {"lifetime_s": 60}, format="json").json()
     listed = operator.get("/api/v1/tokens").json()["results"]
-    fields = {"id", "user", "name", "role", "parent", "created_at", "expires_at", "used_at", "used_from"}
+    fields = {"id", "user", "name", "role", "scopes", "parent", "created_at", "expires_at", "used_at", "used_from"}
     assert (listed[0]["id"], set(listed[0])) == (made["id"], fields)
     anybody.credentials(HTTP_AUTHORIZATION=f"Token {made['token']}")
     assert anybody.get("/api/v1/me").json() == {"username": "operator", "role": "operator"}
@@ -60,7 +60,7 @@ def test_a_revoked_token_ends(operator: APIClient, anybody: APIClient) -> None:
     ]
 
 
-def test_nobody_but_an_admin_revokes_the_token_of_another(operator: APIClient, admin: APIClient) -> None:
+def test_no_one_but_an_admin_revokes_the_token_of_another(operator: APIClient, admin: APIClient) -> None:
     made, root = (client.post("/api/v1/tokens", {}, format="json").json() for client in (operator, admin))
     reply = operator.delete(f"/api/v1/tokens/{root['id']}")
     assert refused(reply) == problem(404, f"you have no token '{root['id']}'")
@@ -68,7 +68,7 @@ def test_nobody_but_an_admin_revokes_the_token_of_another(operator: APIClient, a
     assert AuditEntry.objects.latest("id").detail == {"user": "operator"}
 
 
-def test_everybody_s_are_listed_to_admins_alone(operator: APIClient, admin: APIClient, viewer: APIClient) -> None:
+def test_everyone_s_are_listed_to_admins_alone(operator: APIClient, admin: APIClient, viewer: APIClient) -> None:
     for what in ("tokens", "sessions"):
         for client in (viewer, operator):
             assert "requires the role admin" in refused(client.get(f"/api/v1/{what}?of=everyone"))["detail"]

@@ -41,7 +41,7 @@ EPOCH = re.compile(r"epoch (\d+): loss (\S+), accuracy (\S+), (\S+) s/iteration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """What a script printed about one pass over its data."""
+    """A script's output about one pass over its data."""
 
     number: int
     loss: float

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.api.demo.record import SETTLED_FROM, Record
 from controlplane.api.demo.scenarios import Run, Scenario
-from controlplane.core.barriers import AsyncBarrier, PartialBarrier, QuorumBarrier, has_everybody
+from controlplane.core.barriers import AsyncBarrier, PartialBarrier, QuorumBarrier, includes_all_workers
 from controlplane.core.choices import Budgeting
 from controlplane.policies import registry
 from controlplane.protocol.spec import Choice
@@ -19,7 +19,7 @@ SHARE_SAMPLES = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One check: what was expected, what was found, and whether it passed."""
+    """One check: the expected and the found value, and whether it passed."""
 
     name: str
     expected: str
@@ -81,7 +81,7 @@ def has_common_iterations(run: Run) -> bool:
 
 def has_every_report(run: Run) -> bool:
     """Whether the number of reports is known: one from every worker for each iteration."""
-    return has_everybody(_policy(run, "barrier"))
+    return includes_all_workers(_policy(run, "barrier"))
 
 
 def _policy(run: Run, question: str) -> object:

@@ -8,17 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from django.db.models import Count
+from django.utils import timezone
 
 from controlplane.api.metrics.families import Families, Labels, measured_name
 from controlplane.core.barriers import is_full
-from controlplane.core.states import AT_WORK, JobState, ProcessState
+from controlplane.core.processes import AT_WORK, ProcessState
+from controlplane.core.states import JobState
+from controlplane.jobs.autopilots import decision_counts
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.selectors import jobs_synchronization
+from controlplane.jobs.viewing import visible
 from controlplane.policies import registry
 from controlplane.protocol.measurements import OF_WORKERS
-from controlplane.protocol.spec import Synchronization
+from controlplane.protocol.spec import CHOICES, SpecError, Synchronization
+from controlplane.runtime.job_failures import isolated_step
 from controlplane.telemetry.models import Tally, WorkerSums
+from controlplane.telemetry.present_costs import pressing
 from controlplane.telemetry.tallies import BOUNDS_MS, DECISION_S, ITERATION_S, NEWEST, OF_JOB
 
 MOST_JOBS: Final = 50
@@ -49,12 +54,13 @@ class Found:
     sums: Mapping[tuple[int, int], WorkerSums]
     buckets: Mapping[tuple[int, str, int], Buckets]
     flags: Mapping[int, int]
+    autopilots: Mapping[int, Mapping[str, int]]
     left_out: Mapping[str, int]
 
 
 def read_jobs() -> Found:
-    """Jobs with a row for each metric, within the bounds."""
-    started = Job.objects.filter(state__in=STARTED, simulation=None).order_by("-pk")
+    """Jobs that the scraper's user may see, with a row for each metric, within the bounds."""
+    started = visible(Job.objects.filter(state__in=STARTED, simulation=None)).order_by("-pk")
     jobs = list(started[:MOST_JOBS])
     numbers = [job.pk for job in jobs]
     processes, restarts = _processes(numbers)
@@ -64,7 +70,7 @@ def read_jobs() -> Found:
         kept[number] = processes.get(number, [])[:room]
         room -= len(kept[number])
     shown = {(job, each.index) for job, found in kept.items() for each in found if each.role == "worker"}
-    open_flags = Flag.objects.filter(job__in=numbers, closed_at=None).order_by()
+    open_flags = pressing(Flag.objects.filter(job__in=numbers, closed_at=None), timezone.now())
     return Found(
         jobs=jobs,
         choices=jobs_synchronization(jobs),
@@ -72,7 +78,8 @@ def read_jobs() -> Found:
         restarts=restarts,
         sums={(row.job_id, row.rank): row for row in WorkerSums.objects.filter(job__in=numbers)},
         buckets=_buckets(numbers, shown),
-        flags=dict(open_flags.values_list("job_id").annotate(number=Count("id"))),
+        flags=Counter(flag.job_id for flag in open_flags),
+        autopilots=decision_counts([job.pk for job in jobs if job.spec.get("autopilot")]),
         left_out={
             "jobs": 0 if len(jobs) < MOST_JOBS else started.count() - len(jobs),
             "processes": there - sum(map(len, kept.values())),
@@ -83,17 +90,22 @@ def read_jobs() -> Found:
 def describe_jobs(families: Families, found: Found) -> None:
     """Add every metric of these jobs, their workers and servers."""
     for job in found.jobs:
-        _describe_job(families, job, found)
-        processes = found.processes[job.pk]
-        workers = [each for each in processes if each.role == "worker"]
-        ahead = _ahead(workers, found.choices[job.pk])
-        for process in processes:
-            labels = {"job_id": str(job.pk), process.role: f"{process.role[0]}{process.index}"}
-            _describe_process(families, process, labels, found)
-            if process.role == "worker":
-                _describe_worker(families, process, labels, found, ahead.get(process.index))
-            else:
-                _describe_server(families, process, labels)
+        with isolated_step("metrics", job.pk):
+            _describe_job(families, job, found)
+            _describe_processes(families, job, found)
+
+
+def _describe_processes(families: Families, job: Job, found: Found) -> None:
+    processes = found.processes[job.pk]
+    workers = [each for each in processes if each.role == "worker"]
+    ahead = _ahead(workers, found.choices.get(job.pk))
+    for process in processes:
+        labels = {"job_id": str(job.pk), process.role: f"{process.role[0]}{process.index}"}
+        _describe_process(families, process, labels, found)
+        if process.role == "worker":
+            _describe_worker(families, process, labels, found, ahead.get(process.index))
+        else:
+            _describe_server(families, process, labels)
 
 
 def _processes(jobs: Collection[int]) -> tuple[dict[int, list[Process]], Counter[tuple[int, str, int]]]:
@@ -118,17 +130,26 @@ def _buckets(jobs: Collection[int], shown: Collection[tuple[int, int]]) -> dict[
     return dict(found)
 
 
-def _ahead(workers: Sequence[Process], choice: Synchronization) -> dict[int, int]:
-    """By rank: iterations that a worker has reported beyond the slowest that counts; none under a full barrier."""
+def _ahead(workers: Sequence[Process], choice: Synchronization | None) -> dict[int, int]:
+    """By rank: iterations that a worker has reported beyond the slowest that counts; none under a full barrier.
+
+    Empty where this release has no such barrier, or refuses the stored spec.
+    """
+    try:
+        barrier = registry.resolve("barrier", choice.barrier) if choice else None
+    except SpecError:
+        barrier = None
+    if barrier is None:
+        return {}
     here = {each.index: each.iteration for each in workers if each.counts_from is not None and each.state in AT_WORK}
     slowest = min(here.values(), default=0)
-    full = is_full(registry.resolve("barrier", choice.barrier))
+    full = is_full(barrier)
     return {rank: 0 if full else iteration - slowest for rank, iteration in here.items()}
 
 
 def _describe_job(families: Families, job: Job, found: Found) -> None:
-    labels, choice = {"job_id": str(job.pk)}, found.choices[job.pk]
-    chosen = {name: getattr(choice, name).name for name in ("batching", "barrier", "placement", "data")}
+    labels, choice = {"job_id": str(job.pk)}, found.choices.get(job.pk)
+    chosen = {name: getattr(choice, name).name if choice else "" for name in CHOICES}
     about = labels | {"name": job.name, "launch": job.launch} | chosen
     families.gauge("paceline_job_info", "A started job, with the policies that hold now.", 1, about)
     families.gauge("paceline_job_state", "1 for the job's current state.", 1, labels | {"state": job.state})
@@ -142,7 +163,15 @@ def _describe_job(families: Families, job: Job, found: Found) -> None:
         families.counter("paceline_job_worker_seconds", text, getattr(job, f"{part}_s"), labels | {"part": part})
     families.gauge("paceline_job_evaluation_loss", "Loss of the last evaluation.", job.loss, labels)
     families.gauge("paceline_job_evaluation_accuracy_ratio", "Accuracy of the last evaluation.", job.accuracy, labels)
-    families.gauge("paceline_job_flags_open", "Open straggler findings.", found.flags.get(job.pk, 0), labels)
+    families.gauge(
+        "paceline_job_flags_open",
+        "Open straggler findings that currently cost time and are neither acknowledged nor muted.",
+        found.flags.get(job.pk, 0),
+        labels,
+    )
+    for outcome, count in found.autopilots.get(job.pk, {}).items():
+        text = "Comparisons of alternatives by the job's autopilot, and switches that were taken back."
+        families.counter("paceline_job_autopilot_decisions", text, count, labels | {"outcome": outcome})
     families.histogram(
         "paceline_job_decision_seconds",
         "From the arrival of a message to the orders that follow from it, as the job's log has both.",

@@ -5,6 +5,7 @@ from typing import Final
 
 from controlplane.api.metrics.families import Families, measured_name
 from controlplane.fleet.models import Agent, Reservation
+from controlplane.jobs.viewing import visible
 from controlplane.protocol.measurements import OF_MACHINES
 from controlplane.runtime import presence
 from controlplane.runtime.presence import LastHeartbeat
@@ -16,7 +17,7 @@ MOST_MACHINES: Final = 500
 def describe_machines(families: Families, heartbeats: dict[int, LastHeartbeat], now_ms: float) -> int:
     """Add every metric of machines; return how many machines were left out."""
     order = (Agent.State.ONLINE, Agent.State.OFFLINE)
-    known = Agent.objects.values_list("pk", "name", "state", "slots", "server_slots")
+    known = visible(Agent.objects.all()).values_list("pk", "name", "state", "slots", "server_slots")
     machines = sorted(known, key=lambda row: (order.index(Agent.State(row[2])), row[1]))
     held = Counter(Reservation.objects.order_by().values_list("agent_id", "role"))
     for pk, name, state, slots, server_slots in machines[:MOST_MACHINES]:

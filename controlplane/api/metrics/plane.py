@@ -9,7 +9,6 @@ from controlplane.api.metrics.families import Families
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.fleet.selectors import JsonLength
-from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.runtime import names
 from controlplane.runtime.freshness import copying
@@ -18,6 +17,7 @@ from controlplane.runtime.ingest_health import history
 from controlplane.runtime.queue import DECISIONS
 from controlplane.runtime.redis import Client
 from controlplane.runtime.redis_memory import redis_memory
+from controlplane.telemetry.present_costs import pressing
 
 
 def describe_rows(families: Families) -> None:
@@ -34,7 +34,7 @@ def describe_rows(families: Families) -> None:
     sums = online.aggregate(worker=Sum("worker_slots"), server=Sum("server_slots"))
     offered = {role: number or 0 for role, number in sums.items()}
     _by(families, "paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
-    open_flags = len(unnoted(Flag.objects.filter(closed_at=None, job__simulation=None), timezone.now()))
+    open_flags = len(pressing(Flag.objects.filter(closed_at=None, job__simulation=None), timezone.now()))
     text = "Open straggler findings that are neither acknowledged nor muted."
     families.gauge("paceline_flags_open", text, open_flags)
     samples = Job.objects.filter(simulation=None).aggregate(n=Sum("samples"))["n"] or 0

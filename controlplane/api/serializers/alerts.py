@@ -39,7 +39,7 @@ class AlertRow(serializers.ModelSerializer[Alert]):
         return dict(row.labels)
 
 
-class NewsReply(serializers.Serializer[Any]):
+class NotificationsReply(serializers.Serializer[Any]):
     """What every open page shows and notifies of."""
 
     firing = serializers.IntegerField(help_text="Alerts that fire now and are not silenced.")
@@ -113,7 +113,7 @@ class NewTarget(TargetRow):
 
 
 class SilenceRequest(serializers.Serializer[Any]):
-    """Which alerts nobody is notified of: those that are all that is given, at least one."""
+    """Which alerts to silence: those that match all given fields; at least one is required."""
 
     rule = NameField(required=False, allow_null=True, default=None, help_text="Name of a rule.")
     job = serializers.IntegerField(required=False, allow_null=True, default=None, min_value=1, max_value=2**31 - 1)

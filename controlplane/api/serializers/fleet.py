@@ -8,9 +8,11 @@ from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
 from controlplane.api.serializers.fields import LabelsField, NameField
+from controlplane.api.serializers.machines import MoveRow
 from controlplane.fleet.credentials import rotation
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.samples import OWN_COLUMNS
+from controlplane.fleet.scheduling import shown_moves
 from controlplane.fleet.services import MOST_USES
 from controlplane.protocol.measurements import OF_MACHINES
 
@@ -28,18 +30,23 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         read_only=True,
         help_text="Reported by the machine itself; not used for scheduling.",
     )
+    added_labels = serializers.DictField(
+        child=serializers.CharField(), read_only=True, help_text="Added by an admin; used for scheduling."
+    )
     slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
     reserved = serializers.SerializerMethodField()
     rotation = serializers.SerializerMethodField()
+    moves = serializers.SerializerMethodField()
     sampled_at = serializers.DateTimeField(read_only=True, allow_null=True)
     measurements = serializers.SerializerMethodField()
 
     class Meta:
         model = Agent
         fields = (
-            *("id", "name", "state", "version", "host", "labels", "unverified_labels"),
+            *("id", "name", "state", "version", "host", "labels", "added_labels", "unverified_labels"),
             *("slots", "server_slots", "reserved"),
-            *("cpu_count", "memory_bytes", "joined_at", "seen_at", "rotation"),
+            *("scheduling", "scheduling_reason", "scheduling_by", "scheduling_since", "moves"),
+            *("cpu_count", "memory_bytes", "joined_at", "seen_at", "rotation", "credential_expires_at"),
             *("sampled_at", "measurements"),
         )
         read_only_fields = fields
@@ -61,6 +68,13 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         """Which of its slots are held, and by whom."""
         rows = sorted(agent.reservations.all(), key=lambda row: (row.role, row.slot))
         return [{"role": row.role, "slot": row.slot, "job": row.job_id, "index": row.index} for row in rows]
+
+    @extend_schema_field(MoveRow(many=True))
+    def get_moves(self, agent: Agent) -> Any:
+        """Of a machine that is drained: how far each process is."""
+        if agent.scheduling != Agent.Scheduling.DRAINING:
+            return []
+        return MoveRow(shown_moves(agent, timezone.now()), many=True).data
 
     @extend_schema_field(
         inline_serializer(

@@ -53,6 +53,17 @@ class WaitingDocument(serializers.Serializer[Waiting]):
         return len(waiting.ahead)
 
 
+class StoredCount(serializers.IntegerField):
+    """A number of a stored spec; omitted where it is none, as in a spec that this release refuses."""
+
+    def get_attribute(self, instance: Job) -> int:
+        """It, if it is one."""
+        found = super().get_attribute(instance)
+        if not isinstance(found, int):
+            raise serializers.SkipField
+        return found
+
+
 class JobRows(serializers.ListSerializer[Job]):
     """Jobs of a list, whose policies and queue states are read at once."""
 
@@ -68,11 +79,18 @@ class JobRow(serializers.ModelSerializer[Job]):
     """A job in a list."""
 
     submitted_by = serializers.CharField(source="submitted_by.username", default=None, read_only=True, allow_null=True)
+    team = serializers.CharField(
+        source="team.name",
+        default=None,
+        read_only=True,
+        allow_null=True,
+        help_text="The team that owns it; null: none, all users see it.",
+    )
     workload = serializers.CharField(source="spec.workload.name", read_only=True)
     dataset = serializers.CharField(source="spec.workload.dataset", read_only=True)
-    workers = serializers.IntegerField(source="spec.workers", read_only=True)
-    servers = serializers.IntegerField(source="spec.servers", read_only=True)
-    batch_size = serializers.IntegerField(source="spec.batch_size", read_only=True)
+    workers = StoredCount(source="spec.workers", read_only=True)
+    servers = StoredCount(source="spec.servers", read_only=True)
+    batch_size = StoredCount(source="spec.batch_size", read_only=True)
     policies = serializers.SerializerMethodField()
     launch = serializers.ChoiceField(
         ("native", "attached"),
@@ -93,7 +111,7 @@ class JobRow(serializers.ModelSerializer[Job]):
         list_serializer_class = JobRows
         fields: tuple[str, ...] = (
             *("id", "name", "launch", "state", "state_since", "awaited", "waiting", "reason", "is_over"),
-            *("priority", "created_at", "started_at", "finished_at", "submitted_by"),
+            *("priority", "created_at", "started_at", "finished_at", "submitted_by", "team"),
             *("workload", "dataset", "workers", "servers", "batch_size", "policies"),
             *("incarnation", "generation", "iteration", "samples", "loss", "accuracy"),
             *("waiting_share", "coordination_share"),
@@ -102,9 +120,9 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_policies(self, job: Job) -> dict[str, str]:
-        """The four current policies by name."""
-        chosen = (self.chosen or jobs_synchronization([job]))[job.pk]
-        return {question: getattr(chosen, question).name for question in CHOICES}
+        """The four current policies by name; none where this release refuses the stored spec."""
+        chosen = (jobs_synchronization([job]) if self.chosen is None else self.chosen).get(job.pk)
+        return {question: getattr(chosen, question).name for question in CHOICES} if chosen else {}
 
     @extend_schema_field(WaitingDocument(allow_null=True))
     def get_waiting(self, job: Job) -> Any:
@@ -216,7 +234,10 @@ class CheckDocument(serializers.Serializer[Any]):
     """The result of validating a spec."""
 
     spec = serializers.DictField(help_text="With all defaults.")
-    finding = serializers.CharField(help_text="What it would wait for if submitted now.")
+    finding = serializers.CharField(help_text="The reason why it would wait if it were submitted now.")
+    outcome = serializers.ChoiceField(
+        ("starts", "waits", "never"), help_text="Whether it would start, wait for slots, or can never start here."
+    )
 
 
 class PolicyField(serializers.DictField):
@@ -238,6 +259,79 @@ class PolicyDocument(serializers.Serializer[Any]):
     pending = serializers.DictField(help_text="The pending part of the last change, by question.")
 
 
+class AlternativeDocument(serializers.Serializer[Any]):
+    """Other policies for a job, and what they would save by its last simulation."""
+
+    name = serializers.CharField(help_text="The alternative's name in simulations.")
+    title = serializers.CharField(help_text="The policies that it brings.")
+    request = serializers.DictField(help_text="The body of PATCH jobs/N/policy that changes to it.")
+    batching = serializers.CharField(source="target.batching.name")
+    barrier = serializers.CharField(source="target.barrier.name")
+    iteration_s = serializers.FloatField(help_text="Predicted mean length of an iteration.")
+    waiting = serializers.FloatField(help_text="Predicted waiting, as a share of the workers' time.")
+    saved = serializers.FloatField(help_text="Predicted saving, as a share of the present time; negative: slower.")
+    saved_low = serializers.FloatField(source="low", help_text="Lowest of all simulated runs.")
+    saved_high = serializers.FloatField(source="high", help_text="Highest of all simulated runs.")
+    model_error = serializers.FloatField(source="doubt", help_text="Relative error of the model on recorded times.")
+    samples = serializers.FloatField(help_text="Processed samples, relative to the present policies.")
+    unfinished = serializers.BooleanField(help_text="Whether some simulated run did not complete.")
+    advised = serializers.BooleanField(
+        source="is_advised",
+        help_text="The same barrier and work, in less time in every simulated run, by more than the model's error.",
+    )
+
+
+class AutopilotRow(serializers.Serializer[Any]):
+    """One alternative of a simulation."""
+
+    name = serializers.CharField(help_text="Its policies.")
+    saved = serializers.FloatField(help_text="Predicted saving, as a share of the time of a sample.")
+    saved_low = serializers.FloatField(source="low", help_text="Lowest of all simulated runs.")
+    saved_high = serializers.FloatField(source="high", help_text="Highest of all simulated runs.")
+    error = serializers.FloatField(help_text="The model's error, or what the last prediction of it missed by.")
+    verdict = serializers.CharField(help_text="Why it was chosen, or not.")
+
+
+class AutopilotMeasured(serializers.Serializer[Any]):
+    """The measured effect of a switch."""
+
+    before_s = serializers.FloatField(help_text="Seconds per sample before it.")
+    after_s = serializers.FloatField(help_text="Seconds per sample after it.")
+    gain = serializers.FloatField(help_text="The part of the time that it saved; negative: it took longer.")
+    kept = serializers.BooleanField(help_text="False: a sample took longer than before.")
+    goes_back = serializers.BooleanField(help_text="Whether the job went back by itself.")
+
+
+class AutopilotLook(serializers.Serializer[Any]):
+    """One decision of an autopilot."""
+
+    at = serializers.DateTimeField()
+    iteration = serializers.IntegerField()
+    present = serializers.CharField(help_text="The policies at that time.")
+    chosen = serializers.CharField(help_text="The policies that are better; empty: none.")
+    switches = serializers.BooleanField(help_text="Whether the job switched to them, or it was proposed.")
+    reason = serializers.CharField()
+    rows = AutopilotRow(many=True)
+    measured = AutopilotMeasured(allow_null=True, help_text="Null: no switch, or not measured yet.")
+
+
+class AutopilotDocument(serializers.Serializer[Any]):
+    """A job's autopilot."""
+
+    mode = serializers.CharField(help_text="auto, suggest; empty: the job has no autopilot.")
+    state = serializers.CharField(help_text="Its current activity, as a sentence.")
+    proposal = serializers.DictField(
+        help_text="The body of PATCH jobs/N/policy that takes its present proposal; empty: there is none."
+    )
+    decisions = AutopilotLook(many=True, source="looks", help_text="The latest first.")
+
+
+class AutopilotRequest(serializers.Serializer[Any]):
+    """The autopilot's mode."""
+
+    mode = serializers.ChoiceField(choices=("auto", "suggest"))
+
+
 class StopReason(serializers.Serializer[Any]):
     """Why a job is stopped."""
 
@@ -250,6 +344,14 @@ class PriorityRequest(serializers.Serializer[Any]):
     """A job's new priority."""
 
     priority = serializers.IntegerField(min_value=-100, max_value=100, help_text="The highest starts first.")
+
+
+class QueueMove(serializers.Serializer[Any]):
+    """Where a queued job goes."""
+
+    before = serializers.IntegerField(
+        min_value=1, max_value=2**31 - 1, allow_null=True, help_text="Before this queued job; null: behind all."
+    )
 
 
 class PromotionRequest(serializers.Serializer[Any]):

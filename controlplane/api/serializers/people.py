@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from drf_spectacular.utils import extend_schema_field
 from knox.models import AuthToken
 from rest_framework import serializers
 
 from controlplane.api.serializers.fields import NameField
 from controlplane.people.models import Session
-from controlplane.people.tokens import limit_of
+from controlplane.people.scopes import Scope
+from controlplane.people.tokens import limit_of, scopes_of
+from controlplane.people.users import line_of
 
 DAY_S = 86_400
 ROLES = ("viewer", "operator", "admin")
@@ -33,6 +36,12 @@ class TokenRequest(serializers.Serializer[Any]):
     name = NameField(default="unnamed")
     role = serializers.ChoiceField(ROLES, allow_null=True, default=None)
     """The highest role that it carries; null: that of its user."""
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(list(Scope)),
+        default=list,
+        max_length=len(Scope),
+        help_text="Uses that the token is limited to; empty: everything that its role allows.",
+    )
     lifetime_s = serializers.IntegerField(min_value=1, max_value=366 * DAY_S, default=30 * DAY_S)
 
 
@@ -43,6 +52,7 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
     user = serializers.CharField(source="user.username", read_only=True)
     name = serializers.SerializerMethodField()
     role = serializers.SerializerMethodField()
+    scopes = serializers.SerializerMethodField()
     parent = serializers.CharField(source="grant.parent.token_key", default=None, read_only=True, allow_null=True)
     """The token with which it was made: it ends with that."""
     created_at = serializers.DateTimeField(source="created", read_only=True)
@@ -53,13 +63,19 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
     class Meta:
         model = AuthToken
         fields: tuple[str, ...] = (
-            *("id", "user", "name", "role", "parent"),
+            *("id", "user", "name", "role", "scopes", "parent"),
             *("created_at", "expires_at", "used_at", "used_from"),
         )
 
     def get_name(self, row: AuthToken) -> str:
         """Empty for a token of an earlier release."""
         return row.grant.name if hasattr(row, "grant") else ""
+
+    @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(list(Scope))))
+    def get_scopes(self, row: AuthToken) -> list[str]:
+        """Empty: everything that its role may."""
+        held = scopes_of(row) or frozenset()
+        return [scope for scope in Scope if scope in held]
 
     def get_used_from(self, row: AuthToken) -> str:
         """The address of the last use."""
@@ -78,6 +94,25 @@ class NewToken(TokenRow):
 
     class Meta(TokenRow.Meta):
         fields = (*TokenRow.Meta.fields, "token")
+
+
+class UserRow(serializers.Serializer[User]):
+    """A user, as admins see it."""
+
+    username = serializers.CharField(read_only=True)
+    role = serializers.ChoiceField(ROLES, allow_null=True, read_only=True, help_text="Also of an account that is off.")
+    active = serializers.BooleanField(read_only=True, help_text="false: switched off; sign-ins with it are refused.")
+    password = serializers.BooleanField(read_only=True, help_text="Has a password that can be used.")
+    provider = serializers.BooleanField(read_only=True, help_text="Signs in at the identity provider.")
+    emergency = serializers.BooleanField(read_only=True)
+    joined_at = serializers.DateTimeField(read_only=True)
+    last_login_at = serializers.DateTimeField(read_only=True, allow_null=True)
+    tokens = serializers.IntegerField(read_only=True, help_text="Valid API tokens.")
+    sessions = serializers.IntegerField(read_only=True, help_text="Signed-in browsers.")
+
+    def to_representation(self, instance: User) -> Any:
+        """A row of ``users_listed``."""
+        return super().to_representation(line_of(instance))
 
 
 class SessionRow(serializers.ModelSerializer[Session]):

@@ -85,8 +85,8 @@ class TargetsView(ListAPIView[Target]):
     @extend_schema(request=struct_bodies(TargetDocument), responses={201: NewTarget})
     def post(self, request: Request) -> Response:
         """Create a target. The secret of its signatures is in this reply only. Admins only."""
-        said, address = parse_target(_plain(request))
-        row, address = services.target_save(said=said, address=address, actor=_actor(request))
+        document, address = parse_target(_plain(request))
+        row, address = services.target_save(document=document, address=address, actor=_actor(request))
         return Response(TargetRow(row).data | {"secret": address.secret}, status=201)
 
 
@@ -98,8 +98,8 @@ class TargetView(APIView):
         """Change a target; an address or secret that is not given stays, where it can be decrypted. Admins only."""
         row = get_object_or_404(Target, pk=pk)
         before = _before(row)
-        said, address = parse_target(_plain(request), before)
-        row, address = services.target_save(said=said, address=address, actor=_actor(request), row=row)
+        document, address = parse_target(_plain(request), before)
+        row, address = services.target_save(document=document, address=address, actor=_actor(request), row=row)
         is_new = before is None or address.secret != before.secret
         return Response(TargetRow(row).data | {"secret": address.secret if is_new else ""})
 

@@ -17,10 +17,11 @@ from controlplane.alerts.services import delivery_resend, silence_create, silenc
 from controlplane.api.filters import CountFilter, StrictFilters
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers.alerts import AlertRow, DeliveryRow, NewsReply, SilenceRequest, SilenceRow
+from controlplane.api.serializers.alerts import AlertRow, DeliveryRow, NotificationsReply, SilenceRequest, SilenceRow
 from controlplane.api.views.base import user_of
 from controlplane.jobs.models import Job
-from controlplane.jobs.roles import Role
+from controlplane.jobs.roles import Role, operates
+from controlplane.jobs.viewing import limits, visible
 
 LATEST = 20
 
@@ -43,45 +44,64 @@ class AlertsView(ListAPIView[Alert]):
     serializer_class = AlertRow
     filter_backends = (StrictFilters,)
     filterset_class = AlertFilter
-    queryset = Alert.objects.order_by("-pk")
+    queryset = Alert.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those that the user may see."""
+        return visible(Alert.objects.order_by("-pk"), "job__team")
 
 
-class NewsView(APIView):
+class NotificationsView(APIView):
     """What pages show and notify of."""
 
-    @extend_schema(responses=NewsReply)
+    @extend_schema(responses=NotificationsReply)
     def get(self, request: Request) -> Response:
         """Alerts that fire now and are not silenced: how many, and the latest of them."""
-        rows = Alert.objects.filter(stage=Stage.FIRING, silenced=False).order_by("-fired_at", "-pk")
-        return Response(NewsReply({"firing": rows.count(), "latest": rows[:LATEST]}).data)
+        rows = visible(Alert.objects.filter(stage=Stage.FIRING, silenced=False), "job__team")
+        rows = rows.order_by("-fired_at", "-pk")
+        return Response(NotificationsReply({"firing": rows.count(), "latest": rows[:LATEST]}).data)
 
 
 class SilencesView(ListAPIView[Silence]):
     """Silences."""
 
     write_role = Role.OPERATOR
+    writes_for_teams = True
     serializer_class = SilenceRow
-    queryset = Silence.objects.select_related("rule").order_by("-until", "-pk")
+    queryset = Silence.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those that the user may see."""
+        return visible(Silence.objects.select_related("rule").order_by("-until", "-pk"), "job__team")
 
     @extend_schema(request=SilenceRequest, responses={201: SilenceRow})
     def post(self, request: Request) -> Response:
-        """Tell nobody of these alerts for so many minutes. They are still listed."""
-        asked = SilenceRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        said: dict[str, Any] = asked.validated_data
-        rule = Rule.objects.filter(name=said["rule"]).first() if said["rule"] else None
-        if said["rule"] and rule is None:
-            raise _unknown("rule", said["rule"], "the name of a rule")
-        job = Job.objects.filter(pk=said["job"]).first() if said["job"] else None
-        if said["job"] and job is None:
-            raise _unknown("job", said["job"], "the ID of a job")
+        """Silence these alerts for the given number of minutes. They are still listed.
+
+        Where there are teams, users who are not admins name a job.
+        """
+        requested = SilenceRequest(data=request.data)
+        requested.is_valid(raise_exception=True)
+        silence: dict[str, Any] = requested.validated_data
+        rule = Rule.objects.filter(name=silence["rule"]).first() if silence["rule"] else None
+        if silence["rule"] and rule is None:
+            raise _unknown("rule", silence["rule"], "the name of a rule")
+        job = visible(Job.objects.all()).filter(pk=silence["job"]).first() if silence["job"] else None
+        if silence["job"] and job is None:
+            raise _unknown("job", silence["job"], "the ID of a job")
+        _check_operates(request, job)
+        if job is None and limits() is not None:  # labels and rules are the same in all teams
+            raise Problem(
+                403,
+                "where there are teams, only admins silence alerts without naming a job: give the job, or ask an admin",
+            )
         row = silence_create(
-            until=said["until"],
+            until=silence["until"],
             actor=user_of(request).get_username(),
             rule=rule,
             job=job,
-            labels=dict(said["labels"]),
-            reason=said["reason"],
+            labels=dict(silence["labels"]),
+            reason=silence["reason"],
         )
         return Response(SilenceRow(row).data, status=201)
 
@@ -90,11 +110,14 @@ class SilenceView(APIView):
     """One silence."""
 
     write_role = Role.OPERATOR
+    writes_for_teams = True
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         """End it: people are notified again from now on."""
-        silence_end(row=get_object_or_404(Silence, pk=pk), actor=user_of(request).get_username())
+        row = get_object_or_404(visible(Silence.objects.select_related("job"), "job__team"), pk=pk)
+        _check_operates(request, row.job)
+        silence_end(row=row, actor=user_of(request).get_username())
         return Response(status=204)
 
 
@@ -116,18 +139,25 @@ class DeliveriesView(ListAPIView[Delivery]):
     serializer_class = DeliveryRow
     filter_backends = (StrictFilters,)
     filterset_class = DeliveryFilter
-    queryset = Delivery.objects.select_related("target").order_by("-pk")
+    queryset = Delivery.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those that the user may see."""
+        return visible(Delivery.objects.select_related("target").order_by("-pk"), "alert__job__team")
 
 
 class DeliveryResendView(APIView):
     """Another attempt of a message."""
 
     write_role = Role.OPERATOR
+    writes_for_teams = True
 
     @extend_schema(request=None, responses={202: DeliveryRow, **problem_responses(409)})
     def post(self, request: Request, pk: int) -> Response:
         """Queue a delivery that has failed, with the same key."""
-        row = get_object_or_404(Delivery.objects.select_related("target"), pk=pk)
+        rows = visible(Delivery.objects.select_related("target", "alert__job"), "alert__job__team")
+        row = get_object_or_404(rows, pk=pk)
+        _check_operates(request, row.alert.job if row.alert else None)
         if not delivery_resend(row=row, actor=user_of(request).get_username()):
             raise Problem(409, f"delivery {pk} is {row.state}; one that has failed can be sent again")
         row.refresh_from_db()
@@ -137,3 +167,10 @@ class DeliveryResendView(APIView):
 def _unknown(field: str, found: object, expected: str) -> Problem:
     fault = FieldError(field=field, found=found, expected=expected)
     return Problem(400, f"{field}: expected {expected}", errors=[fault])
+
+
+def _check_operates(request: Request, job: Job | None) -> None:
+    """What is about a team's job takes the role operator in that team."""
+    if not operates(user_of(request))(job.team_id if job else None):
+        whose = "in the team of this job" if job and job.team_id else "in the installation"
+        raise Problem(403, f"this requires the role operator {whose}")

@@ -1,4 +1,4 @@
-"""What views share."""
+"""Helpers shared by views."""
 
 from django.contrib.auth.models import User
 from rest_framework.permissions import AllowAny

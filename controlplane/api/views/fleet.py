@@ -1,5 +1,7 @@
 """Machines: list, read, invite, enrol."""
 
+from typing import Any
+
 import django_filters
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -30,6 +32,7 @@ from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_revok
 from controlplane.fleet.token_review import CannotReview, TokenRefused
 from controlplane.jobs.roles import Role
 from controlplane.jobs.services import audit
+from controlplane.jobs.viewing import visible
 
 
 class AgentFilter(django_filters.FilterSet):
@@ -46,7 +49,11 @@ class AgentsView(ListAPIView[Agent]):
     serializer_class = AgentRow
     filterset_class = AgentFilter
     filter_backends = (StrictFilters,)
-    queryset = selectors.agents()
+    queryset = Agent.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those that the user may see."""
+        return visible(selectors.agents())
 
 
 class AgentView(RetrieveAPIView[Agent]):

@@ -13,7 +13,7 @@ from controlplane.jobs.documents import shown
 
 COLLECTIONS = (
     *("jobs", "agents", "workers", "servers", "policies", "workloads", "scenarios", "simulations"),
-    *("alerts", "tokens", "sessions", "me", "schema", "docs"),
+    *("alerts", "queue", "quotas", "teams", "users", "tokens", "sessions", "audit", "me", "schema", "docs"),
 )
 
 
@@ -23,7 +23,8 @@ class IndexView(OpenView):
     @extend_schema(responses={200: {"type": "object", "additionalProperties": {"type": "string"}}})
     def get(self, request: Request) -> Response:
         """List the resources of the API."""
-        return Response({name: reverse(f"api:{name}", request=request) for name in COLLECTIONS})
+        found = {name: reverse(f"api:{name}", request=request) for name in COLLECTIONS}
+        return Response(found | {"views": reverse("saved-views", request=request)})  # served beside the pages
 
 
 @extend_schema(exclude=True)

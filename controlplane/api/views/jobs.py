@@ -1,7 +1,7 @@
 """Jobs: submit, list, read, stop, and the processes that run them."""
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import django_filters
 from django.db import transaction
@@ -27,17 +27,23 @@ from controlplane.api.serializers.jobs import (
     JobRow,
     PriorityRequest,
     ProcessRow,
+    QueueMove,
     StopReason,
     SubmittedJob,
 )
 from controlplane.api.views.base import user_of
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.roles import Role
+from controlplane.protocol.orders import Role as ProcessRole
 from controlplane.protocol.spec import spec_document
 
+TEAM = OpenApiParameter(
+    "team", OpenApiTypes.STR, description="The team that owns the job; by default the first that you joined, if any."
+)
 KEY = re.compile(r"[!-~]{1,200}")
 
 
@@ -46,10 +52,12 @@ class JobFilter(django_filters.FilterSet):
 
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in JobState])
     name = django_filters.CharFilter(lookup_expr="icontains", max_length=100)
+    team = django_filters.CharFilter(field_name="team__name", max_length=60)
+    tag = django_filters.CharFilter(field_name="tags__name", max_length=40)
 
     class Meta:
         model = Job
-        fields = ("state", "name")
+        fields = ("state", "name", "team", "tag")
 
 
 class JobsView(ListAPIView[Job]):
@@ -60,22 +68,30 @@ class JobsView(ListAPIView[Job]):
     filterset_class = JobFilter
     filter_backends = (StrictFilters, OrderingFilter)
     ordering_fields = ("id", "name", "state", "priority", "created_at", "finished_at", "accuracy", "waiting_s")
-    queryset = selectors.submitted_jobs()
+    queryset = Job.objects.none()
+    writes_for_teams = True
+
+    def get_queryset(self) -> Any:
+        """Those that the user may see."""
+        return selectors.submitted_jobs()
 
     @extend_schema(
         request=job_spec_bodies(),
         parameters=[
             IDEMPOTENCY_KEY,
+            TEAM,
             OpenApiParameter("Location", OpenApiTypes.URI, OpenApiParameter.HEADER, response=[202]),
         ],
-        responses={202: SubmittedJob, **problem_responses(422)},
+        responses={202: SubmittedJob, **problem_responses(409, 422)},
     )
     def post(self, request: Request) -> Response:
         """Submit a job. It starts when enough slots are free; until then its ``waiting`` field says why not."""
         key = _idempotency_key(request)
         document = request.data  # parsed before the database is held
         with transaction.atomic():
-            accepted = actions.submit_job(document=document, user=user_of(request), idempotency_key=key)
+            accepted = actions.submit_job(
+                document=document, user=user_of(request), idempotency_key=key, team=_team(request)
+            )
         row = _job(accepted.job.pk)
         location = reverse("api:job", args=[row.pk], request=request)
         return Response(
@@ -88,11 +104,16 @@ class JobCheckView(APIView):
 
     write_role = Role.OPERATOR
 
-    @extend_schema(request=job_spec_bodies(), responses={200: CheckDocument, **problem_responses(422)})
+    writes_for_teams = True
+
+    @extend_schema(
+        request=job_spec_bodies(), parameters=[TEAM], responses={200: CheckDocument, **problem_responses(409, 422)}
+    )
     def post(self, request: Request) -> Response:
         """Validate a spec without submitting it. The reply has all defaults and what the job would wait for."""
-        spec, finding = actions.check_job(document=request.data)
-        return Response(CheckDocument({"spec": spec_document(spec), "finding": f"{spec.name} {finding}"}).data)
+        spec, finding, outcome = actions.check_job(document=request.data, user=user_of(request), team=_team(request))
+        found = {"spec": spec_document(spec), "finding": f"{spec.name} {finding}", "outcome": outcome}
+        return Response(CheckDocument(found).data)
 
 
 class JobView(RetrieveAPIView[Job]):
@@ -103,7 +124,7 @@ class JobView(RetrieveAPIView[Job]):
     permission_classes = (attached.LaunchedOrRole,)
     launched = ("GET", "HEAD")
     serializer_class = JobDocument
-    queryset = selectors.jobs()
+    queryset = Job.objects.select_related("submitted_by", "team")
 
     @extend_schema(request=PriorityRequest, responses={200: JobDocument, **problem_responses(409)})
     def patch(self, request: Request, pk: int) -> Response:
@@ -164,17 +185,43 @@ class WorkersView(ListAPIView[Process]):
     serializer_class = ProcessRow
     filterset_class = ProcessFilter
     filter_backends = (StrictFilters,)
-    queryset = selectors.processes("worker")
+    queryset = Process.objects.none()
+    role: ClassVar[ProcessRole] = "worker"
+
+    def get_queryset(self) -> Any:
+        """Those of jobs that the user may see."""
+        return selectors.processes(self.role)
 
 
 class ServersView(WorkersView):
     """Servers of all jobs."""
 
-    queryset = selectors.processes("server")
+    role = "server"
+
+
+class JobMoveView(APIView):
+    """The order of the queue."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(request=QueueMove, responses={200: JobDocument, **problem_responses(409)})
+    def post(self, request: Request, pk: int) -> Response:
+        """Put a queued job before another one, or behind all. It takes the other's priority."""
+        serializer = QueueMove(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        before = serializer.validated_data["before"]
+        if before is not None and not selectors.jobs().filter(pk=before).exists():
+            raise Problem(409, f"there is no job {before}, expected a queued one, or null to put it behind all")
+        actions.move_job(job=_job(pk), before=before, user=user_of(request))
+        return Response(JobDocument(_job(pk)).data)
 
 
 def _job(pk: int) -> Job:
-    return get_object_or_404(selectors.jobs(), pk=pk)
+    return get_object_or_404(Job.objects.select_related("submitted_by", "team"), pk=pk)
+
+
+def _team(request: Request) -> str | None:
+    return request.query_params.get("team") or None
 
 
 def _idempotency_key(request: Request) -> str | None:

@@ -57,11 +57,11 @@ class ModelView(APIView):
         request={NPZ: OpenApiTypes.BINARY},
         auth=[],
         parameters=[OpenApiParameter("Authorization", OpenApiTypes.STR, OpenApiParameter.HEADER, required=True)],
-        responses={200: ModelSaved, **problem_responses(401)},
+        responses={200: ModelSaved, **problem_responses(401, 409)},
     )
     def put(self, request: Request, pk: int) -> Response:
         """Store the final parameters. Used by the job's workers, with their process key."""
-        path = store_model(pk, request.stream or request._request)
+        path = store_model(get_object_or_404(Job, pk=pk), request.stream or request._request)
         job_model_saved(job_id=pk, path=path)
         size = path.stat().st_size
         process = request.headers["Authorization"].rpartition(":")[0]

@@ -61,7 +61,7 @@ class WorkerDrainView(WorkerView):
 
 
 class ServerAddView(APIView):
-    """One more server."""
+    """Addition of a server."""
 
     write_role = Role.OPERATOR
 
@@ -73,7 +73,7 @@ class ServerAddView(APIView):
 
 
 class ServerDrainView(APIView):
-    """One server less."""
+    """Removal of a server."""
 
     write_role = Role.OPERATOR
 

@@ -18,6 +18,7 @@ from controlplane.api.serializers.people import MeReply, NewToken, OwnersQuery, 
 from controlplane.api.views.base import user_of
 from controlplane.jobs.roles import ORDER, Role, may, role_of
 from controlplane.people.models import Session
+from controlplane.people.scopes import Scope
 from controlplane.people.sessions import live_sessions, sessions_end
 from controlplane.people.tokens import TokenRefused, limit_of, live_tokens, token_create, tokens_revoke
 
@@ -66,6 +67,7 @@ class TokensView(ListAPIView[AuthToken]):
                 actor=user.get_username(),
                 role=Role(fields["role"]) if fields["role"] else None,
                 lifetime=timedelta(seconds=fields["lifetime_s"]),
+                scopes=frozenset(map(Scope, fields["scopes"])),
                 parent=request.auth if isinstance(request.auth, AuthToken) else None,
             )
         except TokenRefused as error:
@@ -140,7 +142,7 @@ def _reach(request: Request) -> User | None:
 
 
 def _check_role(request: Request, carried: Role | None) -> None:
-    """See that a token with less than its user's role ends nothing that carries more; None: all of that role.
+    """Check that a token below its user's role revokes nothing with a higher role; None: all of that role.
 
     Raises:
         Problem: if it would.

@@ -2,6 +2,7 @@
 
 from typing import Any, TypedDict
 
+import django_filters
 from celery import current_app
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
@@ -13,10 +14,17 @@ from rest_framework.response import Response
 from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
+from controlplane.api.actions import quota_problem, submitting_team
+from controlplane.api.filters import StrictFilters
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.views.base import user_of
+from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
+from controlplane.jobs.selectors import jobs
+from controlplane.jobs.viewing import visible
+from controlplane.people.models import Team
+from controlplane.people.quotas import QuotaExceeded, check_simulation
 from controlplane.runtime.tasks import SIMULATE
 from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.scenario import Scenario
@@ -26,6 +34,22 @@ from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_cancel, simulation_figures, simulation_runs, simulation_submit
 
 MAX_SEED = 2**63 - 1
+
+TEAM = OpenApiParameter(
+    "team",
+    OpenApiTypes.STR,
+    description="The team that owns the simulation; by default the recorded job's, else the first you joined.",
+)
+
+
+class SimulationFilter(django_filters.FilterSet):
+    """``?team=vision``."""
+
+    team = django_filters.CharFilter(field_name="team__name", max_length=60)
+
+    class Meta:
+        model = Simulation
+        fields = ("team",)
 
 
 class ScenarioRow(serializers.Serializer[Scenario]):
@@ -44,6 +68,13 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
     """A simulation in a list."""
 
     submitted_by = serializers.CharField(source="submitted_by.username", default=None, read_only=True, allow_null=True)
+    team = serializers.CharField(
+        source="team.name",
+        default=None,
+        read_only=True,
+        allow_null=True,
+        help_text="The team that owns it; null: none, all users see it.",
+    )
     policies = serializers.ListField(child=serializers.CharField(), read_only=True)
     variation = serializers.DictField(read_only=True, help_text="Differences from the scenario.")
     state = serializers.CharField(read_only=True, help_text="queued, running, succeeded, failed or cancelled.")
@@ -53,7 +84,7 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
         model = Simulation
         fields: tuple[str, ...] = (
             *("id", "scenario", "policies", "seed", "variation", "state", "reason", "done", "total"),
-            *("submitted_by", "created_at", "started_at", "finished_at"),
+            *("submitted_by", "team", "created_at", "started_at", "finished_at"),
         )
         read_only_fields = fields
 
@@ -126,13 +157,20 @@ class SimulationsView(ListAPIView[Simulation]):
     """List simulations."""
 
     write_role = Role.OPERATOR
+    writes_for_teams = True
     serializer_class = SimulationRow
-    queryset = Simulation.objects.select_related("submitted_by").order_by("-id")
+    filterset_class = SimulationFilter
+    filter_backends = (StrictFilters,)
+    queryset = Simulation.objects.none()
+
+    def get_queryset(self) -> Any:
+        """Those that the user may see."""
+        return visible(Simulation.objects.select_related("submitted_by", "team")).order_by("-id")
 
     @extend_schema(
         request=SimulationRequest,
-        parameters=[OpenApiParameter("Location", OpenApiTypes.URI, OpenApiParameter.HEADER, response=[202])],
-        responses={202: SimulationDocument, **problem_responses(400)},
+        parameters=[TEAM, OpenApiParameter("Location", OpenApiTypes.URI, OpenApiParameter.HEADER, response=[202])],
+        responses={202: SimulationDocument, **problem_responses(400, 409)},
     )
     def post(self, request: Request) -> Response:
         """Start a simulation. Its progress and outcomes are read from the simulation's URL."""
@@ -140,10 +178,15 @@ class SimulationsView(ListAPIView[Simulation]):
         serializer.is_valid(raise_exception=True)
         try:
             with transaction.atomic():
+                recorded = _recorded(serializer.validated_data["scenario"])
+                team = _owner(request, recorded)
+                check_simulation(user=user_of(request), team=team)
                 rest = dict(serializer.validated_data)
                 changed = {name: rest.pop(name) for name in Variation.__struct_fields__ if name in rest}
-                row = simulation_submit(**rest, variation=Variation(**changed), user=user_of(request))
+                row = simulation_submit(**rest, variation=Variation(**changed), user=user_of(request), team=team)
                 transaction.on_commit(lambda: current_app.send_task(SIMULATE))
+        except QuotaExceeded as exceeded:
+            raise quota_problem(exceeded) from None
         except ScenarioError as error:
             fault = FieldError(field=error.field, found=error.found, expected=error.cure)
             raise Problem(400, str(error), errors=[fault]) from None
@@ -153,11 +196,36 @@ class SimulationsView(ListAPIView[Simulation]):
         return Response(SimulationDocument(row).data, status=202, headers={"Location": location})
 
 
+def _recorded(scenario: str) -> Job | None:
+    """The job whose machines are to be used: one that the user sees."""
+    kind, _, number = scenario.partition("-")
+    if kind != "job" or not number.isdecimal() or len(number) > 17:
+        return None
+    job = jobs().filter(pk=int(number)).first()
+    if job is None:
+        expected = f"the number of a finished job (job {number}: there is none)"
+        fault = FieldError(field="scenario", found=scenario, expected=expected)
+        raise Problem(400, f"scenario: found {scenario}, expected {expected}", errors=[fault])
+    return job
+
+
+def _owner(request: Request, recorded: Job | None) -> Team | None:
+    """The team that will own it: of a recorded job, which it tells of, that job's."""
+    name = request.query_params.get("team") or None
+    if recorded is not None and recorded.team is not None:
+        if name not in (None, recorded.team.name):
+            expected = f"{recorded.team.name}, which owns the recorded {recorded}"
+            fault = FieldError(field="team", found=name, expected=expected)
+            raise Problem(400, f"team: found {name}, expected {expected}", errors=[fault])
+        name = recorded.team.name
+    return submitting_team(user_of(request), name)
+
+
 class SimulationView(RetrieveAPIView[Simulation]):
     """One simulation, with its progress and outcomes."""
 
     serializer_class = SimulationDocument
-    queryset = Simulation.objects.select_related("submitted_by")
+    queryset = Simulation.objects.select_related("submitted_by", "team")
 
 
 class SimulationCancelView(APIView):

@@ -12,11 +12,19 @@ from rest_framework.views import APIView
 
 from controlplane.api import steering
 from controlplane.api.schema import problem_responses
-from controlplane.api.serializers.jobs import JobDocument, PolicyDocument, PromotionRequest
+from controlplane.api.serializers.jobs import (
+    AlternativeDocument,
+    AutopilotDocument,
+    AutopilotRequest,
+    JobDocument,
+    PolicyDocument,
+    PromotionRequest,
+)
 from controlplane.api.views.base import user_of
-from controlplane.jobs import selectors
+from controlplane.jobs import autopilots, selectors
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
+from controlplane.runtime import alternatives, forecasts
 
 IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -50,6 +58,35 @@ class JobPolicyView(APIView):
         if_match = request.headers.get("If-Match")
         steering.change_policy(job=job, document=request.data, if_match=if_match, user=user_of(request))
         return _policy(job, 202)
+
+
+class JobAlternativesView(APIView):
+    """Other policies for a job."""
+
+    @extend_schema(responses=AlternativeDocument(many=True))
+    def get(self, request: Request, pk: int) -> Response:
+        """Other policies with their predicted savings, the best first. A request has the job simulated again soon."""
+        job = _job(pk)
+        forecasts.want(job.pk)
+        return Response(AlternativeDocument(alternatives.job_alternatives(job), many=True).data)
+
+
+class JobAutopilotView(APIView):
+    """The autopilot of a job."""
+
+    write_role = Role.OPERATOR
+
+    @extend_schema(responses=AutopilotDocument)
+    def get(self, request: Request, pk: int) -> Response:
+        """Its mode, what it proposes now, and its latest decisions, each with its table of alternatives."""
+        return Response(AutopilotDocument(autopilots.job_autopilot(_job(pk))).data)
+
+    @extend_schema(request=AutopilotRequest, responses={202: AutopilotDocument, **problem_responses(409, 422, 503)})
+    def patch(self, request: Request, pk: int) -> Response:
+        """Request that it switches policies by itself (auto), or only proposes to (suggest)."""
+        job = _job(pk)
+        steering.set_autopilot(job=job, document=request.data, user=user_of(request))
+        return Response(AutopilotDocument(autopilots.job_autopilot(job)).data, status=202)
 
 
 class JobPauseView(APIView):

@@ -113,7 +113,7 @@ def test_every_policy_can_be_shown_beside_plain_bsp(question: str, name: str) ->
     assert ("nothing to compare" in what_compares(run)) is (name == PLAIN[question]["name"])
 
 
-def test_where_workers_go_on_by_themselves_time_is_the_scorers() -> None:
+def test_where_workers_continue_by_themselves_time_is_the_scorers() -> None:
     made = Record()
     made.absorb([series("iteration_s", 0, [0, 1, 2], [0.1, 0.2, 0.3])])
     made.absorb([series("iteration_s", 1, [0, 1], [9.0, 9.0])])

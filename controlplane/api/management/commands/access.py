@@ -4,6 +4,7 @@ import json
 import sys
 from argparse import ArgumentParser
 from datetime import timedelta
+from shlex import quote
 from typing import Any
 
 from django.conf import settings
@@ -17,6 +18,9 @@ from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.roles import Role, role_of
 from controlplane.jobs.services import audit
 from controlplane.people.actors import command_line
+from controlplane.people.identities import link
+from controlplane.people.models import EmergencyAccount
+from controlplane.people.scopes import Scope
 from controlplane.people.tokens import TokenRefused, token_create
 from paceline.cli.places import MANAGE
 
@@ -36,17 +40,38 @@ class Command(BaseCommand):
         parser.add_argument("name")
         parser.add_argument("--role", choices=[role.value for role in Role], help="default: operator, for a new user")
         parser.add_argument("--token", action="store_true", help=f"make an API token, for {TOKEN_DAYS} days")
+        parser.add_argument(
+            "--scope",
+            action="append",
+            default=[],
+            choices=list(Scope),
+            help="what the token may be used for; can be repeated; default: everything that its role may",
+        )
         parser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
+        parser.add_argument(
+            "--emergency",
+            action="store_true",
+            help="an admin whose password is accepted while local accounts are off (PACELINE_LOCAL_ACCOUNTS=no)",
+        )
+        parser.add_argument("--subject", help="say that this user is that subject at the identity provider")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one line of JSON")
 
     def handle(self, *args: Any, name: str, role: str | None, token: bool, as_json: bool, **options: Any) -> None:
         """Print credentials; they cannot be printed again."""
         password = sys.stdin.readline().rstrip("\n") if options["password_stdin"] else None
+        if options["emergency"] and (password is None or role not in {None, Role.ADMIN}):
+            raise CommandError("--emergency: expected --password-stdin, and no --role but admin")
         with transaction.atomic():
-            user = _let_in(name, role, password)
-            made = _token(user) if token else None
+            user = _let_in(name, Role.ADMIN if options["emergency"] else role, password)
+            if options["emergency"]:
+                EmergencyAccount.objects.get_or_create(user=user, defaults={"created_by": command_line()})
+            if options["subject"]:
+                _link(user, options["subject"])
+            made = _token(user, options["scope"]) if token else None
             held = role_of(user)
-            detail = {"role": held, "password": password is not None, "token": made[0] if made else None}
+            detail: dict[str, Any] = {"role": held, "password": password is not None}
+            detail["token"] = made[0] if made else None
+            detail |= {key: options[key] for key in ("emergency", "subject") if options[key]}
             audit(actor=command_line(), action="access", subject=f"user {name}", detail=detail)
         shown: dict[str, Any] = {"user": name, "role": held}
         if made:
@@ -67,7 +92,9 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
         raise CommandError(f"the name {name!r} cannot be a user's: {error.message}") from None
     user = User.objects.filter(username=name).first()
     if user is not None and not user.is_active:
-        raise CommandError(f"the account {name!r} is switched off; an admin can switch it on under /admin/auth/user/")
+        raise CommandError(
+            f"the account {name!r} is switched off; to switch it on: {MANAGE} users enable {quote(name)}"
+        )
     user = user or User.objects.create_user(name)  # without a password
     if role or role_of(user) is None:
         user.groups.add(Group.objects.get(name=role or Role.OPERATOR))
@@ -81,10 +108,25 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
     return user
 
 
-def _token(user: User) -> tuple[str, str]:
+def _link(user: User, subject: str) -> None:
+    if settings.OIDC is None:
+        raise CommandError("--subject: no identity provider is configured (PACELINE_OIDC_ISSUER)")
+    try:
+        link(user, subject)
+    except ValueError as error:
+        raise CommandError(f"--subject: {error}") from None
+
+
+def _token(user: User, scopes: list[str]) -> tuple[str, str]:
     """The id of a new token, and its secret."""
     try:
-        row, secret = token_create(user=user, name="access", actor=command_line(), lifetime=timedelta(days=TOKEN_DAYS))
+        row, secret = token_create(
+            user=user,
+            name="access",
+            actor=command_line(),
+            lifetime=timedelta(days=TOKEN_DAYS),
+            scopes=frozenset(map(Scope, scopes)),
+        )
     except TokenRefused as error:
         raise CommandError(f"{error}, by: {MANAGE} credentials --user {user.get_username()} --end ID") from None
     return row.token_key, secret

@@ -148,7 +148,7 @@ class Demo:
         if not exits:
             self.console.print("Ended. Nothing is left running.")
         if self.keep:
-            self._say(f"What was recorded is kept: PACELINE_DATA_DIR={self.keep} {MANAGE} whatif 1")
+            self._say(f"The recorded data is kept: PACELINE_DATA_DIR={self.keep} {MANAGE} whatif 1")
         return held
 
     def _start(self, plane: ControlPlane, supervisor: Supervisor) -> tuple[Access, dict[str, str]]:

@@ -43,6 +43,9 @@ class Command(BaseCommand):
             metavar="N",
             help="-100 to 100, overrides the spec; jobs with higher priority start first",
         )
+        parser.add_argument(
+            "--team", metavar="NAME", help="the team that owns the job (default: the first that you joined, if any)"
+        )
         parser.add_argument("--watch", action="store_true", help="watch the job until it ends")
         parser.add_argument("--json", action="store_true", help="print one JSON document per line")
         parser.add_argument("--url", default=settings.PACELINE_URL, help="the control plane (default: %(default)s)")
@@ -54,7 +57,7 @@ class Command(BaseCommand):
         document = _with_priority(_read(spec), options["priority"])
         try:
             with _token(options["token_file"]) as token, Client(url, token, patience=PATIENCE) as client:
-                job = client.submit(document)
+                job = client.submit(document, team=options["team"])
                 self._print_accepted(job, url, as_json=options["json"] and not watch, silent=options["json"])
                 if watch:
                     job = self._follow(client, job, as_json=options["json"])

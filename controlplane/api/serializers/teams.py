@@ -1,0 +1,106 @@
+"""Teams, quotas and the queue."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from controlplane.api.serializers.fields import NameField
+from controlplane.api.serializers.jobs import WaitingDocument
+from controlplane.jobs.models import Job
+from controlplane.people.models import Membership, Team
+from controlplane.people.teams import LEAST_WEIGHT, MOST_WEIGHT
+
+MOST_BYTES = 2**62
+MOST = 2**31 - 1
+
+
+class MemberRow(serializers.ModelSerializer[Membership]):
+    """A member of a team."""
+
+    user = serializers.CharField(source="user.username", read_only=True)
+
+    class Meta:
+        model = Membership
+        fields = ("user", "role", "joined_at")
+        read_only_fields = fields
+
+
+class TeamRow(serializers.ModelSerializer[Team]):
+    """A team."""
+
+    members = MemberRow(source="memberships", many=True, read_only=True)
+
+    class Meta:
+        model = Team
+        fields = ("id", "name", "weight", "created_at", "members")
+        read_only_fields = fields
+
+
+class TeamRequest(serializers.Serializer[Any]):
+    """A team to be created."""
+
+    name = NameField(max_length=60, help_text="Without a slash: it is part of addresses.")
+    weight = serializers.FloatField(min_value=LEAST_WEIGHT, max_value=MOST_WEIGHT, default=1.0)
+
+    def validate_name(self, name: str) -> str:
+        """Refuse what no address can name."""
+        if "/" in name:
+            raise serializers.ValidationError("expected a name without /")
+        return name
+
+
+class WeightRequest(serializers.Serializer[Any]):
+    """A team's part of the slots, relative to other teams."""
+
+    weight = serializers.FloatField(min_value=LEAST_WEIGHT, max_value=MOST_WEIGHT)
+
+
+class MemberRequest(serializers.Serializer[Any]):
+    """A member's role."""
+
+    role = serializers.ChoiceField(("member", "operator", "admin"), default="member")
+
+
+class OwnerRequest(serializers.Serializer[Any]):
+    """An owner by name."""
+
+    team = serializers.CharField(
+        max_length=60, allow_null=True, help_text="A team, or null: no owner, all users see it."
+    )
+
+
+class OwnerReply(serializers.Serializer[Any]):
+    """The owner now."""
+
+    team = serializers.CharField(allow_null=True)
+
+
+class Limits(serializers.Serializer[Any]):
+    """The most at a time; null: no limit. Omitted ones stay."""
+
+    slots = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
+    jobs = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
+    workers = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
+    simulations = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
+    stored_bytes = serializers.IntegerField(min_value=0, max_value=MOST_BYTES, allow_null=True, required=False)
+
+
+class StandingDocument(serializers.Serializer[Any]):
+    """What a user or a team has, and may have."""
+
+    subject = serializers.CharField()
+    used = serializers.DictField(child=serializers.IntegerField())
+    limits = serializers.DictField(child=serializers.IntegerField(allow_null=True))
+
+
+class QueueRow(serializers.ModelSerializer[Job]):
+    """A job in the queue."""
+
+    job = serializers.IntegerField(source="pk")
+    team = serializers.CharField(source="team.name", default=None, allow_null=True)
+    waiting = WaitingDocument(read_only=True)
+
+    class Meta:
+        model = Job
+        fields = ("job", "name", "priority", "team", "created_at", "waiting")
+        read_only_fields = fields
