@@ -7,6 +7,8 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from controlplane.protocol.meters import GpuMeter, ProcessorMeter
+from workers.energy import processor_meter
 from workers.resources import Load
 
 EVERY_S: Final = 1.0
@@ -25,9 +27,15 @@ class Gauge(Protocol):
     def numbers(self) -> Numbers:
         """Measurements of the device by name, if it has them."""
 
+    def joules(self) -> float | None:
+        """The worker's use since the last call; None: not measured."""
+
 
 class Processor:
     """A worker that computes on the machine itself."""
+
+    def __init__(self, meter: ProcessorMeter | None = None) -> None:
+        self._meter = meter or processor_meter()
 
     def load(self, machine: Load) -> Load:
         """That of the machine."""
@@ -36,6 +44,10 @@ class Processor:
     def numbers(self) -> Numbers:
         """None: the machine's are its agent's."""
         return {}
+
+    def joules(self) -> float | None:
+        """Its part of what the processors used."""
+        return self._meter.joules()
 
 
 class Nvml:
@@ -50,6 +62,7 @@ class Nvml:
         self._library, self._handle, self._clock = library, handle, clock
         self._at_s: float | None = None
         self._kept: Numbers = {}
+        self.meter = GpuMeter(library, handle, clock)
 
     def numbers(self) -> Numbers:
         """Utilization (0 to 1), temperature (degrees Celsius) and power (watts), at most ``EVERY_S`` old."""
@@ -75,12 +88,11 @@ class Nvml:
 
 
 class Cuda:
-    """A GPU: memory from torch, everything else from NVML if it is installed."""
+    """A GPU: memory from torch, everything else from NVML where there is one."""
 
-    def __init__(self, device: str, memory: Callable[[str], tuple[int, int]] | None = None, nvml: Any = None) -> None:
-        self._device = device
+    def __init__(self, device: str, nvml: Nvml | None, memory: Callable[[str], tuple[int, int]] | None = None) -> None:
+        self._device, self._nvml = device, nvml
         self._memory = memory or _memory_of
-        self._nvml = nvml_of(device) if nvml is None else nvml
 
     def load(self, machine: Load) -> Load:
         """The GPU's memory in use by all processes; its utilization, or the machine's if that is unknown."""
@@ -93,13 +105,17 @@ class Cuda:
         free, total = self._memory(self._device)
         return {"gpu_memory": float(total - free), **self._nvml_values()}
 
+    def joules(self) -> float | None:
+        """The GPU's use by all processes."""
+        return self._nvml.meter.joules() if self._nvml is not None else None
+
     def _nvml_values(self) -> Numbers:
         return self._nvml.numbers() if self._nvml is not None else {}
 
 
 def gauge_of(device: str) -> Gauge:
     """The one for a device of torch."""
-    return Cuda(device) if device.startswith("cuda") else Processor()
+    return Cuda(device, nvml_of(device)) if device.startswith("cuda") else Processor()
 
 
 def nvml_of(device: str, library: Any = None, uuid: Callable[[str], str] | None = None) -> Nvml | None:

@@ -13,9 +13,17 @@ import structlog
 from msgspec import structs
 
 from controlplane.protocol import RELEASE
+from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.base import Value
 from controlplane.protocol.codec import AgentReply, to_agent
 from controlplane.protocol.keys import secret_digest
+from controlplane.protocol.machine_tests import (
+    ListenOrder,
+    MachineTested,
+    MachineTestOrder,
+    PreflightAnswer,
+    PreflightOrder,
+)
 from controlplane.protocol.measurements import OF_MACHINES, fitting
 from controlplane.protocol.messages import (
     AgentHeartbeat,
@@ -29,13 +37,14 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import AgentOrders, CredentialIssued, Rejection
 from workers import checkpoint_retention
-from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 from workers.control.outbox import Outbox
-from workers.control.socket import MALFORMED, NEVER_ACCEPTED, ControlSocket, Ending, Handlers, Route
+from workers.control.socket import MALFORMED, NEVER_ACCEPTED, UNAUTHORISED, ControlSocket, Ending, Handlers, Route
 from workers.environment import environment
 from workers.log_buffer import LogBuffer
+from workers.preflight.running import Preflight
 from workers.rates import Rates
+from workers.relay.relay import Relay
 from workers.resources import Machine
 from workers.setup import Setup
 from workers.spawner.client import Kit, Lost, Spawner
@@ -55,7 +64,7 @@ class AgentError(RuntimeError):
 
 
 class Offer(Value, frozen=True, kw_only=True):
-    """What a machine gives: its slots, and how it is reached."""
+    """A machine's offer: its slots and its address."""
 
     name: str
     slots: list[SlotOffer]
@@ -63,6 +72,8 @@ class Offer(Value, frozen=True, kw_only=True):
     labels: dict[str, str]
     setup: Setup
     """Settings passed to its processes."""
+    relays: bool = False
+    """Whether its processes speak through the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +81,13 @@ class Ordered:
     """Orders came, on connection number ``connection``."""
 
     orders: AgentOrders
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightOrdered:
+    """A test of this machine, or of a link to it, was ordered."""
+
+    order: PreflightOrder
 
 
 class Opened:
@@ -83,7 +101,7 @@ class Quit:
     signal: int
 
 
-Happening = Ordered | Opened | Quit | Ending | Warm | Started | Wrote | Ended | Lost
+Happening = Ordered | PreflightOrdered | Opened | Quit | Ending | Warm | Started | Wrote | Ended | Lost
 
 
 class Agent:
@@ -106,16 +124,18 @@ class Agent:
         self._credential = credential
         self._machine, self._rates = Machine(), Rates()
         self._inbox: SimpleQueue[Happening] = SimpleQueue()
-        self._table = ProcessTable(state.read_begun())
+        self._table = ProcessTable(state.read_started())
         setup = structs.replace(offer.setup, threads=self._threads_each())
         self._kit = kit or Kit(setup=setup, json_logs=json_logs)
         self._spawner: Spawner | None = None
         self._outbox: Outbox[AgentMessage] = Outbox(renumber=True)
+        self._preflight = Preflight(setup, self._say_of_test)
         self._log_buffer = LogBuffer()
         self._outbox.say(self._hello)
         handlers: Handlers[AgentReply] = Handlers(
             receive=self._receive, opened=lambda: self._inbox.put(Opened()), ended=self._inbox.put
         )
+        self._relay = Relay(plane, _proof(credential), state.folder) if offer.relays else None
         route = Route(plane=plane, path="/ws/agent", headers=_proof(credential))
         self._socket: ControlSocket[AgentMessage, AgentReply] = ControlSocket(
             route,
@@ -133,6 +153,8 @@ class Agent:
     def run(self) -> Ending | None:
         """Serve until a signal comes (None) or the control plane will not have this agent back (why)."""
         self._listen_to_signals()
+        if self._relay is not None:
+            self._relay.start()
         self._spawn()
         self._socket.start()
         checkpoint_retention.start(self._offer.setup)
@@ -140,8 +162,11 @@ class Agent:
             while not (self._quitting and not self._table.running):
                 self._handle(self._inbox.get())
         finally:
+            self._preflight.close()
             if self._spawner is not None:
                 self._spawner.close()
+            if self._relay is not None:
+                self._relay.close()
             if self._socket.connected:
                 self._outbox.wait(lambda box: box.all_sent or not self._socket.connected, FAREWELL_S)
             self._socket.close()
@@ -151,6 +176,9 @@ class Agent:
         match happening:
             case Ordered():
                 self._obey(happening.orders)
+            case PreflightOrdered():
+                if not self._quitting:
+                    self._preflight.begin(happening.order)
             case Opened():
                 self._table.reconnected()
             case Warm():
@@ -163,7 +191,7 @@ class Agent:
                 self._say_ended(happening.process, happening.status, happening.tail)
             case Lost():
                 self._lost_spawner(happening)
-            case Ending():
+            case Ending() if self._ending is None:  # the first has the reason; the connection's end follows it
                 log.error(f"the control plane ended this agent: {happening.reason}")
                 self._ending = happening
                 self._quit()
@@ -177,10 +205,10 @@ class Agent:
             self._announce()
         if self._quitting:
             return
-        before = set(self._table.begun)
+        before = set(self._table.started)
         plan = self._table.obey(orders)
-        if self._table.begun != before:
-            self._note_begun()
+        if self._table.started != before:
+            self._store_started()
         for name in plan.lost:
             self._say_ended(name, KILLED, "it ended before its agent restarted")
         for name in plan.stop:
@@ -190,10 +218,10 @@ class Agent:
             if self._spawner is not None:
                 self._spawner.start(order)
 
-    def _note_begun(self) -> None:
+    def _store_started(self) -> None:
         """A full disk is no reason to end what runs."""
         try:
-            self._state.keep_begun(self._table.begun)
+            self._state.store_started(self._table.started)
         except StateError as error:
             log.error(f"an agent restarted now would begin its processes again: {error}")
 
@@ -225,7 +253,8 @@ class Agent:
         )
 
     def _spawn(self) -> None:
-        self._spawner = Spawner(self._kit, self._inbox.put)
+        relay = None if self._relay is None else self._relay.path
+        self._spawner = Spawner(self._kit, self._inbox.put, relay=relay)
 
     def _lost_spawner(self, lost: Lost) -> None:
         for name in self._table.running:
@@ -239,7 +268,9 @@ class Agent:
 
     def _receive(self, reply: AgentReply) -> None:
         """On the socket's thread."""
-        if isinstance(reply, Rejection):
+        if isinstance(reply, Rejection) and reply.code == "unauthorised":
+            self._inbox.put(Ending(code=UNAUTHORISED, reason=reply.detail or reply.code))
+        elif isinstance(reply, Rejection):
             log.warning(f"the control plane refused message {reply.number}: {reply.code}: {reply.detail}")
             if reply.code == "out-of-order":
                 self._socket.resend()
@@ -250,6 +281,8 @@ class Agent:
                 self._inbox.put(Ending(code=MALFORMED, reason=reason))
         elif isinstance(reply, CredentialIssued):
             self._take_credential(reply.secret)
+        elif isinstance(reply, ListenOrder | MachineTestOrder):
+            self._inbox.put(PreflightOrdered(reply))
         else:
             self._was_answered = True
             self._outbox.acknowledge(reply.durable)
@@ -266,16 +299,24 @@ class Agent:
         else:
             self._credential = credential
             self._socket.prove_with(_proof(credential))
+            if self._relay is not None:
+                self._relay.prove_with(_proof(credential))
             log.info("a new credential is kept")
         digest = secret_digest(secret)
         self._outbox.say(lambda number: CredentialKept(number=number, digest=digest, failure=failure))
 
+    def _say_of_test(self, message: PreflightAnswer) -> None:
+        """On a thread of the test."""
+        self._outbox.say(lambda number: structs.replace(message, number=number))
+
     def _hello(self, number: int) -> AgentHello:
         """Built on the socket's thread. A process whose exit is reported right after it has not vanished: it is
-        listed.
+        listed. So is a test whose result follows.
         """
         offer, running = self._offer, self._table.running
-        pending_ends = [each.process for each in self._outbox.pending if isinstance(each, ProcessEnded)]
+        testing, pending = self._preflight.testing, self._outbox.pending
+        pending_ends = [each.process for each in pending if isinstance(each, ProcessEnded)]
+        tested = [each.test for each in pending if isinstance(each, MachineTested)]
         return AgentHello(
             number=number,
             name=offer.name,
@@ -289,6 +330,8 @@ class Agent:
             environment=environment(", ".join(dict.fromkeys(offer.setup.devices)), network=offer.setup.protection),
             running=running + [process for process in pending_ends if process not in running],
             rotates=True,
+            tests=True,
+            testing=testing + [test for test in tested if test not in testing],
         )
 
     def _heartbeat(self) -> AgentHeartbeat:

@@ -12,10 +12,11 @@ from typing import Annotated, NoReturn
 import structlog
 import typer
 
+from controlplane.protocol.addresses import AddressError, ControlPlane
 from controlplane.protocol.messages import MAX_SLOTS, SlotOffer
 from controlplane.protocol.text import is_plain
 from workers import enrolment, logs
-from workers.addresses import AddressError, ControlPlane, check_bind, control_plane
+from workers.addresses import check_bind, control_plane
 from workers.agent import Agent, AgentError, Offer
 from workers.control.socket import UNAUTHORISED, Ending
 from workers.descriptors import allow_descriptors
@@ -107,12 +108,15 @@ def join(
     device: Annotated[
         str,
         typer.Option(
-            help="What workers compute on: auto (the GPUs if there are any), cpu, cuda, or a list for the slots in "
+            help="Devices of workers: auto (the GPUs if there are any), cpu, cuda, or a list for the slots in "
             "turn, like cuda:0,cuda:1 or GPU-UUID,MIG-UUID."
         ),
     ] = "auto",
     allow_code: Annotated[
         bool, typer.Option(help="Allow jobs to run their own code as a workload (package.module:factory).")
+    ] = False,
+    relay: Annotated[
+        bool, typer.Option(help="Carry what its workers and servers tell the control plane over one connection.")
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print and log JSON.")] = False,
 ) -> None:
@@ -143,6 +147,7 @@ def join(
                 devices=tuple(devices_by_slot(devices, len(machines), launched.local_rank) or devices),
                 allow_code=allow_code,
             ),
+            relays=relay,
         )
         read = partial(enrolment.read_token, launched.filled(token), os.environ)
         ending = serve(plane, offer, read, state_dir or default_root(), json_output=json_output)

@@ -40,29 +40,29 @@ class Gpus:
         return cls(tuple(map(str, range(count)))) if count else cls(None)
 
     def visible(self, device: str) -> str:
-        """What makes a process see that device alone."""
+        """The environment that limits a process to that device."""
         if (numbered := _NUMBERED.fullmatch(device)) is None:
             return device
         number = int(numbered[1])
         return str(number) if self.names is None else self.names[number]
 
 
-def devices_of(asked: str, gpus: Gpus) -> list[str]:
+def devices_of(requested: str, gpus: Gpus) -> list[str]:
     """The devices that ``--device`` names, one or more.
 
     Raises:
         UsageError: if one cannot be understood, or is not here.
     """
-    if asked in (AUTO, CUDA):
-        return [f"cuda:{number}" for number in range(len(gpus.names or ()))] or [asked]
-    devices = [part.strip() for part in asked.split(",")]
+    if requested in (AUTO, CUDA):
+        return [f"cuda:{number}" for number in range(len(gpus.names or ()))] or [requested]
+    devices = [part.strip() for part in requested.split(",")]
     for device in devices:
         numbered = _NUMBERED.fullmatch(device)
         if not (device == CPU or numbered or _UUID.fullmatch(device)):
-            raise UsageError(f"--device {asked!r}: found {device!r}, {_EXPECTED}")
+            raise UsageError(f"--device {requested!r}: found {device!r}, {_EXPECTED}")
         if numbered and gpus.names is not None and int(numbered[1]) >= len(gpus.names):
             there = f"cuda:0 to cuda:{len(gpus.names) - 1}" if gpus.names else "no GPU"
-            raise UsageError(f"--device {asked!r}: found {device}, expected one that is here: {there}")
+            raise UsageError(f"--device {requested!r}: found {device}, expected one that is here: {there}")
     return devices
 
 

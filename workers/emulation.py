@@ -37,6 +37,7 @@ class Course:
 
     def __init__(self, emulation: Emulation) -> None:
         self._steady, self._trace = emulation.samples_per_second, emulation.trace or []
+        self._launch_s, self._saturation = emulation.launch_s, emulation.saturation
         self._times = [point.time for point in self._trace]
         self._period = self._times[-1] + self._times[-1] - self._times[-2] if emulation.repeat else None
         self._rival = Rival(emulation.competitor) if emulation.competitor else None
@@ -52,7 +53,9 @@ class Course:
 
     def done_at(self, begin_s: float, samples: int) -> float:
         """When work on so many samples is done that began at ``begin_s``, the speed changing under way."""
-        at_s, left = begin_s, float(samples)
+        if not samples:
+            return begin_s
+        at_s, left = begin_s + self._launch_s, float(max(samples, self._saturation))
         while left > 0.0:
             speed, until_s = self._speed(at_s), self._next_change(at_s)
             if until_s is None or left <= speed * (until_s - at_s):
@@ -62,7 +65,7 @@ class Course:
         return at_s
 
     def load(self, at_s: float, real: Load) -> Load:
-        """What the machine reports of itself: the trace's figures, and the competing process's share on top."""
+        """The machine's own readings: the trace's figures plus the competing process's share."""
         if self._trace:
             point = self._trace[self._place(at_s)]
             real = Load(cpu=point.cpu, memory=point.memory)
@@ -80,11 +83,11 @@ class Course:
     def _next_change(self, at_s: float) -> float | None:
         changes = [(int(at_s / STEP_S) + 1) * STEP_S] if self._rival else []
         place = self._place(at_s) if self._trace else 0
-        begun_s = at_s - at_s % self._period if self._period else 0.0
+        started_s = at_s - at_s % self._period if self._period else 0.0
         if place + 1 < len(self._times):
-            changes.append(begun_s + self._times[place + 1])
+            changes.append(started_s + self._times[place + 1])
         elif self._period:
-            changes.append(begun_s + self._period)
+            changes.append(started_s + self._period)
         return min((change for change in changes if change > at_s + 1e-9), default=None)
 
 
@@ -103,6 +106,11 @@ class Pace:
         self._rest, self._now = rest, now
         self._born = self._began = now()
         self._rested_s = 0.0
+
+    @property
+    def emulates(self) -> bool:
+        """Whether it is another machine than the real one."""
+        return self._course is not None
 
     def begin(self) -> None:
         """The work on the samples begins."""
@@ -127,7 +135,7 @@ class Pace:
         return False
 
     def load(self, real: Load) -> Load:
-        """What this machine reports of itself."""
+        """The machine's own readings."""
         return real if self._course is None else self._course.load(self._now() - self._born, real)
 
     def _due_for(self, samples: int) -> float:

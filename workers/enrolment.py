@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from workers.addresses import ControlPlane
+from controlplane.protocol.addresses import ControlPlane
 from workers.state import Credential
 
 TIMEOUT_S = 15.0
@@ -65,15 +65,15 @@ def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
 
 def _refusal(plane: ControlPlane, name: str, response: httpx.Response, cure: str) -> str:
     status, answer = response.status_code, _document(response)
-    said = str(answer.get("detail") or answer.get("title") or f"HTTP {status}")
+    message = str(answer.get("detail") or answer.get("title") or f"HTTP {status}")
     if status == httpx.codes.NOT_FOUND:
         return f"{plane.url} has no enrolment: is it the address of a Paceline control plane?"
     if status == httpx.codes.CONFLICT:
-        return f"the name {name} cannot be had ({said}): join under another --name"
+        return f"the name {name} cannot be had ({message}): join under another --name"
     if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
-        return f"{plane.url} cannot enrol anybody now ({said}): try again"
-    cure = "" if "manage.py enroll" in said else cure  # it may name the cure itself
-    return f"the control plane refused the enrolment ({said}){cure}"
+        return f"{plane.url} cannot enrol anybody now ({message}): try again"
+    cure = "" if "manage.py enroll" in message else cure  # it may name the cure itself
+    return f"the control plane refused the enrolment ({message}){cure}"
 
 
 def _document(response: httpx.Response) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the processes of this machine run on, found without importing torch: its agent never does."""
+"""The environment of this machine's processes, read without importing torch, which the agent never imports."""
 
 import platform
 from functools import cache

@@ -30,7 +30,7 @@ class StandardError(io.TextIOBase):
 
 
 NUMBERS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-"""What syslog calls these levels."""
+"""Syslog's names of these levels."""
 
 
 def configure_child() -> None:

@@ -1,4 +1,4 @@
-"""What the slots of a machine are made to be by its command line."""
+"""Emulation of a machine's slots, as set on its command line."""
 
 from pathlib import Path
 

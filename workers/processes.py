@@ -10,11 +10,14 @@ from queue import SimpleQueue
 import numpy as np
 import structlog
 
+from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.orders import ProcessOrder
-from workers.addresses import ControlPlane, control_plane
+from workers.addresses import control_plane
 from workers.control.links import ServerControl, WorkerControl
 from workers.control.socket import NOT_WANTED, Route
 from workers.devices import CPU, claim
+from workers.relay.framing import VARIABLE
+from workers.relay.process import LocalRoute
 from workers.resources import Machine
 from workers.setup import Setup
 from workers.upload import upload_model
@@ -79,10 +82,12 @@ def attend(link: Link, work: Callable[[], None]) -> int:
 
 def route_of(order: ProcessOrder, plane: ControlPlane) -> Route:
     """Address and identity of the connection of the process of ``order``."""
+    relay = os.environ.get(VARIABLE)
     return Route(
         plane=plane,
         path=f"/ws/{order.role}/{order.job}/{order.index}",
         headers={"Authorization": f"Bearer {order.key}", "X-Paceline-Instance": order.instance},
+        local=LocalRoute.of(order, Path(relay)) if relay else None,
     )
 
 

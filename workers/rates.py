@@ -1,11 +1,14 @@
-"""How much a machine reads, writes, sends and receives per second: differences of its own counters."""
+"""How much a machine reads, writes, sends and receives per second, and draws: differences of its own counters."""
 
 import time
 from collections.abc import Callable
 
 import psutil
 
-Counts = dict[str, int]
+from controlplane.protocol.meters import Rapl
+from workers.energy import rapl_of
+
+Counts = dict[str, float]
 
 
 class Rates:
@@ -16,11 +19,12 @@ class Rates:
     """
 
     def __init__(self, read: Callable[[], Counts] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._read, self._clock = read or machine_counts, clock
+        rapl = rapl_of()
+        self._read, self._clock = read or (lambda: machine_counts() | _energy(rapl)), clock
         self._at_s, self._counts = clock(), self._read()
 
     def numbers(self) -> dict[str, float]:
-        """Per second; nothing of a counter that is new, or that restarted (an interface went down)."""
+        """Per second; no value for a new counter, or one that restarted (an interface went down)."""
         before_s, before = self._at_s, self._counts
         self._at_s, self._counts = self._clock(), self._read()
         took_s = self._at_s - before_s
@@ -33,6 +37,12 @@ class Rates:
 def machine_counts() -> Counts:
     """Bytes of all disks, and of all network interfaces but loopback, where the system reports them."""
     return _disk() | _network()
+
+
+def _energy(rapl: Rapl) -> Counts:
+    """Joules, which per second are watts."""
+    used = rapl.joules()
+    return {} if used is None else {"cpu_power": used}
 
 
 def _disk() -> Counts:

@@ -1,4 +1,4 @@
-"""What a worker measures besides the times of an iteration, when it reports one."""
+"""A worker's measurements besides the times of an iteration, taken when it reports one."""
 
 from typing import Any
 
@@ -14,7 +14,9 @@ class Readings:
     def __init__(self, gauge: Gauge, pace: Pace, machine: Machine | None = None) -> None:
         self._gauge, self._pace, self._machine = gauge, pace, machine or Machine()
 
-    def take(self) -> dict[str, Any]:
-        """Fields of ``IterationReport``; what is not measured here is left out."""
+    def take(self, **more: float | None) -> dict[str, Any]:
+        """Fields of ``IterationReport``, with what was measured elsewhere; what is not measured is left out."""
         load = self._pace.load(self._gauge.load(self._machine.load()))
-        return fitting(OF_WORKERS, {"cpu": load.cpu, "memory": load.memory, **self._gauge.numbers()})
+        joules = None if self._pace.emulates else self._gauge.joules()
+        found = {"cpu": load.cpu, "memory": load.memory, "joules": joules, **self._gauge.numbers(), **more}
+        return fitting(OF_WORKERS, found)

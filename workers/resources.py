@@ -1,4 +1,4 @@
-"""What this machine has and how busy it is: from the cgroup where it is limited, else from the whole machine.
+"""The machine's resources and load: from the cgroup if it is limited, else from the whole machine.
 
 Reads cgroup v2 and v1. An agent in a container of two CPUs on a host of 64 reports two, and 100 % when both are busy.
 """

@@ -1,11 +1,11 @@
 """Settings for every process of an agent, in addition to its order."""
 
+from controlplane.protocol.addresses import is_loopback
 from controlplane.protocol.base import Count, Positive, Value
-from workers.addresses import is_loopback
 
 
 class Setup(Value, frozen=True, kw_only=True):
-    """What the processes of one agent share; it holds no secret."""
+    """Settings shared by the processes of one agent; without secrets."""
 
     url: str
     host: str = "127.0.0.1"
@@ -25,12 +25,12 @@ class Setup(Value, frozen=True, kw_only=True):
     keep_checkpoints_days: Count = 30
     """Checkpoints not written to for this long are removed; 0: never."""
     devices: tuple[str, ...] = ("auto",)
-    """What workers compute on, by slot: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``GPU-UUID`` or ``MIG-UUID``."""
+    """Devices of workers, by slot: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``GPU-UUID`` or ``MIG-UUID``."""
     allow_code: bool = False
     """Whether jobs may name their own workloads, and so run code of theirs on this machine."""
 
     def device_of(self, slot: int) -> str:
-        """What the worker in that slot computes on."""
+        """The device of the worker in that slot."""
         return self.devices[slot % len(self.devices)]
 
     @property

@@ -1,4 +1,4 @@
-"""What an agent keeps on disk across restarts: its credential, and the process instances that it has started.
+"""An agent's files: its credential, and the process instances that it has started. They survive restarts.
 
 One folder per control plane and name, readable by its owner alone, held by one running agent at a time.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from controlplane.protocol.base import Value
+from controlplane.protocol.base import UNREADABLE, Value
 from controlplane.protocol.messages import ProcessName
 
 ALIVE = "alive"
@@ -26,7 +26,7 @@ class StateError(RuntimeError):
 
 
 class Credential(Value, frozen=True, kw_only=True):
-    """What an agent proves itself with. Never printed: its ``repr`` keeps the secret."""
+    """An agent's credential. Never printed: its ``repr`` keeps the secret."""
 
     agent: int
     name: str
@@ -93,13 +93,13 @@ class AgentState:
             return msgspec.json.decode(self.credential_file.read_bytes(), type=Credential)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             raise StateError(f"{self.credential_file} cannot be read ({error}): remove it and enrol again") from None
 
     def keep_credential(self, credential: Credential) -> None:
         """Replace the credential, and forget processes of an earlier enrolment."""
         self._replace(self.credential_file, msgspec.json.encode(credential))
-        self._begun_file.unlink(missing_ok=True)
+        self._started_file.unlink(missing_ok=True)
 
     def replace_credential(self, credential: Credential) -> None:
         """Prove itself with another one from now on, as the same agent; it is on the disk when this returns.
@@ -114,19 +114,19 @@ class AgentState:
         with contextlib.suppress(OSError):
             (self.folder / ALIVE).touch()
 
-    def read_begun(self) -> set[ProcessName]:
+    def read_started(self) -> set[ProcessName]:
         """The process instances that this agent has begun and that were last still wanted."""
         try:
-            return msgspec.json.decode(self._begun_file.read_bytes(), type=set[ProcessName])
-        except (FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode(self._started_file.read_bytes(), type=set[ProcessName])
+        except (FileNotFoundError, *UNREADABLE):
             return set()
 
-    def keep_begun(self, names: Iterable[ProcessName]) -> None:
+    def store_started(self, names: Iterable[ProcessName]) -> None:
         """Replace them; called before a process is started, so that no instance is ever started twice."""
-        self._replace(self._begun_file, msgspec.json.encode(list(names)))
+        self._replace(self._started_file, msgspec.json.encode(list(names)))
 
     @property
-    def _begun_file(self) -> Path:
+    def _started_file(self) -> Path:
         return self.folder / "begun.json"
 
     def _replace(self, file: Path, content: bytes, *, lasting: bool = False) -> None:

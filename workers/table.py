@@ -17,7 +17,7 @@ MOST_OVER: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the orders ask for beyond what is the case."""
+    """The difference between the orders and the running processes."""
 
     start: list[ProcessOrder] = field(default_factory=list)
     stop: list[ProcessName] = field(default_factory=list)
@@ -28,8 +28,8 @@ class Plan:
 class ProcessTable:
     """The processes of one agent, running and over."""
 
-    def __init__(self, begun: Iterable[ProcessName] = ()) -> None:
-        self._begun = set(begun)
+    def __init__(self, started: Iterable[ProcessName] = ()) -> None:
+        self._started = set(started)
         self._running: frozenset[ProcessName] = frozenset()  # replaced whole: another thread may be reading it
         self._stopping: set[ProcessName] = set()
         self._reported: set[ProcessName] = set()
@@ -38,17 +38,17 @@ class ProcessTable:
         self._sequence = -1
 
     @property
-    def begun(self) -> Set[ProcessName]:
+    def started(self) -> Set[ProcessName]:
         """Instances that must not be begun again: those that run, and those that the last orders still want."""
-        return self._begun
+        return self._started
 
     @property
     def running(self) -> list[ProcessName]:
-        """What runs, or is about to, in a fixed order."""
+        """Running and starting processes, in a fixed order."""
         return sorted(self._running, key=lambda name: (name.job, name.role, name.index, name.instance))
 
     def reconnected(self) -> None:
-        """Sequences are compared within one connection; the next orders count whatever their sequence."""
+        """Sequences are compared within one connection; the next orders count with any sequence."""
         self._sequence = -1
 
     def obey(self, orders: AgentOrders) -> Plan:
@@ -57,14 +57,14 @@ class ProcessTable:
             return Plan()
         self._sequence = orders.sequence
         wanted = {name_of(order): order for order in orders.processes}
-        start = [order for name, order in wanted.items() if name not in self._begun and name not in self._over]
-        gone = (self._begun - self._running) | self._over.keys()
+        start = [order for name, order in wanted.items() if name not in self._started and name not in self._over]
+        gone = (self._started - self._running) | self._over.keys()
         lost = [name for name in wanted if name in gone - self._reported]
         stop = [name for name in self.running if name not in wanted and name not in self._stopping]
         self._running = self._running | {name_of(order) for order in start}
         self._reported |= set(lost)
         self._stopping |= set(stop)
-        self._begun = (self._begun | self._running) & (wanted.keys() | self._running)
+        self._started = (self._started | self._running) & (wanted.keys() | self._running)
         self._reported &= wanted.keys()
         return Plan(start=start, stop=stop, lost=lost)
 
@@ -75,7 +75,7 @@ class ProcessTable:
         self._over[process] = None
         if len(self._over) > MOST_OVER:
             del self._over[next(iter(self._over))]
-        if process in self._begun:
+        if process in self._started:
             self._reported.add(process)
 
     def stop_all(self) -> list[ProcessName]:

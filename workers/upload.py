@@ -1,4 +1,4 @@
-"""The final parameters on their way to the control plane: an ``.npz`` file, streamed, without pickle."""
+"""Uploads the final parameters to the control plane: an ``.npz`` file, streamed, without pickle."""
 
 import tempfile
 import threading
@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import structlog
 
+from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.orders import ProcessOrder
-from workers.addresses import ControlPlane
 from workers.backoff import Backoff
 
 PIECE_BYTES = 1024 * 1024
@@ -31,7 +31,7 @@ def upload_model(
     stopping: threading.Event,
     backoff: Backoff | None = None,
 ) -> None:
-    """Store ``arrays`` as the model of the order's job; an unreachable control plane is waited for.
+    """Store ``arrays`` as the model of the order's job; waits while the control plane is unreachable.
 
     Raises:
         UploadError: if it refuses the model, or this process should end before it is stored.
@@ -53,7 +53,7 @@ def upload_model(
 
 
 def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write what ``numpy.load(file, allow_pickle=False)`` reads; unlike ``numpy.savez``, under any name."""
+    """Write a file for ``numpy.load(file, allow_pickle=False)``; unlike ``numpy.savez``, under any name."""
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -61,7 +61,7 @@ def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _put(plane: ControlPlane, order: ProcessOrder, file: IO[bytes], size: int) -> str | None:
-    """One attempt: None if the model is stored, else why it is worth another."""
+    """One attempt: None if the model is stored, else the reason for another attempt."""
     headers = {
         "Authorization": f"Process {order.role}:{order.index}:{order.instance}:{order.key}",
         "Content-Type": "application/octet-stream",

@@ -235,7 +235,7 @@ class Cluster(AbstractContextManager["Cluster"]):
         return np.concatenate([array.ravel() for array in model.values()])
 
     def run(self) -> "Cluster":
-        """From the first orders to everybody's end."""
+        """From the first orders to everyone's end."""
         self.start()
         for worker in self.workers:
             worker.join()

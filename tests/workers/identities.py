@@ -11,12 +11,14 @@ from workers.transport.encryption import Encryption, Identity
 JOB_KEY = b"job key of the tests"
 
 
-def certified(role: Role, index: int, instance: str, *, job_key: bytes = JOB_KEY) -> dict[str, Any]:
+def certified(
+    role: Role, index: int, instance: str, *, job_key: bytes = JOB_KEY, listens: bool | None = None
+) -> dict[str, Any]:
     """The fields of an order that have to do with it."""
     key = keys.process_key(job_key, role, index, instance)
     return {
         "key": key.hex(),
-        "certificate": certificate_of(job_key, key, role, instance),
+        "certificate": certificate_of(job_key, key, role, instance, listens=listens),
         "authority": authority_of(job_key),
     }
 

@@ -33,16 +33,23 @@ from controlplane.core.events import (
     Event,
     JobSubmitted,
     ProcessDied,
-    ServerHeard,
+    ServerMessageReceived,
     SlotsAssigned,
     TimePassed,
-    WorkerHeard,
+    WorkerMessageReceived,
 )
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.policies.registry import check, resolve
 from controlplane.protocol import keys
 from controlplane.protocol.messages import Evaluation, IterationReport, ServerReport
-from controlplane.protocol.orders import CheckpointFolders, Placement, ProcessOrder, ServerAddress, ServerOrders
+from controlplane.protocol.orders import (
+    CheckpointFolders,
+    PeerAddress,
+    Placement,
+    ProcessOrder,
+    ServerAddress,
+    ServerOrders,
+)
 from controlplane.protocol.spec import Emulation, JobSpec
 from tests.workers.driver import DEADLINE_S, MemoryServerLink, MemoryWorkerLink, Process, Vector
 from tests.workers.identities import certified
@@ -79,6 +86,8 @@ class Plane(AbstractContextManager["Plane"]):
         self._seconds = time.monotonic()
         self._last_ms = 0
         self._thread = threading.Thread(target=self._handle_all, daemon=True)
+        self._goes_on = threading.Event()
+        self._goes_on.set()
 
     def __enter__(self) -> "Plane":
         self._thread.start()
@@ -95,6 +104,14 @@ class Plane(AbstractContextManager["Plane"]):
             process.thread.join(DEADLINE_S)
         self._events.put(None)
         self._thread.join(DEADLINE_S)
+
+    def stand_still(self) -> None:
+        """No event is handled any more, as if the control plane was gone."""
+        self._goes_on.clear()
+
+    def go_on(self) -> None:
+        """Handle what has been told meanwhile, and what follows."""
+        self._goes_on.set()
 
     def tell(self, event: Event) -> None:
         """Append an event to the log."""
@@ -161,6 +178,7 @@ class Plane(AbstractContextManager["Plane"]):
                 event = TimePassed(seen=self._seen())
             if event is None:
                 return
+            self._goes_on.wait()
             self._handle(event)
 
     def _handle(self, event: Event) -> None:
@@ -183,7 +201,7 @@ class Plane(AbstractContextManager["Plane"]):
         return None if due_ms is None else max(0.0, due_ms / 1000 - (time.monotonic() - self._seconds))
 
     def _seen(self) -> dict[str, int]:
-        """Everybody whose thread lives gave a sign of life just now."""
+        """Everyone whose thread lives gave a sign of life just now."""
         now_ms = int((time.monotonic() - self._seconds) * 1000)
         alive = [p.order for p in self.processes.values() if p.thread.is_alive()]
         return {f"{order.role}:{order.index}:{order.instance}": now_ms for order in alive}
@@ -216,7 +234,7 @@ class Plane(AbstractContextManager["Plane"]):
             spec=self.spec,
             emulate=self.emulate.get(index) if role == "worker" else None,
             checkpoints=CheckpointFolders(own=f"job-{self.number}", start=self.start_folder),
-            **certified(role, index, instance),
+            **certified(role, index, instance, listens=self.spec.asks_peers or None),
         )
         link: Any = _telling(MemoryWorkerLink if role == "worker" else MemoryServerLink)(
             lambda message: self.tell(_heard(order, message))
@@ -258,6 +276,12 @@ class Plane(AbstractContextManager["Plane"]):
             addresses.append(ServerAddress(index=index, instance=instance, host=host, port=port, key=key))
         return msgspec.structs.replace(command.orders, receivers=addresses)
 
+    def _met(self, peer: PeerAddress, reader: IssuePlacement) -> PeerAddress:
+        if not peer.instance:
+            return peer
+        key = bytes.fromhex(self.processes["worker", peer.rank].order.key)
+        return msgspec.structs.replace(peer, key=keys.data_key(key, reader.rank, reader.instance))
+
     def _placement(self, command: IssuePlacement) -> Placement:
         addresses = []
         for index, (instance, host, port) in command.servers.items():
@@ -270,7 +294,7 @@ class Plane(AbstractContextManager["Plane"]):
             blocks=command.blocks,
             servers=addresses,
             generation=command.generation,
-            peers=command.peers,
+            peers=[self._met(peer, command) for peer in command.peers],
             refills=command.refills,
             again=command.again,
         )
@@ -296,5 +320,5 @@ def _telling(kind: Any) -> Any:
 
 def _heard(order: ProcessOrder, message: Any) -> Event:
     if order.role == "worker":
-        return WorkerHeard(rank=order.index, instance=order.instance, message=message)
-    return ServerHeard(index=order.index, instance=order.instance, message=message)
+        return WorkerMessageReceived(rank=order.index, instance=order.instance, message=message)
+    return ServerMessageReceived(index=order.index, instance=order.instance, message=message)

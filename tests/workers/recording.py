@@ -25,7 +25,7 @@ Update = tuple[int, int]
 
 @dataclass
 class Recording:
-    """Of one job with blocks of different sizes, by which they are told apart."""
+    """Of one job with blocks of different sizes, by which they are distinguished."""
 
     samples: dict[Update, Samples] = field(default_factory=dict)
     """What was really processed."""

@@ -10,6 +10,7 @@ import torch
 
 from controlplane.protocol.measurements import OF_WORKERS
 from controlplane.protocol.training import Workload
+from tests.support.gpus import needs_gpu
 from workers.accelerator import EVERY_S, Cuda, Nvml, Processor, gauge_of, nvml_of
 from workers.emulation import Pace
 from workers.readings import Readings
@@ -20,7 +21,6 @@ from workers.workloads.local import Local, pick_device
 MACHINE = Load(cpu=0.3, memory=0.4)
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
 GB = 10**9
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 
 
 class Library:
@@ -53,6 +53,10 @@ class Library:
         """In milliwatts."""
         return self._answer("power", handle, 312_500)
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
+        """In millijoules."""
+        return self._answer("energy", handle, 7_000_000)
+
     def _answer(self, what: str, handle: str, value: int) -> int:
         assert handle == "second"
         if what == self.unsupported:
@@ -62,7 +66,7 @@ class Library:
 
 def gpu(library: Any) -> Cuda:
     """A GPU of 8 GB, 6 of them in use."""
-    return Cuda("cuda:0", memory=lambda device: (2 * GB, 8 * GB), nvml=nvml_of("cuda:0", library, lambda device: UUID))
+    return Cuda("cuda:0", nvml_of("cuda:0", library, lambda device: UUID), memory=lambda device: (2 * GB, 8 * GB))
 
 
 def test_the_library_stands_for_names_that_nvml_has() -> None:
@@ -101,7 +105,7 @@ def test_a_gpu_that_nvml_does_not_know_has_no_numbers_of_its() -> None:
     assert nvml_of("cuda:0", Library(), lambda device: "GPU-of-another-kind") is None
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_the_real_nvml_of_a_machine_without_a_gpu_reports_nothing() -> None:
     assert nvml_of("cuda:0", uuid=lambda device: UUID) is None
 
@@ -124,7 +128,7 @@ def test_a_processor_reports_the_machine_and_nothing_of_a_gpu() -> None:
 def test_readings_are_fields_of_a_report() -> None:
     pace = Pace(None, rest=lambda seconds: None)
     found = Readings(gpu(Library()), pace).take()
-    assert found == {"cpu": 0.9, "memory": 0.75} | gpu(Library()).numbers()
+    assert found == {"cpu": 0.9, "memory": 0.75, "joules": 0.0} | gpu(Library()).numbers()
     assert Readings(Processor(), pace).take().keys() == {"cpu", "memory"}
 
 

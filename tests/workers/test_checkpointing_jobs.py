@@ -52,7 +52,7 @@ def no_room_for_files_over(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_job_pauses_where_a_checkpoint_cannot_be_written_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_job_pauses_where_a_checkpoint_cannot_be_written_and_continues_when_there_is_room(tmp_path: Path) -> None:
     with Plane(spec_of(), emulate=SPEEDS, checkpoint_dirs={0: tmp_path}) as plane:
         with no_room_for_files_over(ROOM):
             plane.until(lambda: plane.state is JobState.PAUSED, "the pause")
@@ -78,7 +78,7 @@ def test_job_whose_servers_do_not_share_their_folder_ends_with_what_to_do(
         assert "the same shared folder with --checkpoint-dir" in plane.failed
 
 
-def test_all_reduce_job_whose_workers_all_die_goes_on_from_its_checkpoint(
+def test_all_reduce_job_whose_workers_all_die_continues_from_its_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpointing, "PIECE_ELEMENTS", 5_000)
@@ -93,7 +93,7 @@ def test_all_reduce_job_whose_workers_all_die_goes_on_from_its_checkpoint(
     assert len([*(tmp_path / "job-1").glob("*/block-*.bin")]) >= 2 * 3, "a checkpoint is of several pieces"
 
 
-def test_servers_that_only_add_up_are_replaced_and_the_workers_go_on_from_their_checkpoint(tmp_path: Path) -> None:
+def test_servers_that_only_add_up_are_replaced_and_the_workers_continue_from_their_checkpoint(tmp_path: Path) -> None:
     with Plane(spec_of(server_mode="aggregating"), emulate=SLOW, checkpoint_dirs=here(tmp_path)) as plane:
         plane.until(lambda: plane.gave(KeepCheckpoint) != [], "a checkpoint")
         plane.processes["server", 0].link.stop()

@@ -9,10 +9,11 @@ import torch
 from typer.testing import CliRunner
 
 from controlplane.protocol import keys
+from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.orders import ProcessOrder, Role
+from tests.support.gpus import needs_two_gpus
 from tests.workers.driver import job_spec
 from workers import cli, processes
-from workers.addresses import ControlPlane
 from workers.agent import Offer
 from workers.devices import VISIBLE, Gpus, claim, devices_by_slot, devices_of
 from workers.launched import Launched
@@ -162,7 +163,7 @@ def test_a_device_that_torch_does_not_find_is_refused_with_the_cure() -> None:
         pick_device("cuda")
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this machine has fewer than two GPUs")
+@needs_two_gpus
 def test_two_processes_compute_on_two_gpus(tmp_path: Path) -> None:
     import subprocess
     import sys

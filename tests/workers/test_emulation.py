@@ -57,6 +57,18 @@ def test_each_iteration_is_timed_from_its_own_beginning() -> None:
     assert machine.rests == pytest.approx([0.25, 0.25, 0.25])
 
 
+def test_a_gpu_takes_time_to_launch_and_none_less_below_its_saturation() -> None:
+    course = Course(Emulation(samples_per_second=100.0, launch_s=0.5, saturation=16))
+    taken = [course.done_at(1.0, samples) - 1.0 for samples in (0, 4, 16, 50)]
+    assert taken == pytest.approx([0.0, 0.66, 0.66, 1.0])
+
+
+@pytest.mark.parametrize("field", ["launch_s", "saturation"])
+def test_a_gpus_time_by_its_batch_needs_a_speed(field: str) -> None:
+    with pytest.raises(SpecError, match="samples_per_second with launch_s and saturation"):
+        parse_emulation({"slower": 2.0, field: 1}, "emulate[0]")
+
+
 TRACE = [
     TracePoint(time=0.0, speed=100.0, cpu=0.2, memory=0.1),
     TracePoint(time=10.0, speed=50.0, cpu=0.8, memory=0.3),
@@ -136,7 +148,7 @@ def test_what_is_no_machine_is_refused(document: object) -> None:
         parse_emulation(document, "machine")
 
 
-def test_each_is_told_in_words() -> None:
+def test_each_is_reported_in_words() -> None:
     told = [
         Emulation(samples_per_second=1000.0),
         Emulation(slower=3.0, competitor=Competitor()),

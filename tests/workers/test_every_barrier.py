@@ -74,7 +74,7 @@ def test_fifty_synchronous_iterations_equal_those_of_one_process(choices: dict[s
 
 
 @pytest.mark.parametrize("barrier", [choice("aggressive"), choice("asp")], ids=lambda barrier: barrier.name)
-def test_a_worker_goes_on_in_its_own_data_where_it_stopped(barrier: Choice) -> None:
+def test_a_worker_continues_in_its_own_data_where_it_stopped(barrier: Choice) -> None:
     spec = spec_of(60, barrier=barrier, data=choice("rotation", splits=1))
     with in_pieces(), recorded() as recording, Plane(spec, emulate=UNEVEN) as plane:
         plane.run()
@@ -88,7 +88,7 @@ def test_a_worker_goes_on_in_its_own_data_where_it_stopped(barrier: Choice) -> N
         np.testing.assert_array_equal(drawn, np.resize(own, len(drawn)))
 
 
-def test_splits_move_to_faster_workers_and_are_told() -> None:
+def test_splits_move_to_faster_workers_and_are_reported() -> None:
     spec = spec_of(30, barrier=choice("aggressive"), data=choice("exchange", splits=8, gap=1))
     slow = {rank: Emulation(samples_per_second=speed) for rank, speed in enumerate([400.0, 400.0, 200.0, 100.0])}
     with Plane(spec, emulate=slow) as plane:

@@ -93,7 +93,7 @@ def test_clients_of_a_federation_bring_back_the_mean_of_their_statistics(place: 
 def careless() -> Network:
     def build() -> Any:
         module = normalised()
-        module[0].weight.data.fill_(int.from_bytes(os.urandom(4)) / 2**32)  # of what nobody seeds
+        module[0].weight.data.fill_(int.from_bytes(os.urandom(4)) / 2**32)  # of what no one seeds
         return module
 
     return network(build)

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.core.commands import MeasurePlacement, MoveBlocks, RequestSlot, SetPlacement
 from controlplane.core.events import Event, SlotRefused
-from controlplane.core.generations import WARM_UP_REPORTS
+from controlplane.core.iterations import WARM_UP_REPORTS
 from controlplane.protocol.messages import BlocksHanded
 from controlplane.protocol.spec import (
     Choice,
@@ -120,7 +120,7 @@ def test_servers_that_only_add_up_give_the_same_numbers_while_blocks_move() -> N
     assert_same_as_one_process(plane, 20)
     assert_blocks_left(plane, 1)
     steps = {tuple(message.blocks): message.bytes for message in _handed(plane, 1)}
-    assert all(size < 4096 * len(blocks) + 500 * len(blocks) for blocks, size in steps.items()), "no optimiser's state"
+    assert all(size < 4096 * len(blocks) + 500 * len(blocks) for blocks, size in steps.items()), "no optimizer's state"
 
 
 def test_asynchronous_jobs_move_blocks_as_they_are() -> None:

@@ -15,6 +15,7 @@ from torch.distributed import HashStore
 from controlplane.protocol.catalogue import check_workload
 from controlplane.protocol.parts import SpecError
 from controlplane.protocol.training import Precision, Workload
+from tests.support.gpus import needs_gpu
 from tests.workers.test_module_jobs import SHARES, run
 from tests.workers.workloads.test_modules import ALLOWED, CLASSES, FEATURES, network
 from workers.collective.chunks import Sums, chunk_offsets
@@ -125,9 +126,7 @@ def test_what_has_no_gradients_or_computes_by_itself_is_refused() -> None:
         load_workload(Workload(name="tests.workers.workloads.test_foreign:tiny", precision="fp16"), ALLOWED)
 
 
-@pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="no GPU here: bf16 and fp16 are tested on the processor alone"
-)
+@needs_gpu
 @pytest.mark.parametrize("precision", LESS)
 def test_a_gpu_computes_the_same_gradients(precision: Precision) -> None:
     exact, found = gradients(replica("fp32")), gradients(replica(precision, device="cuda"))

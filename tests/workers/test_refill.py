@@ -1,4 +1,4 @@
-"""Servers die under running jobs that keep no checkpoint: workers fill them again, and the job goes on."""
+"""Servers die under running jobs that keep no checkpoint: workers fill them again, and the job continues."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_synchronous_job_loses_servers_without_a_trace_in_the_numbers(encrypts: 
 
 
 @pytest.mark.parametrize("barrier", ["ssp", "backup", "aggressive"])
-def test_job_under_any_barrier_goes_on_when_a_server_is_lost(barrier: str) -> None:
+def test_job_under_any_barrier_continues_when_a_server_is_lost(barrier: str) -> None:
     with Plane(spec_of(barrier=barrier), emulate=SPEEDS) as plane:
         lose(plane, 1, after=20)
         plane.run()
@@ -59,10 +59,10 @@ def test_job_under_any_barrier_goes_on_when_a_server_is_lost(barrier: str) -> No
     assert plane.evaluations()[-1].accuracy > 0.5
 
 
-def test_optimiser_begins_anew_on_the_lost_server_and_the_job_goes_on() -> None:
+def test_optimizer_begins_anew_on_the_lost_server_and_the_job_continues() -> None:
     with Plane(spec_of(optimizer=Optimizer(name="adam", lr=0.01)), emulate=SPEEDS) as plane:
         lose(plane, 1, after=20)
         plane.run()
     (refill,) = plane.gave(RefillBlocks)
-    assert refill.reason.endswith("what adam remembered of them is lost")
+    assert refill.reason.endswith("what adam stored about them is lost")
     assert plane.evaluations()[-1].accuracy > 0.5

@@ -61,7 +61,7 @@ class CommonFolder:
         )
 
     def _seen(self) -> set[str]:
-        """Listed, not asked for by name: that an entry is not there is remembered by network file systems."""
+        """Listed, not requested by name: that an entry is not there is remembered by network file systems."""
         try:
             return set(os.listdir(self._marks))
         except OSError:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import torch
 
-from controlplane.protocol.base import Count, Positive, Value
+from controlplane.protocol.base import UNREADABLE, Count, Positive, Value
 from controlplane.protocol.checkpoints import FoundCheckpoint, SavedBlock
 from controlplane.protocol.parts import Seed
 
@@ -121,7 +121,7 @@ def read_manifest(folder: Path) -> Manifest:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError:
         raise CheckpointError(f"{folder} has no {MANIFEST}: it was not finished") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise CheckpointError(f"{folder / MANIFEST} cannot be read: {error}") from None
 
 
@@ -176,7 +176,8 @@ def read_block(folder: Path, start: int, stop: int) -> tuple[dict[str, torch.Ten
         begin, end = max(start, piece.start), min(stop, piece.stop)
         for name, tensor in _tensors(folder, piece).items():
             if tensor.shape == (piece.stop - piece.start,):
-                # What has an entry for each parameter is cut like them; 0 where a piece has none, as of a buffer.
+                # Arrays with an entry for each parameter are cut like the parameters; 0 if a piece has none, for
+                # example of a buffer.
                 whole = joined.setdefault(name, torch.zeros(stop - start, dtype=tensor.dtype))
                 whole[begin - start : end - start] = tensor[begin - piece.start : end - piece.start]
             else:  # a count of steps holds for all

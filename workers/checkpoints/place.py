@@ -19,7 +19,7 @@ NO_FOLDER = "its agent has no folder for checkpoints: see --checkpoint-dir"
 
 @dataclass(slots=True, kw_only=True)
 class Beginning:
-    """What parameters begin with."""
+    """Initial values of parameters."""
 
     values: Vector
     iteration: int = 0
@@ -50,7 +50,7 @@ class Place:
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
-        """What a job that should start from a checkpoint can start from here, and why not from others."""
+        """The checkpoint here that a job can start from, and the reasons against the others."""
         folders = self._order.checkpoints
         if self._order.spec.start_from is None or folders is None:
             return [], []
@@ -86,7 +86,7 @@ class Place:
         return CommonFolder(self.own, self._order.instance, say)
 
     def _manifest(self, whole: WholeCheckpoint) -> files.Manifest:
-        """What is said of a checkpoint all of whose pieces are written."""
+        """The report of a checkpoint whose pieces are all written."""
         spec = self._order.spec
         return files.Manifest(
             job=self._order.job,

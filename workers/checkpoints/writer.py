@@ -100,7 +100,7 @@ class Writer:
                 self._write([work, *self._more(work.iteration)])
 
     def _more(self, iteration: int) -> list[Copy]:
-        """What else waits of the same iteration, so that it is said together."""
+        """Other pending reports of the same iteration, to be sent together."""
         found: list[Copy] = []
         while len(found) < TOGETHER - 1:
             try:

@@ -77,11 +77,11 @@ class Sums:
         Raises:
             GroupBroken: if a member has failed.
         """
-        self._left.pop(0)
-        self._end = stretch.start
         is_rounded = self._rounded.start <= stretch.start < self._rounded.stop
         dtype = torch.bfloat16 if is_rounded else None
         self._pending.append(self._group.begin_sum(self._vector[stretch], timeout_s=self._timeout_s, dtype=dtype))
+        self._left.pop(0)  # only now: where memory runs short, it is left to be begun
+        self._end = stretch.start
 
     def wait(self) -> None:
         """Wait until all started sums are complete.

@@ -4,9 +4,10 @@ After a failure the contents of what was being summed are undefined and the grou
 closes its connections, which immediately releases members that still wait in it.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from torch._C._distributed_c10d import (
@@ -17,10 +18,13 @@ from torch._C._distributed_c10d import (
     Store,
     Work,
 )
+from torch.distributed import is_nccl_available
 
 from controlplane.protocol.base import Value
 
 CONNECT_S = 5.0
+HOST: Final = "host"
+Over = Literal["nccl", "gloo"]
 
 
 class GroupBroken(RuntimeError):
@@ -37,10 +41,10 @@ class Place(Value, frozen=True, kw_only=True):
 
 
 class Pending:
-    """An operation under way on ``on_device``, whose result belongs into ``vector``."""
+    """An operation under way on ``carried``, whose result belongs into ``vector``."""
 
-    def __init__(self, work: Work, on_device: torch.Tensor, vector: torch.Tensor) -> None:
-        self._work, self._on_device, self._vector = work, on_device, vector
+    def __init__(self, work: Work, carried: torch.Tensor, vector: torch.Tensor) -> None:
+        self._work, self._carried, self._vector = work, carried, vector
 
     def wait(self) -> None:
         """Until the result is there.
@@ -50,12 +54,10 @@ class Pending:
         """
         try:
             self._work.wait()
-            if self._on_device.device.type == "cuda":
-                torch.cuda.synchronize(self._on_device.device)
         except RuntimeError as error:
             raise GroupBroken(_first_line(error)) from error
-        if self._on_device is not self._vector:
-            self._vector.copy_(self._on_device)
+        if self._carried is not self._vector:
+            self._vector.copy_(self._carried)
 
 
 class Group:
@@ -64,16 +66,16 @@ class Group:
     Args:
         store: where addresses are exchanged, under a prefix of the group's own.
         place: which member this is.
-        device: ``cuda``: NCCL between accelerators; else gloo.
+        over: ``nccl`` between GPUs, where vectors are summed where they lie; else ``gloo``, in the host's memory.
 
     Raises:
         GroupBroken: if the others cannot be reached.
     """
 
-    def __init__(self, store: Store, place: Place, *, device: str = "cpu") -> None:
-        self.size, self._device = place.size, torch.device(device)
+    def __init__(self, store: Store, place: Place, *, over: Over = "gloo") -> None:
+        self.size, self._device = place.size, torch.device("cuda" if over == "nccl" else "cpu")
         try:
-            self._group: Backend | None = _make(store, place, self._device)
+            self._group: Backend | None = _make(store, place, over)
         except RuntimeError as error:
             raise GroupBroken(f"the group of {place.size} was not made: {_first_line(error)}") from error
 
@@ -95,9 +97,9 @@ class Group:
         """
         options = AllreduceOptions()
         options.timeout = timedelta(seconds=timeout_s)
-        on_device = vector.to(self._device, dtype)
-        work = self._begin(lambda group: group.allreduce([on_device], options))
-        return Pending(work, on_device, vector)
+        carried = vector.to(self._device, dtype)
+        work = self._begin(lambda group: group.allreduce([carried], options))
+        return Pending(work, carried, vector)
 
     def copy(self, tensor: torch.Tensor, *, root: int, timeout_s: float) -> None:
         """Replace ``tensor`` by that of the member ``root``.
@@ -108,26 +110,44 @@ class Group:
         options = BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
         options.timeout = timedelta(seconds=timeout_s)
-        on_device = tensor.to(self._device)
-        Pending(self._begin(lambda group: group.broadcast([on_device], options)), on_device, tensor).wait()
+        carried = tensor.to(self._device)
+        Pending(self._begin(lambda group: group.broadcast([carried], options)), carried, tensor).wait()
 
     def leave(self) -> None:
         """Close the connections to the others."""
-        self._group = None
+        group, self._group = self._group, None
+        if group is not None and self._device.type == "cuda":
+            group.abort()  # NCCL's are closed by nothing else while an operation is under way
 
     def _begin(self, begin: Callable[[Any], Work]) -> Work:
         if self._group is None:
             raise GroupBroken("this process has left the group")
         try:
             return begin(self._group)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError as error:
             raise GroupBroken(_first_line(error)) from error
 
 
-def _make(store: Store, place: Place, device: torch.device) -> Backend:
-    if device.type == "cuda":
+def identity_of(device: str) -> str:
+    """The member's name for the device of its vectors: a GPU's own name if NCCL can use it."""
+    if torch.device(device).type != "cuda" or not is_nccl_available():
+        return HOST
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def over_of(identities: Sequence[str]) -> Over:
+    """NCCL where each member has a GPU to itself: it refuses two on one, and knows no processors."""
+    return "gloo" if HOST in identities or len(set(identities)) < len(identities) else "nccl"
+
+
+def _make(store: Store, place: Place, over: Over) -> Backend:
+    if over == "nccl":
         from torch.distributed import ProcessGroupNCCL  # builds of torch for processors lack it
 
+        # A sum that fails or is late is to raise where it is waited for, not to end the process (torch's default).
+        os.environ.update(TORCH_NCCL_BLOCKING_WAIT="1", TORCH_NCCL_ASYNC_ERROR_HANDLING="0")
         nccl: Backend = ProcessGroupNCCL(store, place.rank, place.size, ProcessGroupNCCL.Options())
         return nccl
     options: Any = ProcessGroupGloo._Options()  # type: ignore[attr-defined]

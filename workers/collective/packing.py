@@ -31,7 +31,7 @@ def copy_state(
     header = _copy_bytes(group, msgspec.msgpack.encode(kept) if is_root else b"", root=root, timeout_s=timeout_s)
     copied = {}
     for entry in msgspec.msgpack.decode(header, type=list[Kept]):
-        # At the root its own: a copy of all of an optimiser's state may be twice the model.
+        # At the root its own: a copy of all of an optimizer's state may be twice the model.
         tensor = state[entry.name] if is_root else torch.zeros(entry.shape, dtype=DTYPES[entry.dtype])
         group.copy(tensor, root=root, timeout_s=timeout_s)
         copied[entry.name] = tensor

@@ -13,7 +13,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from controlplane.protocol.orders import PeerAddress
-from workers.collective.group import Group, GroupBroken, Place
+from workers.collective.group import Group, GroupBroken, Place, identity_of, over_of
 
 STORE_S = 5.0
 POLL_S = 0.005
@@ -46,10 +46,12 @@ class Meeting:
         members: all ranks in it, the store at the first.
         rank: of this worker, among the members.
         host: the address of this worker.
+        device: where its vectors are; all members choose by all devices what their group is made of.
     """
 
     def __init__(self, name: str, members: list[PeerAddress], rank: int, host: str, *, device: str = "cpu") -> None:
-        self._name, self._members, self._device = name, members, device
+        self._name, self._members = name, members
+        self._identity = identity_of(device)
         ranks = [member.rank for member in members]
         self._place = Place(rank=ranks.index(rank), size=len(members), host=host)
         self._store: Store | None = None
@@ -72,8 +74,10 @@ class Meeting:
                 if attempt is None:
                     return None
                 self._attempt = attempt
+                keys = [f"{self._name}/{attempt}/{rank}" for rank in range(self._place.size)]
+                identities = [self._connected().get(key).decode() for key in keys]
                 store = PrefixStore(f"{self._name}/{attempt}/group", self._connected())
-                return Group(store, self._place, device=self._device)
+                return Group(store, self._place, over=over_of(identities))
             except GroupBroken:
                 self._break_up()
             except RuntimeError as error:  # the member that holds the store may be dead; orders will say so
@@ -89,7 +93,7 @@ class Meeting:
             attempt = store.add(f"{self._name}/attempt", 0)
             if attempt != mine:
                 mine = attempt
-                store.set(f"{self._name}/{mine}/{self._place.rank}", "here")
+                store.set(f"{self._name}/{mine}/{self._place.rank}", self._identity)
             if store.check([f"{self._name}/{mine}/{rank}" for rank in range(self._place.size)]):
                 return mine
         return None

@@ -53,7 +53,7 @@ class ProcessLink(Generic[Sent, Received]):
     def __init__(
         self, route: Route, codec: Codec[Received], *, machine: Machine, backoff: Backoff | None = None
     ) -> None:
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._machine = machine
         self._outbox: Outbox[Sent] = Outbox()
         self.stopping: threading.Event = Stopping(self._wake)
@@ -109,7 +109,7 @@ class ProcessLink(Generic[Sent, Received]):
     def _say_again(self, incarnation: int) -> None:
         """A new incarnation knows what is durable, and may know nothing else."""
         if self._outbox.observe_incarnation(incarnation):
-            log.info(f"the control plane goes on in incarnation {incarnation}: saying again what it may have lost")
+            log.info(f"the control plane continues in incarnation {incarnation}: saying again what it may have lost")
 
     def _rejected(self, rejection: Rejection) -> None:
         if rejection.code == "slow-down":
@@ -136,8 +136,8 @@ class ProcessLink(Generic[Sent, Received]):
 
     def _wake(self) -> None:
         self._outbox.wake()
-        with self._news:
-            self._news.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
 
 class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
@@ -150,7 +150,7 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
 
     def orders(self) -> Orders | None:
         """The newest orders, if any came."""
-        with self._news:
+        with self._changed:
             return self._orders
 
     def await_orders(self, accept: Callable[[Orders], bool], timeout_s: float | None = None) -> Orders | None:
@@ -159,13 +159,13 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
         def settled() -> bool:
             return self.stopping.is_set() or (self._orders is not None and accept(self._orders))
 
-        with self._news:
-            found = self._news.wait_for(settled, timeout_s)
+        with self._changed:
+            found = self._changed.wait_for(settled, timeout_s)
             return self._orders if found and not self.stopping.is_set() else None
 
     def placement(self) -> Placement | None:
         """The newest placement, if any came."""
-        with self._news:
+        with self._changed:
             return self._placement
 
     def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
@@ -174,19 +174,19 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
         def settled() -> bool:
             return self.stopping.is_set() or (self._placement is not None and self._placement.version >= version)
 
-        with self._news:
-            found = self._news.wait_for(settled, timeout_s)
+        with self._changed:
+            found = self._changed.wait_for(settled, timeout_s)
             return self._placement if found and not self.stopping.is_set() else None
 
     def _take(self, reply: WorkerReply) -> None:
-        with self._news:
+        with self._changed:
             match reply:
                 case Orders() if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
                     self._orders = reply
                     self._say_again(reply.incarnation)
                 case Placement() if self._placement is None or _when(reply) > _when(self._placement):
                     self._placement = reply
-            self._news.notify_all()
+            self._changed.notify_all()
 
 
 class ServerControl(ProcessLink[ServerMessage, ServerReply]):
@@ -199,7 +199,7 @@ class ServerControl(ProcessLink[ServerMessage, ServerReply]):
 
     def on_orders(self, take: Callable[[ServerOrders], None]) -> None:
         """Have ``take`` called with the newest orders, now if there are any and whenever newer ones come."""
-        with self._news:
+        with self._changed:
             self._follow = take
             if self._orders is not None:
                 take(self._orders)
@@ -207,7 +207,7 @@ class ServerControl(ProcessLink[ServerMessage, ServerReply]):
     def _take(self, reply: ServerReply) -> None:
         if not isinstance(reply, ServerOrders):
             return
-        with self._news:
+        with self._changed:
             if self._orders is None or reply.rank_in_time > self._orders.rank_in_time:
                 self._orders = reply
                 self._say_again(reply.incarnation)
@@ -215,5 +215,5 @@ class ServerControl(ProcessLink[ServerMessage, ServerReply]):
                     self._follow(reply)
 
 
-def _when(placement: Placement) -> tuple[int, int]:
-    return placement.incarnation, placement.version
+def _when(placement: Placement) -> tuple[int, int, int]:
+    return placement.incarnation, placement.version, placement.generation

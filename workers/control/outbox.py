@@ -1,4 +1,4 @@
-"""What was said and is not durable yet, for many threads: ``controlplane.protocol.outbox`` under one lock."""
+"""Messages that are not durable yet, for several threads: ``controlplane.protocol.outbox`` under one lock."""
 
 import threading
 from collections.abc import Callable
@@ -84,7 +84,7 @@ class Outbox(Generic[Message]):
 
     @property
     def pending(self) -> list[Message]:
-        """What is kept."""
+        """The kept messages."""
         with self._changed:
             return self._box.pending
 

@@ -1,45 +1,44 @@
-"""One websocket to the control plane, opened again after every loss until it is closed or refused.
+"""One connection to the control plane, opened again after every loss until it is closed or refused.
 
-One thread connects and reads; for each connection another one writes: messages in the order of their numbers, a
-heartbeat each second, and unnumbered messages if nothing else waits. So senders never wait for the network.
+A process tries its agent's relay before its own websocket. One thread connects and reads; for each connection another
+one writes: messages in the order of their numbers, a heartbeat each second, and unnumbered messages if nothing else
+waits. So senders never wait for the network.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import msgspec
 import structlog
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
-from websockets.sync.client import ClientConnection, reconnect
-from websockets.typing import Subprotocol
+from websockets.exceptions import InvalidStatus, WebSocketException
 
-from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.cleaning import cleaned
-from controlplane.protocol.codec import MAX_FRAME_BYTES, BadFrame, Codec, encode
-from workers.addresses import ControlPlane
+from controlplane.protocol.codec import BadFrame, Codec, encode
 from workers.backoff import Backoff
+from workers.control.connection import BEAT_S, Connection, ConnectionEnded, websocket
 from workers.control.outbox import Outbox
+from workers.relay.process import LocalConnection, LocalRoute, NoRelay
 
 HEARTBEAT_S = 1.0
-PING_S = 2.0
-PING_TIMEOUT_S = 8.0
-"""After this long without an answer to a ping the peer is lost, even if its address still accepts bytes."""
-RETURN_S = 2.5
+RETURN_S = 2.0
 """The longest delay between two attempts: after its own outage the control plane declares no process lost for 5 s."""
 
 RESEND_S = 1.0
 """Shortest time between two resends that the other side asked for."""
 
+TRY_AGAIN = 1013
 FAILED, MALFORMED, UNAUTHORISED, REPLACED, JOB_OVER = 1011, 4400, 4401, 4409, 4410
 FINAL_CODES = {
     UNAUTHORISED: "the control plane refuses this credential",
     REPLACED: "another process has taken this one's place",
     JOB_OVER: "the job is over",
 }
-"""Close codes after which there is nothing to come back for."""
+"""Close codes after which reconnecting is useless."""
 NOT_WANTED = {REPLACED, JOB_OVER}
 """Close codes that are not errors."""
 
@@ -66,6 +65,8 @@ class Route:
     plane: ControlPlane
     path: str
     headers: Mapping[str, str] = field(repr=False)
+    local: LocalRoute | None = None
+    """The way through the agent's relay, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,9 @@ class ControlSocket(Generic[Sent, Received]):
         self._heartbeat, self._extras = heartbeat, extras
         self._backoff = backoff or Backoff(most_s=RETURN_S)
         self._closing = threading.Event()
-        self._connection: ClientConnection | None = None
+        self._connection: Connection | None = None
+        self._avoids_relay = False
+        """Whether the next connection is a websocket: the last one, through the relay, did not end by an outage."""
         self._resent_s = 0.0
         self._refused: int | None = None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
@@ -130,7 +133,7 @@ class ControlSocket(Generic[Sent, Received]):
         if self._may_resend() and (lost := self._outbox.resend_from(number, incarnation)):
             log.warning(
                 f"the control plane lost {lost} messages that it had kept, from {number} on: its database is older than"
-                " they are; going on with what it has"
+                " they are; continuing with what it has"
             )
 
     def _may_resend(self) -> bool:
@@ -158,9 +161,9 @@ class ControlSocket(Generic[Sent, Received]):
         while not self._closing.is_set():
             try:
                 ending = self._live()
-            except (OSError, WebSocketException) as error:
+            except (OSError, WebSocketException, ConnectionEnded) as error:
                 ending = _refusal(error)
-                if ending is None:
+                if ending is None and not self._avoids_relay:
                     self._pause(_sentence(error))
             if ending is not None:
                 self._handlers.ended(ending)
@@ -178,32 +181,36 @@ class ControlSocket(Generic[Sent, Received]):
         here.
         """
         with self._open() as connection:
-            if connection.subprotocol != SUBPROTOCOL:
-                raise InvalidHandshake(f"it does not speak {SUBPROTOCOL}")
             try:
                 self._converse(connection)
-            except ConnectionClosed as closed:
-                ending = _verdict(connection)
-                if ending is None and not self._closing.is_set():
-                    raise closed
-                return ending
+            except ConnectionEnded as ended:
+                if ended.code in FINAL_CODES:
+                    return Ending(code=ended.code, reason=ended.reason or FINAL_CODES[ended.code])
+                if not self._closing.is_set():
+                    self._avoids_relay = isinstance(connection, LocalConnection) and ended.code != TRY_AGAIN
+                    raise
         return None
 
-    def _open(self) -> reconnect:
-        plane = self._route.plane
-        return reconnect(
-            plane.socket(self._route.path),
-            additional_headers=dict(self._route.headers),
-            subprotocols=[Subprotocol(SUBPROTOCOL)],
-            compression=None,
-            max_size=64 * MAX_FRAME_BYTES,
-            ping_interval=PING_S,
-            ping_timeout=PING_TIMEOUT_S,
-            close_timeout=2.0,
-            proxy=None if plane.loopback else True,
-        )
+    @contextmanager
+    def _open(self) -> Iterator[Connection]:
+        """Through the relay, or else by a websocket."""
+        route = self._route
+        avoids_relay, self._avoids_relay = self._avoids_relay, False
+        if route.local is not None and not avoids_relay:
+            try:
+                local = LocalConnection.open(route.local)
+            except NoRelay as error:
+                log.info(f"connecting without the agent: {error}")
+            else:
+                try:
+                    yield local
+                finally:
+                    local.release()
+                return
+        with websocket(route.plane, route.path, route.headers) as connection:
+            yield connection
 
-    def _converse(self, connection: ClientConnection) -> None:
+    def _converse(self, connection: Connection) -> None:
         self._connection = connection
         self._outbox.reopen()
         self._handlers.opened()
@@ -212,40 +219,43 @@ class ControlSocket(Generic[Sent, Received]):
         writer.start()
         try:
             while not self._closing.is_set():
-                self._read(connection.recv(decode=False))
+                self._read(connection.recv())
         finally:
             self._connection = None
             over.set()
             self._outbox.wake()
             writer.join()
 
-    def _read(self, frame: bytes | str) -> None:
+    def _read(self, frame: bytes) -> None:
         self._backoff.reset()
         try:
-            message = self._codec.decode(frame.encode() if isinstance(frame, str) else frame)
+            message = self._codec.decode(frame)
         except BadFrame as error:
             log.warning(f"the control plane sent a message that was ignored: {error}")
         else:
             self._handlers.receive(message)
 
-    def _write(self, connection: ClientConnection, over: threading.Event) -> None:
+    def _write(self, connection: Connection, over: threading.Event) -> None:
         def wanted() -> bool:
             return not (over.is_set() or self._closing.is_set())
 
-        beat_s = time.monotonic()
+        heartbeat_s = beat_s = time.monotonic()
         try:
             while wanted():
-                message = self._outbox.take(beat_s - time.monotonic(), wanted=wanted)
+                message = self._outbox.take(min(heartbeat_s, beat_s) - time.monotonic(), wanted=wanted)
                 if message is not None:
                     connection.send(encode(cleaned(message)))
                 if time.monotonic() >= beat_s:
-                    beat_s = time.monotonic() + HEARTBEAT_S
+                    beat_s = time.monotonic() + BEAT_S
+                    connection.beat()
+                if time.monotonic() >= heartbeat_s:
+                    heartbeat_s = time.monotonic() + HEARTBEAT_S
                     if self._outbox.opened:
                         connection.send(encode(self._heartbeat()))
                         for extra in self._extras() if self._outbox.all_sent else ():
                             connection.send(encode(cleaned(extra)))
                     self._say_again()
-        except ConnectionClosed:
+        except ConnectionEnded:
             pass  # the reader sees the same end, and its reason
         finally:
             if not over.is_set():
@@ -257,13 +267,6 @@ class ControlSocket(Generic[Sent, Received]):
             self._refused = None
 
 
-def _verdict(connection: ClientConnection) -> Ending | None:
-    code = connection.close_code
-    if code in FINAL_CODES:
-        return Ending(code=code, reason=connection.close_reason or FINAL_CODES[code])
-    return None
-
-
 def _refusal(error: Exception) -> Ending | None:
     """The server refused the handshake because of this client, not because of a temporary failure."""
     if isinstance(error, InvalidStatus) and error.response.status_code in {401, 403}:
@@ -273,6 +276,4 @@ def _refusal(error: Exception) -> Ending | None:
 
 
 def _sentence(error: Exception) -> str:
-    if isinstance(error, ConnectionClosed):
-        return f"it was closed: {error}"
     return str(error) or type(error).__name__

@@ -5,7 +5,6 @@ has one deadline for the whole handshake. At the limit, the oldest connection of
 is closed: a regular peer authenticates within a few milliseconds.
 """
 
-import contextlib
 import logging
 import selectors
 import socket
@@ -17,14 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workers.descriptors import allow_descriptors
+from workers.transport import streams
 from workers.transport.encryption import PLAIN, Encryption, instances_of
 from workers.transport.errors import ConnectionClosed, Interrupted
 from workers.transport.handshake import ENCRYPT, HANDSHAKE_S, Answer, Greeting, KeyOf, Peer
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 256
-ROOM = 256
+MAX_PENDING = 256
 """Limit of unauthenticated connections."""
 SHARE_OF_DESCRIPTORS = 4
 """They may use at most one in this many of the process's descriptors."""
@@ -63,69 +62,67 @@ class Acceptor:
         key_of: the key that a peer shares with this server.
         admit: called on the acceptor's thread, with a blocking socket that is its own from then on.
         encryption: how connections are encrypted, if they are.
-        room: limit of unauthenticated connections; by default ``ROOM``, or fewer where descriptors are scarce.
+        max_pending: limit of unauthenticated connections; by default ``MAX_PENDING``, or fewer if descriptors are few.
     """
 
     def __init__(
-        self, host: str, key_of: KeyOf, admit: Admit, *, encryption: Encryption = PLAIN, room: int | None = None
+        self, host: str, key_of: KeyOf, admit: Admit, *, encryption: Encryption = PLAIN, max_pending: int | None = None
     ) -> None:
         self._key_of, self._admit, self._encryption = key_of, admit, encryption
-        self._room = room or min(ROOM, max(1, allow_descriptors() // SHARE_OF_DESCRIPTORS))
-        self._inside: dict[Pending, None] = {}
+        self._max_pending = max_pending or min(MAX_PENDING, max(1, allow_descriptors() // SHARE_OF_DESCRIPTORS))
+        self._pending: dict[Pending, None] = {}
         self._closed = threading.Event()
-        self._put_out, self._last, self._logged_at = 0, "", -LOG_EVERY_S
-        self._socket = socket.create_server((host, 0), backlog=BACKLOG)
-        self._socket.setblocking(False)
-        self.port: int = self._socket.getsockname()[1]
+        self._rejected, self._last, self._logged_at = 0, "", -LOG_EVERY_S
+        self._listening = streams.Listening(host)
+        self.port: int = self._listening.port
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._selector.register(self._listening, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="acceptor", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop accepting, and close pending connections."""
         self._closed.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._listening.shut()
         self._thread.join(CLOSE_S)
-        self._socket.close()
+        self._listening.close()
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            ready = self._selector.select(self._patience_s())
+            ready = self._selector.select(self._select_timeout_s())
             for key, _ in ready:
                 if key.data is not None:
-                    self._hear(key.data)
+                    self._read_handshake(key.data)
             self._end_overdue()
             if any(key.data is None for key, _ in ready) and not self._accept():
                 self._closed.wait(PAUSE_S)
             self._log_rejected()
-        for pending in list(self._inside):
+        for pending in list(self._pending):
             self._end(pending)
         self._selector.close()
 
     def _accept(self) -> bool:
         """Accept some connections; False if the limit was reached."""
-        is_room = True
+        is_below_limit = True
         for _ in range(AT_ONCE):
             try:
-                connected, (address, *_) = self._socket.accept()
+                connected, address = self._listening.accept()
             except BlockingIOError:
                 break
             except OSError as error:
                 if not self._closed.is_set():
-                    self._put_out_one(f"no connection can be accepted: {error}")
+                    self._evict_one(f"no connection can be accepted: {error}")
                 return False
-            self._let_in(connected, address)
-            if len(self._inside) > self._room:
-                self._put_out_one(f"more than {self._room} were not authenticated")
-                is_room = False
-        return is_room
+            self._register(connected, address)
+            if len(self._pending) > self._max_pending:
+                self._evict_one(f"more than {self._max_pending} were not authenticated")
+                is_below_limit = False
+        return is_below_limit
 
-    def _let_in(self, connected: socket.socket, address: str) -> None:
+    def _register(self, connected: socket.socket, address: str) -> None:
         pending = Pending(connected, address, Greeting(self._key_of), time.monotonic() + HANDSHAKE_S)
         connected.setblocking(False)
-        self._inside[pending] = None
+        self._pending[pending] = None
         self._selector.register(connected, selectors.EVENT_READ, pending)
         if not self._encryption.encrypts:
             self._send(pending, pending.greeting.opening)
@@ -138,7 +135,7 @@ class Acceptor:
         try:
             pending.connected = pending.encrypting = self._encryption.accept(pending.connected)
         except OSError as error:  # it has ended already
-            del self._inside[pending]
+            del self._pending[pending]
             pending.connected.close()
             self._note(f"{pending.address}: {error}")
         else:
@@ -159,12 +156,12 @@ class Acceptor:
         pending.encrypting = None
         return self._send(pending, pending.greeting.opening)
 
-    def _hear(self, pending: Pending) -> None:
-        if pending not in self._inside or not self._is_encrypted(pending):
+    def _read_handshake(self, pending: Pending) -> None:
+        if pending not in self._pending or not self._is_encrypted(pending):
             return
         try:
             answer = None
-            while answer is None:  # what TLS has decrypted wakes no selector
+            while answer is None:  # data that TLS has already decrypted does not wake the selector
                 answer = pending.greeting.take(_read(pending))
         except (BlockingIOError, ssl.SSLWantReadError):
             return
@@ -200,18 +197,18 @@ class Acceptor:
     def _end_overdue(self) -> None:
         """Oldest first, which is the order of their deadlines."""
         now = time.monotonic()
-        for pending in list(self._inside):
+        for pending in list(self._pending):
             if pending.until > now:
                 break
             self._end(pending, f"not authenticated within {HANDSHAKE_S:g} s")
 
-    def _put_out_one(self, reason: str) -> None:
+    def _evict_one(self, reason: str) -> None:
         """Close the oldest connection of the address that has the most."""
-        if not self._inside:
+        if not self._pending:
             self._note(reason)
             return
-        counts = Counter(pending.address for pending in self._inside)
-        self._end(max(self._inside, key=lambda pending: counts[pending.address]), reason)
+        counts = Counter(pending.address for pending in self._pending)
+        self._end(max(self._pending, key=lambda pending: counts[pending.address]), reason)
 
     def _end(self, pending: Pending, reason: str = "") -> None:
         self._leave(pending)
@@ -220,29 +217,29 @@ class Acceptor:
             self._note(f"{pending.address}: {reason}")
 
     def _leave(self, pending: Pending) -> None:
-        del self._inside[pending]
+        del self._pending[pending]
         self._selector.unregister(pending.connected)
 
     def _note(self, reason: str) -> None:
-        self._put_out, self._last = self._put_out + 1, reason
+        self._rejected, self._last = self._rejected + 1, reason
 
     def _log_rejected(self) -> None:
         now = time.monotonic()
-        if self._put_out and now - self._logged_at >= LOG_EVERY_S:
-            log.warning("%d connections ended before they were authenticated; the last: %s", self._put_out, self._last)
-            self._put_out, self._logged_at = 0, now
+        if self._rejected and now - self._logged_at >= LOG_EVERY_S:
+            log.warning("%d connections ended before they were authenticated; the last: %s", self._rejected, self._last)
+            self._rejected, self._logged_at = 0, now
 
-    def _patience_s(self) -> float | None:
+    def _select_timeout_s(self) -> float | None:
         """Seconds until the first deadline or log line; the oldest connection has the first deadline."""
         now = time.monotonic()
-        due = [pending.until for pending in list(self._inside)[:1]]
-        if self._put_out:
+        due = [pending.until for pending in list(self._pending)[:1]]
+        if self._rejected:
             due.append(self._logged_at + LOG_EVERY_S)
         return max(0.0, min(due) - now) if due else None
 
 
 def _read(pending: Pending) -> bytes:
-    """Read what is due and no more: what follows the handshake is for the session.
+    """Read only the handshake: later bytes are for the session.
 
     Raises:
         ConnectionClosed: if the peer ended it.

@@ -1,7 +1,7 @@
 """Asynchronous contributions to a block: each is applied separately, on arrival or once its sender is released.
 
-Held back (PSP Alg. 1 by the letter), those that newer orders release together are applied as one sum. Where so many
-should make one step, they are added up until they are; a step of fewer is made, as a part, when no more are to come.
+Held back (PSP Alg. 1 by the letter), those that newer orders release together are applied as one sum. If several should
+make one step, they are summed until all have arrived; the rest makes a part of a step when no more will come.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from workers.transport.handshake import Peer
 
 
 class Arrivals:
-    """What was seen of each worker, and what is held back.
+    """The latest update of each worker, and held updates.
 
     Args:
         seen: the last iteration that each peer has contributed to already.
@@ -43,7 +43,7 @@ class Arrivals:
             self._step()
 
     def judge(self, contribution: Contribution) -> Verdict:
-        """What should happen to it now."""
+        """Its next treatment."""
         if contribution.iteration <= self._seen.get(contribution.peer, -1):
             return Verdict.REPEATED
         if contribution.term > self._roster.term:

@@ -1,4 +1,4 @@
-"""One block under its lock: what counts (``lockstep``, ``arrivals``), and what is applied and given out (``values``).
+"""One block under its lock: how updates count (``lockstep``, ``arrivals``), and its values (``values``).
 
 Iterations before ``Roster.apply_from`` are finished in lockstep also where contributions are applied as they arrive
 from there on.
@@ -20,7 +20,7 @@ from workers.server.lockstep import Lockstep, Note
 from workers.server.norms import Norms, Part
 from workers.server.quorum import NO_ROSTER, Roster, Verdict
 from workers.server.values import Array, MakeRule, Snapshot, Values
-from workers.transport.errors import Stopped
+from workers.transport.errors import GivenUp, Stopped
 from workers.transport.handshake import Peer
 
 
@@ -40,6 +40,11 @@ class Keep(Protocol):
 
     def take(self, version: int, steps: int, tensors: dict[str, torch.Tensor]) -> None:
         """Keep it; called under the block's lock, with copies."""
+
+
+def never() -> bool:
+    """For callers that wait for as long as it takes."""
+    return False
 
 
 NO_TERM = (-1, -1)
@@ -106,27 +111,32 @@ class Block:
                 self._follow()
             self._condition.notify_all()
 
-    def await_term(self, contribution: Contribution) -> float:
+    def await_term(self, contribution: Contribution, given_up: Callable[[], bool] = never) -> float:
         """Wait until the contribution's generation and iteration are here; how long that took.
 
         Raises:
             Gone: if the block moves to another server meanwhile.
+            GivenUp: if the caller's connection is ``given_up`` meanwhile, and ``poke`` is called.
             Stopped: if the server ends meanwhile.
         """
         with self._condition:
-            return self._wait(lambda: not self._frozen and self._counting.judge(contribution) is not Verdict.EARLY)
+            return self._wait(
+                lambda: not self._frozen and self._counting.judge(contribution) is not Verdict.EARLY, given_up
+            )
 
-    def contribute(self, contribution: Contribution) -> tuple[Verdict, memoryview | None]:
+    def contribute(
+        self, contribution: Contribution, given_up: Callable[[], bool] = never
+    ) -> tuple[Verdict, memoryview | None]:
         """Count ``contribution``, once; the last one expected closes the iteration.
 
         The memory that comes back, if any, is the caller's instead of that of the contribution: a sum is kept where
         it lies, since copying it would cost as much as adding another.
 
         Raises:
-            Gone, Stopped: as ``await_term``, where the block was frozen since.
+            Gone, GivenUp, Stopped: as ``await_term``, where the block was frozen since.
         """
         with self._condition:
-            self._wait(lambda: not self._frozen and not self._is_complete_without(contribution))
+            self._wait(lambda: not self._frozen and not self._is_complete_without(contribution), given_up)
             verdict = self._counting.judge(contribution)
             free: memoryview | None = contribution.total
             if verdict is Verdict.COUNT:
@@ -141,7 +151,11 @@ class Block:
             return verdict, free
 
     def borrow(
-        self, version: int, term: tuple[int, int] = NO_TERM, placement: int | None = None
+        self,
+        version: int,
+        term: tuple[int, int] = NO_TERM,
+        placement: int | None = None,
+        given_up: Callable[[], bool] = never,
     ) -> tuple[Snapshot, int, float]:
         """The values for iteration ``version`` under the orders ``term``, to be given back.
 
@@ -154,7 +168,7 @@ class Block:
 
         Raises:
             Gone: if the block moves to another server before it has that version, or the requester is released.
-            Stopped: if the server ends meanwhile.
+            GivenUp, Stopped: as ``await_term``.
         """
 
         def is_ready() -> bool:
@@ -164,7 +178,7 @@ class Block:
             return placement is not None and placement < self._roster.placement and self._awaits_norm
 
         with self._condition:
-            held_s = self._wait(lambda: is_ready() or is_outdated())
+            held_s = self._wait(lambda: is_ready() or is_outdated(), given_up)
             if not is_ready():
                 raise Gone(held_s)
             given = version if isinstance(self._counting, Arrivals) else self.version
@@ -270,6 +284,11 @@ class Block:
                 self._counting = Arrivals(self._values, self._roster, seen={}, iteration=opened.iteration)
             self._counting.resume(opened)
 
+    def poke(self) -> None:
+        """Release the threads here whose connection was given up with ``GivenUp``."""
+        with self._condition:
+            self._condition.notify_all()
+
     def stop(self) -> None:
         """Release all threads that wait here with ``Stopped``."""
         with self._condition:
@@ -316,7 +335,7 @@ class Block:
         self._norms.say(Part(iteration=iteration, start=self._values.start, size=size, squared=squared))
 
     def _let_arrive(self) -> None:
-        """Leave the lockstep where it should end: what its open iteration has so far is applied as it is."""
+        """End lockstep if requested: the updates of its open iteration are applied as they are."""
         roster, counting = self._roster, self._counting
         if roster.apply == "quorum" or isinstance(counting, Arrivals) or counting.iteration < roster.apply_from:
             return
@@ -324,14 +343,16 @@ class Block:
         self._values.apply(begun, scale=roster.scale * begun.count)
         self._counting = Arrivals(self._values, roster, seen=counting.seen, iteration=counting.iteration)
 
-    def _wait(self, ready: Callable[[], bool]) -> float:
+    def _wait(self, ready: Callable[[], bool], given_up: Callable[[], bool]) -> float:
         """Wait until ``ready``; how long that took, 0.0 where it was at once."""
         if ready():
             return 0.0
         began = self._now()
-        self._condition.wait_for(lambda: ready() or self._stopped or self._gone)
+        self._condition.wait_for(lambda: ready() or self._stopped or self._gone or given_up())
         if self._stopped:
             raise Stopped("the server ends")
+        if given_up() and not ready():
+            raise GivenUp("the connection ended while its request waited")
         if self._gone and not ready():
             raise Gone(self._now() - began)
         return self._now() - began

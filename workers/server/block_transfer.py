@@ -12,7 +12,7 @@ from typing import Literal, cast
 import msgspec
 import torch
 
-from controlplane.protocol.base import Count, Value
+from controlplane.protocol.base import UNREADABLE, Count, Value
 from workers.checkpoints.files import STATE, VALUES
 from workers.server.contribution import Contribution, Sum
 from workers.transport.errors import BadHeader
@@ -76,12 +76,12 @@ class _Array(Value, frozen=True, kw_only=True, array_like=True):
         return prod(self.shape) * TYPES[self.type].itemsize
 
     def view(self, memory: memoryview) -> torch.Tensor:
-        """What it is in ``memory``."""
+        """Its place in ``memory``."""
         return torch.frombuffer(memory, dtype=TYPES[self.type]).view(self.shape)
 
 
 class Manifest(Value, frozen=True, kw_only=True):
-    """What should follow, and all that is not an array."""
+    """The list of arrays that follow, and all other state."""
 
     start: Count
     steps: Count
@@ -107,7 +107,7 @@ def pack(transfer: BlockState) -> tuple[bytes, list[memoryview]]:
     """The manifest, and the memory of each array.
 
     Raises:
-        ValueError: where an optimiser remembers something of another type than may travel.
+        ValueError: where an optimizer remembers something of another type than may travel.
     """
     opened, arrays = transfer.open, _arrays(transfer)
     manifest = Manifest(
@@ -136,7 +136,7 @@ def read_manifest(payload: bytes) -> Manifest:
     """
     try:
         return msgspec.msgpack.decode(payload, type=Manifest)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadHeader(f"no manifest of a block: {error}") from None
 
 
@@ -144,8 +144,15 @@ def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> BlockState:
     """The block that was packed. ``arrays`` are writable, and the block's from now on.
 
     Raises:
-        BadHeader: if an array is missing.
+        BadHeader: if an array is missing, or is not what the manifest says.
     """
+    try:
+        return _unpacked(manifest, arrays)
+    except (KeyError, ValueError, RuntimeError) as error:  # the last is what torch raises
+        raise BadHeader(f"a block that moves does not fit its manifest: {error}") from None
+
+
+def _unpacked(manifest: Manifest, arrays: Iterable[memoryview]) -> BlockState:
     memory = dict(zip((array.name for array in manifest.arrays), arrays, strict=True))
     tensors = {array.name: array.view(memory[array.name]) for array in manifest.arrays}
     if VALUES not in memory or len(manifest.kept) != sum(name.startswith(KEPT) for name in memory):

@@ -1,7 +1,7 @@
 """Checkpoints of one server: saves its blocks, writes the manifest when ordered to, restores from a checkpoint.
 
 In a synchronous job a block is saved at each version that is a multiple of ``checkpoint.every``, so all blocks are
-saved at the same version, whichever server holds them. In an asynchronous job all blocks are saved at once, when the
+saved at the same version on all servers. In an asynchronous job all blocks are saved at once, when the
 orders say that every worker is quiesced.
 """
 
@@ -55,7 +55,7 @@ class Checkpoints:
         return ([], []) if self._only_adds else self._place.found
 
     def beginnings(self, cuts: Iterable[Cut], restore: Restore | None) -> dict[int, Beginning]:
-        """What each of these blocks begins with; with aggregating servers it is never pulled.
+        """Initial values of these blocks; with aggregating servers they are never pulled.
 
         Raises:
             CheckpointError: if the checkpoint cannot be used.
@@ -68,7 +68,7 @@ class Checkpoints:
         return {cut.index: self._place.read(restore, cut.start, cut.stop) for cut in cuts}
 
     def keep(self, cut: Cut) -> Keep | None:
-        """What keeps that block at the versions that checkpoints are made of."""
+        """The saver of that block at the versions of checkpoints."""
         if self._checkpoint is None or self._writer is None:
             return None
         return _Keeping(cut, self._checkpoint.every, self._writer)

@@ -1,4 +1,4 @@
-"""What workers push, and the sums that grow of it."""
+"""The updates that workers push, and their sums."""
 
 from dataclasses import dataclass, replace
 
@@ -29,12 +29,12 @@ def weighed(contribution: Contribution, aggregation: Aggregation) -> Contributio
 
 
 class Sum:
-    """Contributions that should be applied as one; it keeps the memory of the first of them."""
+    """Contributions that are applied together; it keeps the memory of the first one."""
 
     def __init__(self) -> None:
         self.samples = 0
         self.count = 0
-        """Contributions in it."""
+        """Number of contributions."""
         self._total = memoryview(b"")
 
     @property
@@ -43,7 +43,7 @@ class Sum:
         return torch.frombuffer(self._total, dtype=torch.float32)
 
     def add(self, contribution: Contribution) -> memoryview | None:
-        """Take ``contribution`` in; its memory if that is free again, None if it is kept."""
+        """Add ``contribution``. Returns its memory if it can be reused, None if it is kept."""
         self.samples += contribution.samples
         self.count += 1
         if self.count == 1:
@@ -53,11 +53,11 @@ class Sum:
         return contribution.total
 
     def take_over(self, total: memoryview, *, samples: int, count: int) -> None:
-        """Continue with the content of another sum; its memory belongs to this one now."""
+        """Replace the content with that of another sum, and own its memory."""
         self._total, self.samples, self.count = total, samples, count
 
     def clear(self) -> memoryview:
-        """Restart; the answer is the memory that was kept, if any."""
+        """Clear the sum. Returns the memory that it kept, if any."""
         free, self._total = self._total, memoryview(b"")
         self.samples = self.count = 0
         return free

@@ -31,8 +31,86 @@ class Served:
     thread: threading.Thread | None = None
 
 
-class Listener:
-    """The server's socket; listens from creation until ``close``. ``on_failure`` is called with unexpected errors.
+class ThreadedListener:
+    """A socket that listens from creation until ``close``; each authenticated connection is served by a thread.
+
+    Args:
+        host: the address to listen at.
+        key_of: the key that a peer shares with this process.
+        serve: serves one connection to its end, and may raise ``TransportError``.
+        on_failure: called with unexpected errors.
+        on_abort: called after a connection was given up, whose thread may wait for something else than the connection.
+        open_channel: makes a channel of a socket.
+        encryption: how connections are encrypted, if they are.
+        max_pending: limit of unauthenticated connections.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        key_of: KeyOf,
+        serve: Callable[[Channel, Peer], None],
+        on_failure: Callable[[Exception], None],
+        *,
+        on_abort: Callable[[], None] = lambda: None,
+        open_channel: Callable[[socket.socket], Channel] = Channel,
+        encryption: Encryption = PLAIN,
+        max_pending: int | None = None,
+    ) -> None:
+        self._open_channel = open_channel
+        self._session, self._on_failure, self._on_abort = serve, on_failure, on_abort
+        self._lock = threading.Lock()
+        self._served: dict[Served, None] = {}
+        self._closed = False
+        self._acceptor = Acceptor(host, key_of, self._admit, encryption=encryption, max_pending=max_pending)
+        self.port: int = self._acceptor.port
+
+    def close(self) -> None:
+        """Accept no more connections and end every open one."""
+        self._acceptor.close()
+        with self._lock:
+            self._closed = True
+            threads = [served.thread for served in self._served]
+            for served in self._served:
+                served.channel.abort()
+        for thread in threads:
+            if thread is not None:
+                thread.join(CLOSE_S)
+
+    def _admit(self, connected: socket.socket, peer: Peer) -> None:
+        """Serve it; if a peer has too many, the oldest is closed, since it is obsolete."""
+        served = Served(self._open_channel(connected), peer)
+        served.thread = threading.Thread(target=self._serve, args=(served,), name="session", daemon=True)
+        with self._lock:
+            if self._closed:
+                served.channel.close()
+                return
+            of_one = [each for each in self._served if (each.peer.role, each.peer.rank) == (peer.role, peer.rank)]
+            excess = of_one[: max(0, len(of_one) + 1 - MOST_OF_ONE)]
+            for oldest in excess:
+                oldest.channel.abort()
+            served.thread.start()
+            self._served[served] = None
+        if excess:
+            self._on_abort()
+
+    def _serve(self, served: Served) -> None:
+        try:
+            self._session(served.channel, served.peer)
+        except (Interrupted, Stopped) as end:
+            log.debug("connection ended: %s", end)
+        except TransportError as error:
+            log.warning("connection ended: %s", error)
+        except Exception as error:  # a sum may be lost: workers must not wait for this server for ever
+            self._on_failure(error)
+        finally:
+            with self._lock:
+                del self._served[served]
+                served.channel.close()
+
+
+class Listener(ThreadedListener):
+    """That of a parameter server; the store must be stopped before it is closed.
 
     Args:
         host: the address to listen at.
@@ -42,7 +120,7 @@ class Listener:
         on_failure: called with unexpected errors.
         open_channel: makes a channel of a socket.
         encryption: how connections are encrypted, if they are.
-        room: limit of unauthenticated connections.
+        max_pending: limit of unauthenticated connections.
     """
 
     def __init__(
@@ -55,52 +133,18 @@ class Listener:
         *,
         open_channel: Callable[[socket.socket], Channel] = Channel,
         encryption: Encryption = PLAIN,
-        room: int | None = None,
+        max_pending: int | None = None,
     ) -> None:
-        self._open_channel = open_channel
-        self._store, self._meter, self._on_failure = store, meter, on_failure
-        self._lock = threading.Lock()
-        self._served: dict[Served, None] = {}
-        self._closed = False
-        self._acceptor = Acceptor(host, key_of, self._admit, encryption=encryption, room=room)
-        self.port: int = self._acceptor.port
+        def serve(channel: Channel, peer: Peer) -> None:
+            Session(channel, peer, store, meter).run()
 
-    def close(self) -> None:
-        """Accept no more connections and end every open one; the store must have been stopped before."""
-        self._acceptor.close()
-        with self._lock:
-            self._closed = True
-            threads = [served.thread for served in self._served]
-            for served in self._served:
-                served.channel.abort()
-        for thread in threads:
-            if thread is not None:
-                thread.join(CLOSE_S)
-
-    def _admit(self, connected: socket.socket, peer: Peer) -> None:
-        """Serve it; of a peer that has too many the oldest ends: what it was for is over."""
-        served = Served(self._open_channel(connected), peer)
-        served.thread = threading.Thread(target=self._serve, args=(served,), name="session", daemon=True)
-        with self._lock:
-            if self._closed:
-                served.channel.close()
-                return
-            of_one = [each for each in self._served if (each.peer.role, each.peer.rank) == (peer.role, peer.rank)]
-            for oldest in of_one[: max(0, len(of_one) + 1 - MOST_OF_ONE)]:
-                oldest.channel.abort()
-            served.thread.start()
-            self._served[served] = None
-
-    def _serve(self, served: Served) -> None:
-        try:
-            Session(served.channel, served.peer, self._store, self._meter).run()
-        except (Interrupted, Stopped) as end:
-            log.debug("connection ended: %s", end)
-        except TransportError as error:
-            log.warning("connection ended: %s", error)
-        except Exception as error:  # a sum may be lost: workers must not wait for this server for ever
-            self._on_failure(error)
-        finally:
-            with self._lock:
-                del self._served[served]
-                served.channel.close()
+        super().__init__(
+            host,
+            key_of,
+            serve,
+            on_failure,
+            on_abort=store.poke,
+            open_channel=open_channel,
+            encryption=encryption,
+            max_pending=max_pending,
+        )

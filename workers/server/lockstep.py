@@ -1,4 +1,4 @@
-"""Synchronous iterations of a block: what counts, and the sum that closes with the last expected contribution.
+"""Synchronous iterations of a block: counted updates, and the sum that closes with the last expected contribution.
 
 Where the control plane names the workers that make an iteration (backup workers), contributions are kept separate
 until it has:
@@ -74,7 +74,7 @@ class Lockstep:
         return self.iteration > before
 
     def judge(self, contribution: Contribution) -> Verdict:
-        """What should happen to it now."""
+        """Its next treatment."""
         verdict = self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
         # A complete iteration takes no more contributions; late ones get the same answer as after the step.
         return Verdict.EARLY if self._awaits_norm and verdict is Verdict.COUNT else verdict
@@ -124,7 +124,7 @@ class Lockstep:
             self._publish_norm(iteration, squared)
 
     def give_up(self) -> Sum:
-        """What the open iteration has so far: it will not be closed, since there are no iterations any more."""
+        """The updates of the open iteration, which will not be closed, since there are no further iterations."""
         self._gather(set(self._kept))
         return self._sum
 

@@ -33,7 +33,7 @@ from workers.transport.channel import Channel
 from workers.transport.client import ServerConnection
 from workers.transport.encryption import Encryption, Identity
 from workers.transport.handshake import Peer
-from workers.transport.throttled import EmulatedLink, ThrottledChannel
+from workers.transport.throttled import through
 from workers.workloads.catalogue import begins_with_module, load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.rules import MeanRule
@@ -59,7 +59,7 @@ def serve(
     ``reach`` is called at each step of a handover.
 
     Raises:
-        SpecError: if the job names a workload or optimiser that does not exist here.
+        SpecError: if the job names a workload or optimizer that does not exist here.
         ValueError: if orders came that cannot be followed.
         Unencrypted: if this machine encrypts, and the control plane gave no certificate.
     """
@@ -67,7 +67,7 @@ def serve(
     workload = load_workload(order.spec.workload, local)
     holds = order.spec.server_mode == "stateful"
     if holds:
-        # torch takes a second to import what its first optimiser needs: before the hello, not within an iteration.
+        # torch takes a second to import what its first optimizer needs: before the hello, not within an iteration.
         check_clip(workload.rule(torch.zeros(1), order.spec.applied, start=0), order.spec.applied)
 
     def make_rule(values: torch.Tensor, start: int) -> Rule:
@@ -93,7 +93,15 @@ def serve(
     norms = None
     if holds and clips_by_norm(order.spec.applied):
         norms = partial(Norms, sum(sizes), connect, on_failure=failure.note)
-    store = Store(init, make_rule, hand_over=hand_over, checkpoints=checkpoints, on_filled=say_filled, norms=norms)
+    store = Store(
+        init,
+        make_rule,
+        hand_over=hand_over,
+        checkpoints=checkpoints,
+        on_filled=say_filled,
+        norms=norms,
+        elements=sum(sizes),
+    )
     listener = Listener(
         host,
         store,
@@ -159,9 +167,7 @@ def _say_apart(link: ServerLink, reason: str) -> None:
 def _open_channel(order: ProcessOrder, stopping: threading.Event) -> Callable[[socket.socket], Channel]:
     """Connections as they are, or through the emulated link of this server."""
     links = order.spec.emulate_servers or []
-    if order.index >= len(links):
-        return Channel
-    return partial(ThrottledChannel, link=EmulatedLink(links[order.index], rest=stopping.wait))
+    return through(links[order.index] if order.index < len(links) else None, stopping.wait)
 
 
 class _Failure:

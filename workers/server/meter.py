@@ -1,4 +1,4 @@
-"""What a server did since its last report: bytes each way, and the time in which it handled any request at all."""
+"""A server's work since its last report: bytes each way, and the time in which it handled at least one request."""
 
 import threading
 import time

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from controlplane.protocol.base import Count, Value
+from controlplane.protocol.base import UNREADABLE, Count, Value
 from controlplane.protocol.orders import ServerAddress
 from workers.transport.client import ServerConnection
 from workers.transport.errors import BadHeader, TransportError
@@ -34,7 +34,7 @@ Connect = Callable[[ServerAddress], ServerConnection]
 
 
 class Part(Value, frozen=True, kw_only=True, array_like=True):
-    """What a block has of the squared norm of an iteration's mean gradient."""
+    """A block's part of the squared norm of an iteration's mean gradient."""
 
     iteration: Count
     start: Count
@@ -71,7 +71,7 @@ class Norms:
         """How many were said before the first of these."""
         self._theirs: dict[str, dict[tuple[int, int], Part]] = {}
         self._named: dict[str, None] = {}
-        """Instances that orders have named, the newest last: of any other nothing is believed."""
+        """Instances named in orders, the newest last: messages of others are ignored."""
         self._lines: dict[str, _Line] = {}
         self._is_due = self._stopped = False
         threading.Thread(target=self._run, name="norms", daemon=True).start()
@@ -102,11 +102,11 @@ class Norms:
         """Another server has said these.
 
         Raises:
-            BadHeader: if it is nothing of the kind.
+            BadHeader: if it is not such a header.
         """
         try:
             parts = msgspec.msgpack.decode(payload, type=list[Part])
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise BadHeader(f"no norms of blocks: {error}") from None
         with self._condition:
             found = self._theirs.setdefault(instance, {})
@@ -122,10 +122,10 @@ class Norms:
     def norm(self, iteration: int) -> float | None:
         """That of the iteration's mean gradient, once all of it is known and all others know what was said here."""
         with self._condition:
-            said = self._forgotten + max(
+            forgotten = self._forgotten + max(
                 (at + 1 for at, part in enumerate(self._published) if part.iteration == iteration), default=0
             )
-            if any(line.has < said for line in self._lines.values()):
+            if any(line.has < forgotten for line in self._lines.values()):
                 return None
             parts: dict[int, Part] = {}
             for source in (*(self._theirs.get(instance, {}) for instance in self._named), self._own):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.server.block import Block, Gone
 from workers.server.block_transfer import read_manifest, unpack
 from workers.server.contribution import Contribution
@@ -69,15 +70,16 @@ class Session:
             self._meter.count(bytes_in=header.length)
         block = self._find(header)
         if block is None:
+            self._buffers.pop(header.length, None)  # of any size: nothing here says how large that block is
             self._channel.send(Header(op=Op.MOVED, block=header.block))
             return
         if header.length != block.block_bytes:
             raise Refused(f"push of block {header.block} has {header.length} bytes, the block {block.block_bytes}")
         contribution = self._contribution(header, payload)
         try:
-            held_s = block.await_term(contribution)
+            held_s = block.await_term(contribution, self._is_given_up)
             with self._meter:
-                verdict, free = block.contribute(contribution)
+                verdict, free = block.contribute(contribution, self._is_given_up)
         except Gone as gone:
             self._channel.send(Header(op=Op.MOVED, block=header.block, held_s=gone.held_s))
             return
@@ -92,7 +94,9 @@ class Session:
             return
         try:
             term = (header.incarnation, header.generation)
-            snapshot, version, held_s = block.borrow(header.iteration, term, header.placement)
+            snapshot, version, held_s = block.borrow(
+                header.iteration, term, header.placement, given_up=self._is_given_up
+            )
         except Gone as gone:
             self._channel.send(Header(op=Op.MOVED, block=header.block, held_s=gone.held_s))
             return
@@ -112,8 +116,17 @@ class Session:
             payload = memoryview(bytearray(header.length))
             self._channel.receive_payload(header, payload)
             self._meter.count(bytes_in=header.length)
+        if header.length % ELEMENT_BYTES:
+            raise Refused(f"a copy of block {header.block} has {header.length} bytes, which are no whole values")
         values = np.frombuffer(payload, dtype=np.float32)
-        self._store.fill(header.block, header.placement, values, version=header.iteration, steps=header.samples)
+        self._store.fill(
+            header.block,
+            header.placement,
+            values,
+            version=header.iteration,
+            steps=header.samples,
+            given_up=self._is_given_up,
+        )
         self._channel.send(Header(op=Op.TAKEN, block=header.block))
 
     def _take_over(self, header: Header) -> None:
@@ -133,13 +146,16 @@ class Session:
             arrays.append(memoryview(bytearray(size)))
             self._channel.receive_payload(part, arrays[-1])
             self._meter.count(bytes_in=size)
-        self._store.stage(header.block, header.placement, unpack(manifest, arrays))
+        self._store.stage(header.block, header.placement, unpack(manifest, arrays), self._is_given_up)
         self._channel.send(Header(op=Op.TAKEN, block=header.block))
 
     def _find(self, header: Header) -> Block | None:
         if header.rank != self._peer.rank:
             raise Refused(f"request in the name of rank {header.rank} on the connection of rank {self._peer.rank}")
-        return self._store.find(header.block, header.placement)
+        return self._store.find(header.block, header.placement, self._is_given_up)
+
+    def _is_given_up(self) -> bool:
+        return self._channel.is_aborted
 
     def _contribution(self, header: Header, payload: memoryview) -> Contribution:
         return Contribution(

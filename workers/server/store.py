@@ -1,21 +1,22 @@
 """The blocks of one server, as its orders name them; finds a block for a request, waiting for orders on their way."""
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 
 import torch
 
 from controlplane.protocol.checkpoints import Restore
+from controlplane.protocol.orders import ELEMENT_BYTES, ServerOrders
 from controlplane.protocol.orders import Block as Cut
-from controlplane.protocol.orders import ServerOrders
-from workers.server.block import Block
+from workers.server.block import Block, never
 from workers.server.block_transfer import BlockState
 from workers.server.checkpointing import Checkpoints
 from workers.server.handover import Handover
 from workers.server.norms import Norms
 from workers.server.quorum import NO_ROSTER, Roster, roster_of
 from workers.server.values import MakeRule
-from workers.transport.errors import BadHeader, Refused, Stopped
+from workers.transport.errors import BadHeader, GivenUp, Refused, Stopped
 from workers.transport.handshake import Peer
 from workers.workloads.rules import STEPS
 from workers.workloads.shape import Vector
@@ -35,7 +36,7 @@ class Noted:
             self._new.add((iteration, rank))
 
     def take(self) -> list[tuple[int, int]]:
-        """What was noted and not returned before."""
+        """Recorded entries that were not returned before."""
         with self._lock:
             fresh = sorted(self._new - self._reported)
             self._reported |= self._new
@@ -47,7 +48,7 @@ HandOver = Callable[[ServerOrders, Mapping[int, Block]], Handover]
 
 
 class Store:
-    """What this server holds.
+    """The blocks of this server.
 
     Args:
         init: gives version 0 of all parameters; called when the first blocks come.
@@ -56,6 +57,7 @@ class Store:
         checkpoints: this server's part in them; None: there are none.
         on_filled: called with the blocks restored from workers' copies, once no more are awaited.
         norms: makes where servers agree on the norm of a gradient; None: no step depends on it.
+        elements: of the flat vector: blocks that come from other servers are never more; None: not known.
     """
 
     def __init__(
@@ -67,7 +69,9 @@ class Store:
         checkpoints: Checkpoints | None = None,
         on_filled: Callable[[list[int]], None] = lambda blocks: None,
         norms: Callable[[Callable[[], None]], Norms] | None = None,
+        elements: int | None = None,
     ) -> None:
+        self._most_bytes = math.inf if elements is None else ELEMENT_BYTES * elements
         self._checkpoints = checkpoints
         self._init, self._make_rule, self._hand_over = init, make_rule, hand_over
         self._handover: Handover | None = None
@@ -104,38 +108,50 @@ class Store:
                 self._checkpoints.follow(orders, self._blocks)
             self._condition.notify_all()
 
-    def stage(self, index: int, placement: int, state: BlockState) -> None:
+    def stage(self, index: int, placement: int, state: BlockState, given_up: Callable[[], bool] = never) -> None:
         """Keep a block that another server hands over, until orders of that placement name it.
 
         Waits until orders expect one: those of that other server may have come earlier than this one's.
 
         Raises:
-            Refused: if the orders expect another placement by now.
+            Refused: if the orders expect another placement by now, or the block is not one of this job.
+            GivenUp: if the caller's connection is ``given_up`` meanwhile, and ``poke`` is called.
             Stopped: if the server ends meanwhile.
         """
-        block = self._begin(state.values.numpy(), state.start)
-        block.resume(state)
+        try:
+            block = self._begin(state.values.numpy(), state.start)
+            block.resume(state)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:  # exceptions of torch and its optimizers
+            raise Refused(f"block {index} cannot continue here: {type(error).__name__}: {error}") from None
         with self._condition:
-            self._condition.wait_for(lambda: self._stopped or self._newest_placement >= placement)
-            if self._stopped:
-                raise Stopped("the server ends")
+            self._wait(lambda: self._newest_placement >= placement, given_up)
             if self._orders is None or self._orders.next_placement != placement:
                 raise Refused(f"block {index} comes for placement {placement}, which is not expected here any more")
+            others = sum(each.block_bytes for key, each in self._staged.items() if key != (placement, index))
+            if others + block.block_bytes > self._most_bytes:
+                raise Refused(f"block {index} comes after {others} bytes of others: more than all parameters have")
             self._staged[placement, index] = block
 
-    def fill(self, index: int, placement: int, values: Vector, *, version: int, steps: int) -> None:
+    def fill(
+        self,
+        index: int,
+        placement: int,
+        values: Vector,
+        *,
+        version: int,
+        steps: int,
+        given_up: Callable[[], bool] = never,
+    ) -> None:
         """Begin an awaited block with a worker's copy; one that has begun continues unchanged.
 
         Contributions to iterations that this version closed are not awaited again.
 
         Raises:
             Refused: if the block is not awaited here under that placement, or has another size.
-            Stopped: if the server ends meanwhile.
+            GivenUp, Stopped: as ``stage``.
         """
         with self._condition:
-            self._condition.wait_for(lambda: self._stopped or self._placement >= placement)
-            if self._stopped:
-                raise Stopped("the server ends")
+            self._wait(lambda: self._placement >= placement, given_up)
             if index in self._blocks:
                 return
             cut = self._awaited.get(index)
@@ -158,20 +174,17 @@ class Store:
             raise BadHeader("norms of gradients, which no step of this job depends on")
         self._norms.receive(instance, payload)
 
-    def find(self, index: int, placement: int) -> Block | None:
+    def find(self, index: int, placement: int, given_up: Callable[[], bool] = never) -> Block | None:
         """Block ``index`` under placement ``placement``; waits until this server has that placement.
 
         None: it is elsewhere, under a placement that is newer than the asker's.
 
         Raises:
             Refused: if the block is not this server's under that very placement.
-            Stopped: if the server ends meanwhile.
+            GivenUp, Stopped: as ``stage``.
         """
         with self._condition:
-            while (self._placement < placement or index in self._awaited) and not self._stopped:
-                self._condition.wait()
-            if self._stopped:
-                raise Stopped("the server ends")
+            self._wait(lambda: self._placement >= placement and index not in self._awaited, given_up)
             if index not in self._blocks and placement >= self._placement:
                 held = f"it holds {sorted(self._blocks)}"
                 raise Refused(f"block {index} is not on this server under placement {placement}; {held}")
@@ -206,6 +219,14 @@ class Store:
         """(iteration, rank) of updates that were dropped, since others were named for it; each is reported once."""
         return self._late.take()
 
+    def poke(self) -> None:
+        """Release the threads here whose connection was given up."""
+        with self._condition:
+            self._condition.notify_all()
+            blocks = list(self._blocks.values())
+        for block in blocks:
+            block.poke()
+
     def stop(self) -> None:
         """Release all threads that wait here."""
         with self._condition:
@@ -215,6 +236,14 @@ class Store:
                 block.stop()
         if self._norms is not None:
             self._norms.stop()
+
+    def _wait(self, ready: Callable[[], bool], given_up: Callable[[], bool]) -> None:
+        """Wait until ``ready``. Raises GivenUp, Stopped: otherwise."""
+        self._condition.wait_for(lambda: self._stopped or ready() or given_up())
+        if self._stopped:
+            raise Stopped("the server ends")
+        if not ready():
+            raise GivenUp("the connection ended while its request waited")
 
     def _settle(self) -> None:
         with self._condition:

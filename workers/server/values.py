@@ -60,7 +60,7 @@ class Values:
 
     @property
     def state(self) -> dict[str, torch.Tensor]:
-        """What the rule remembers."""
+        """The rule's state."""
         return self._rule.state()
 
     def resume(self, state: Mapping[str, torch.Tensor], steps: int) -> None:
@@ -78,7 +78,7 @@ class Values:
         snapshot.readers -= 1
 
     def squared_norm(self, growing: Sum) -> float:
-        """The norm of the mean of ``growing``, over what an optimiser changes; 0 where it has no samples.
+        """The norm of the mean of ``growing``, over what an optimizer changes; 0 where it has no samples.
 
         Raises:
             TypeError: if the rule cannot say.
@@ -102,6 +102,6 @@ class Values:
         self._snapshot = Snapshot(steps=self.steps + 1, values=self._values.numpy())
 
     def _detach_from_readers(self) -> None:
-        """If a reader still has the values, give it a copy; the optimiser keeps its reference to the tensor."""
+        """If a reader still has the values, give it a copy; the optimizer keeps its reference to the tensor."""
         if self._snapshot.readers:
             self._values.data = self._values.clone()

@@ -1,4 +1,4 @@
-"""What happens in a fork: it becomes its own process, runs its entry, and leaves without ever returning."""
+"""Code that runs in a fork: it becomes a separate process, runs its entry, and exits without returning."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ Entry = Callable[[ProcessOrder, Setup], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cradle:
-    """What a fork inherits: where its output goes (a file descriptor), its parent process, how to close the rest."""
+    """Values that a fork inherits: its output (a file descriptor), its parent process, how to close the rest."""
 
     output: int
     parent_pid: int

@@ -14,6 +14,7 @@ import structlog
 
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import ProcessOrder
+from workers.relay.framing import VARIABLE
 from workers.setup import Setup
 from workers.spawner.messages import Channel, FromSpawner, Prepare, Start, Stop
 
@@ -34,7 +35,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """What a spawner should import and to run."""
+    """Modules that a spawner imports and runs."""
 
     setup: Setup
     entry: str = ENTRY
@@ -45,14 +46,16 @@ class Kit:
 class Spawner:
     """A running spawner. Make it on the main thread: it is killed when the thread that made it ends."""
 
-    def __init__(self, kit: Kit, on_message: Callable[[FromSpawner | Lost], None]) -> None:
+    def __init__(
+        self, kit: Kit, on_message: Callable[[FromSpawner | Lost], None], *, relay: Path | None = None
+    ) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "workers.spawner", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=_environment(),
+                env=_environment(relay),
             )
         self._on_message = on_message
         self._channel: Channel[FromSpawner] = Channel(ours, FromSpawner)
@@ -74,7 +77,7 @@ class Spawner:
         self._send(Stop(process=process, grace_s=grace_s))
 
     def close(self) -> None:
-        """End the spawner, also in the middle of its imports, and whatever still runs in it."""
+        """End the spawner, even during its imports, and all its processes."""
         self._channel.close()
         self._process.terminate()
         try:
@@ -100,13 +103,15 @@ class Spawner:
         self._on_message(Lost(self._process.returncode))
 
 
-def _environment() -> dict[str, str]:
-    """The agent's, with our modules within reach and without secrets.
+def _environment(relay: Path | None) -> dict[str, str]:
+    """The agent's, with our modules and its relay within reach and without secrets.
 
     One thread per numerical library: their pools, made on import, do not survive a fork. Processes choose their own
     number of torch threads afterwards.
     """
-    kept = {key: value for key, value in os.environ.items() if key not in SECRETS}
+    kept = {key: value for key, value in os.environ.items() if key not in (*SECRETS, VARIABLE)}
+    if relay is not None:
+        kept[VARIABLE] = str(relay)
     home = str(Path(__file__).resolve().parents[2])
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [home, kept.get("PYTHONPATH")]))
     return kept | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controlplane.protocol.base import UNREADABLE
 from controlplane.protocol.messages import MAX_LINE, Line, LineLevel
 
 TAIL_LINES: Final = 20
@@ -35,12 +36,12 @@ class Lines:
         self._secrets = [secret for secret in secrets if secret]
         self._rest = b""
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._allowance, self._asked_s = float(BURST), 0.0
+        self._allowance, self._asked_to_end_s = float(BURST), 0.0
         self._dropped = 0
         self._in_traceback = False
 
     def take(self, piece: bytes) -> list[tuple[Line, dict[str, Any]]]:
-        """The lines that this output completes, each with the fields of a log line of ours."""
+        """The lines that this output completes, each with the fields of a log line of Paceline's."""
         *complete, self._rest = (self._rest + piece).split(b"\n")
         self._rest = self._rest[-LONGEST_BYTES:]
         lines = [self._line(raw) for raw in complete]
@@ -54,8 +55,8 @@ class Lines:
 
     def allowed(self, lines: Sequence[Line], now_s: float) -> list[Line]:
         """Those that may be passed on now; how many were left out is said with the next that may."""
-        self._allowance = min(float(BURST), self._allowance + (now_s - self._asked_s) * PER_S)
-        self._asked_s = now_s
+        self._allowance = min(float(BURST), self._allowance + (now_s - self._asked_to_end_s) * PER_S)
+        self._asked_to_end_s = now_s
         room = int(self._allowance)
         kept = list(lines[:room])
         self._allowance -= len(kept)
@@ -99,6 +100,6 @@ class Lines:
 def _decoded(body: bytes) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return found if isinstance(found, dict) else None

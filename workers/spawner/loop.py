@@ -141,9 +141,9 @@ class SpawnerLoop:
         for running in list(self._children.values()):
             pid, status = os.waitpid(running.pid, os.WNOHANG)
             if pid:
-                self._bury(running, os.waitstatus_to_exitcode(status))
+                self._report_lost(running, os.waitstatus_to_exitcode(status))
 
-    def _bury(self, running: Child, status: int) -> None:
+    def _report_lost(self, running: Child, status: int) -> None:
         while self._pass_on(running):
             pass
         with contextlib.suppress(KeyError):

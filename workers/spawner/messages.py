@@ -1,4 +1,4 @@
-"""What an agent and its spawner say to each other, over a private socket pair.
+"""Messages between an agent and its spawner, over a private socket pair.
 
 Orders hold keys; here they pass from memory to memory, on no command line and in no environment.
 """

@@ -1,7 +1,7 @@
 """Imported by the spawner to preload what would cost every worker and server a second.
 
 The libraries and the loops themselves; scikit-learn, which reads data sets; and what torch imports only with its
-first optimiser. Not more: what is imported here is in the memory of every process, shared until it is written to.
+first optimizer. Not more: modules imported here are in the memory of every process, shared until written to.
 """
 
 import sklearn.datasets

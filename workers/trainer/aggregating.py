@@ -1,6 +1,6 @@
 """Servers that only add up (as BytePS has them): every worker holds the parameters and makes each step itself.
 
-What is pulled for an iteration is the mean gradient of the one before. All workers apply the same means in the same
+A pull for an iteration returns the mean gradient of the previous one. All workers apply the same means in the same
 order, so their parameters stay the same, and a server has nothing that moving a block would have to take along but the
 latest mean.
 """
@@ -8,11 +8,10 @@ latest mean.
 import threading
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from msgspec.structs import replace
 
-from controlplane.protocol.spec import JobSpec, SpecError
+from controlplane.protocol.spec import JobSpec, LinkEmulation, SpecError
 from workers.trainer.exchange import Exchange
 from workers.trainer.parameters import LocalParameters
 from workers.trainer.round import Round
@@ -20,7 +19,6 @@ from workers.transport.encryption import PLAIN, Encryption
 from workers.transport.frames import Header
 from workers.transport.handshake import Peer
 from workers.workloads.rules import SumRule
-from workers.workloads.shape import Vector
 
 
 class AggregatingExchange(Exchange):
@@ -38,21 +36,22 @@ class AggregatingExchange(Exchange):
         spec: JobSpec,
         in_reach: Callable[[], bool],
         encryption: Encryption = PLAIN,
+        link: LinkEmulation | None = None,
     ) -> None:
         if isinstance(held.rule, SumRule):
             expected = f"stateful with workload {spec.workload.name}, whose updates are no gradients"
             raise SpecError("server_mode", spec.server_mode, expected)
-        super().__init__(peer, stopping, in_reach=in_reach, encryption=encryption)
+        super().__init__(peer, stopping, in_reach=in_reach, encryption=encryption, link=link)
         self._held = held
-        self._mean: Vector = np.empty(held.values.numel(), dtype=np.float32)
+        self._mean = torch.empty(held.values.numel())
 
-    def pull(self, parameters: Vector, stamp: Header) -> Round:
+    def pull(self, parameters: torch.Tensor, stamp: Header) -> Round:
         """The parameters before the iteration of ``stamp``; raises as ``Exchange.pull``."""
         outcome = Round(held_s=0.0)
         while self._held.version < stamp.iteration:
             outcome = super().pull(self._mean, replace(stamp, iteration=self._held.version + 1))
             if outcome.moved or outcome.stale:
                 return outcome
-            self._held.step(torch.from_numpy(self._mean), 1)
-        np.copyto(parameters, self._held.values.numpy())
+            self._held.step(self._mean, 1)
+        parameters.copy_(self._held.values)
         return outcome

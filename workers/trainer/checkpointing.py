@@ -93,8 +93,8 @@ class Keeper:
             self._writer.close()
 
     def _may_settle(self, orders: Orders) -> bool:
-        asked = orders.whole.iteration if orders.whole is not None else 0
-        return max(asked, self._settled) >= self._taken or orders.keeper != self._instance
+        requested = orders.whole.iteration if orders.whole is not None else 0
+        return max(requested, self._settled) >= self._taken or orders.keeper != self._instance
 
     def begin(self, restore: Restore) -> bool:
         """Whether the parameters could be brought to where that checkpoint is; if not, that was said."""
@@ -131,5 +131,6 @@ def _copy(held: LocalParameters, state: Mapping[str, torch.Tensor], start: int, 
     """One piece, with what the rule remembers of it; what is no entry for each parameter holds for all pieces."""
     everything = {VALUES: held.values} | {f"{STATE}{name}": each for name, each in state.items()}
     whole = held.values.shape
-    tensors = {name: (t[start:stop] if t.shape == whole else t).clone() for name, t in everything.items()}
+    parts = {name: each[start:stop] if each.shape == whole else each for name, each in everything.items()}
+    tensors = {name: torch.empty_like(each, device="cpu").copy_(each) for name, each in parts.items()}
     return Copy(iteration=held.version, start=start, stop=stop, steps=held.version, tensors=tensors)

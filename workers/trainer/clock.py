@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Part(Enum):
-    """What time can be charged to; values are the measurements of ``WorkerNumbers``."""
+    """Phases that time is assigned to; values are the measurements of ``WorkerNumbers``."""
 
     DATA = "data_s"
     COMPUTE = "compute_s"

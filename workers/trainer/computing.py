@@ -1,7 +1,7 @@
 """The computation of one iteration: the samples at once, or in micro-batches where it may have to end early.
 
-Early ends are a stop order (A-BSP), a used-up time budget, and notice that the iteration is no longer needed. What was
-processed until then is the update, with its number of samples.
+Early ends are a stop order (A-BSP), a used-up time budget, and notice that the iteration is no longer needed. The
+samples processed until then are the update, with their number.
 """
 
 import math
@@ -18,9 +18,10 @@ from workers.link import WorkerLink
 from workers.trainer.micro_batch import choose
 from workers.trainer.sampler import Sampler
 from workers.trainer.work import Work
-from workers.workloads.shape import Prefetching, Replica, Samples, Update, Vector
+from workers.workloads.shape import Prefetching, Replica, Samples, Update
+from workers.workloads.tensors import is_finite
 
-Begin = Callable[[int, Vector, int], None]
+Begin = Callable[[int, torch.Tensor, int], None]
 """Called before an update that is computed as a whole: its iteration, where its gradient is going to be, its
 samples."""
 
@@ -29,7 +30,7 @@ class Skipped(Exception):
     """The iteration in progress is no longer needed: abandon it and do not report it."""
 
 
-def without_spoilt(update: Update, gradient: Vector, *, is_shared: bool = False) -> tuple[Update, str]:
+def without_spoilt(update: Update, gradient: torch.Tensor, *, is_shared: bool = False) -> tuple[Update, str]:
     """The update, or an empty one where it would spoil the parameters, and then what its loss is.
 
     Args:
@@ -39,17 +40,12 @@ def without_spoilt(update: Update, gradient: Vector, *, is_shared: bool = False)
     """
     if not math.isfinite(update.loss):
         spoilt = str(update.loss)
-    elif is_shared or _is_finite(gradient):
+    elif is_shared or is_finite(gradient):
         return update, ""
     else:
         spoilt = f"{update.loss:g}, and its gradient is no number"
-    gradient.fill(0.0)
+    gradient.zero_()
     return Update(loss_sum=0.0, samples=0), spoilt
-
-
-def _is_finite(gradient: Vector) -> bool:
-    """Whether all of it is; the sum mostly shows it without extra memory, but it can overflow."""
-    return math.isfinite(float(torch.from_numpy(gradient).sum())) or bool(np.isfinite(gradient).all())
 
 
 class Computing:
@@ -57,6 +53,7 @@ class Computing:
 
     Args:
         worker: whether the iteration is still needed, cut, and how often to report progress.
+        sums: where the replica's sums of gradients are; None: in its ``gradient``.
         seed: unique to this worker of this job.
     """
 
@@ -68,15 +65,18 @@ class Computing:
         link: WorkerLink,
         pace: Pace,
         *,
+        sums: torch.Tensor | None = None,
         seed: tuple[int, ...] = (0,),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._begin: Begin = lambda iteration, gradient, samples: None
+        self._own = torch.from_numpy(replica.gradient) if sums is None else sums
         self._replica, self._sampler, self._worker, self._link, self._pace = replica, sampler, worker, link, pace
         self._seed, self._now = seed, now
         self._piece: int | None = None
-        self._sum: Vector = np.zeros(replica.gradient.shape, dtype=np.float32)  # takes no memory until it is used
-        self.gradient: Vector = replica.gradient
+        self._pieces: torch.Tensor | None = None
+        """The sum over pieces, once there are any."""
+        self.gradient = self._own
         """The sum of the gradients of the last ``run``."""
 
     def announce_to(self, begin: Begin) -> None:
@@ -94,13 +94,13 @@ class Computing:
 
     def _batches(self, task: Work) -> list[Samples]:
         """The updates that a share is going to be computed in, unless it ends early; none while that is not known."""
-        if not self._goes_in_pieces(task):
+        if not self._runs_in_pieces(task):
             return [task.samples]
         if (piece := self._piece) is None:
             return []
         return [task.samples[at : min(at + piece, task.share)] for at in range(0, task.share, piece)]
 
-    def _goes_in_pieces(self, task: Work) -> bool:
+    def _runs_in_pieces(self, task: Work) -> bool:
         return self._worker.may_end_early or task.budget_s is not None
 
     def _prepare(self, samples: Samples) -> None:
@@ -122,16 +122,22 @@ class Computing:
         Raises:
             Skipped: if the iteration need not be finished.
         """
-        if self._goes_in_pieces(task):
+        if self._runs_in_pieces(task):
             self._prepare(task.samples)
             self._draw_for(iteration)
             return self._in_pieces(task)
         self._draw_for(iteration)
         self._pace.begin()
-        self._begin(iteration, self._replica.gradient, len(task.samples))
+        self._begin(iteration, self._own, len(task.samples))
         update = self._replica.update(task.samples)
-        self.gradient = self._replica.gradient
+        self.gradient = self._own
         return update, self._pace.finish(len(task.samples))
+
+    @property
+    def _sum(self) -> torch.Tensor:
+        if self._pieces is None:
+            self._pieces = torch.zeros_like(self._own)
+        return self._pieces
 
     def _draw_for(self, iteration: int) -> None:
         """Have what a module draws (dropout) depend on job, worker and iteration alone: a replay draws it again."""
@@ -140,8 +146,7 @@ class Computing:
 
     def _in_pieces(self, task: Work) -> tuple[Update, bool]:
         piece = self._piece or 1
-        self._sum.fill(0.0)
-        self.gradient = self._sum
+        self.gradient = self._sum.zero_()
         self._pace.begin()
         attempt, began = self._worker.attempt, self._now()
         reported = began
@@ -151,7 +156,7 @@ class Computing:
             # Not across the end of the share: a budget that is used up there is not to be overdrawn.
             end = min(done + piece, task.share) if done < task.share else done + piece
             update = self._replica.update(task.samples[done:end])
-            self._sum += self._replica.gradient
+            self._sum.add_(self._own)
             done, loss_sum = done + update.samples, loss_sum + update.loss_sum
             overran = self._pace.finish(done)
             self._check_not_cancelled(attempt)
@@ -183,4 +188,4 @@ class Computing:
 
     def _measure(self, samples: Samples) -> None:
         self._replica.update(samples)
-        self._sum += self._replica.gradient
+        self._sum.add_(self._own)

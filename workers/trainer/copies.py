@@ -1,4 +1,4 @@
-"""Which version of each block a worker has whole in its memory: what a lost server's blocks can begin again with.
+"""The complete version of each block in a worker's memory, from which a lost server's blocks can be restored.
 
 A pull overwrites the older copy where it lies. If the server dies in the middle, neither version is whole; so each
 block has one worker that guards it, by saving the older copy for as long as the newer one is on its way.
@@ -76,7 +76,7 @@ class Copies:
             self._lost -= set(blocks)
 
     def held(self, blocks: Iterable[int]) -> dict[int, Copy]:
-        """Those of ``blocks`` of which there is a whole copy, once nothing of them is on its way."""
+        """Those of ``blocks`` with a complete copy, once no transfer of them is in progress."""
         wanted = set(blocks)
         with self._settled:
             self._settled.wait_for(lambda: not wanted & self._receiving, SETTLE_S)

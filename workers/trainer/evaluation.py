@@ -5,10 +5,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic
 
-import numpy as np
+import torch
 
 from controlplane.protocol.messages import Evaluation, WorkerMessage
-from workers.workloads.shape import Scorer, Vector, Workload, scorer_of
+from workers.workloads.shape import Scorer, Workload, scorer_of
+from workers.workloads.tensors import values_of
 
 Say = Callable[[Callable[[int], WorkerMessage]], None]
 
@@ -31,22 +32,22 @@ class Evaluator:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def offer(self, version: int, parameters: Vector) -> None:
+    def offer(self, version: int, parameters: torch.Tensor) -> None:
         """Score a copy of ``parameters``; left out if the one before is still being scored."""
         if self._running is None or self._running.done():
             self._start(version, parameters)
 
-    def finish(self, version: int, parameters: Vector) -> None:
+    def finish(self, version: int, parameters: torch.Tensor) -> None:
         """Score the final ``parameters`` and wait for it."""
         self._settle()
         self._start(version, parameters)
         self._settle()
 
-    def _start(self, version: int, parameters: Vector) -> None:
+    def _start(self, version: int, parameters: torch.Tensor) -> None:
         self._settle()
         if self._scorer is None:
             self._scorer = scorer_of(self._workload)
-        np.copyto(self._scorer.parameters, parameters)
+        values_of(self._scorer).copy_(parameters)
         self._running = self._pool.submit(self._score, self._scorer, version)
 
     def _settle(self) -> None:

@@ -12,8 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from msgspec.structs import replace
 
+from controlplane.protocol.emulation import LinkEmulation
 from controlplane.protocol.orders import Block, Placement, ServerAddress
 from workers.trainer.copies import Copies
 from workers.trainer.ledger import Ledger
@@ -23,6 +25,7 @@ from workers.transport.encryption import PLAIN, Encryption
 from workers.transport.errors import ConnectionClosed, Interrupted, ServerLost, Stopped, TransportError
 from workers.transport.frames import MAX_PAYLOAD_BYTES, Header
 from workers.transport.handshake import Peer
+from workers.transport.throttled import through
 from workers.workloads.shape import Vector
 
 log = logging.getLogger(__name__)
@@ -39,7 +42,7 @@ Connect = Callable[[ServerAddress], ServerConnection]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What came of asking one server: when, after how long, and with what outcome."""
+    """The result of a request to one server: its time, duration and outcome."""
 
     at: float
     took_s: float
@@ -143,10 +146,11 @@ class Exchange:
         in_reach: whether the control plane is.
         copies: takes note of what was pulled, in case a server is lost.
         encryption: of connections to servers.
+        link: this worker's, where it is emulated.
     """
 
     may_stop = True
-    """A worker may stop before any iteration: what it pushed counts without it."""
+    """A worker may stop before any iteration: its pushed updates still count."""
     address = ("", 0)
     """Other workers need not find this one."""
 
@@ -158,9 +162,11 @@ class Exchange:
         copies: Copies | None = None,
         in_reach: Callable[[], bool] = lambda: True,
         encryption: Encryption = PLAIN,
+        link: LinkEmulation | None = None,
     ) -> None:
         self._peer, self._stopping, self._newest, self._in_reach = peer, stopping, newest, in_reach
-        self.connect: Connect = partial(ServerConnection, peer=peer, encryption=encryption)
+        channel = through(link, stopping.wait)
+        self.connect: Connect = partial(ServerConnection, peer=peer, encryption=encryption, open_channel=channel)
         """A connection to a server, for one thread."""
         self.copies = copies
         self._refills: Mapping[int, int] = {}
@@ -234,7 +240,7 @@ class Exchange:
         if self.copies is not None:
             self.copies.trust(found)
 
-    def pull(self, parameters: Vector, stamp: Header) -> Round:
+    def pull(self, parameters: torch.Tensor, stamp: Header) -> Round:
         """Fill ``parameters`` with the version of ``stamp``; ``stale`` if a server is past it.
 
         Raises:
@@ -242,7 +248,8 @@ class Exchange:
             Refused: if a server refuses the request for good.
             Stopped: if the process is asked to end meanwhile.
         """
-        wanted = [_slices(parameters, server.blocks) for server in self._servers]
+        vector: Vector = parameters.numpy()
+        wanted = [_slices(vector, server.blocks) for server in self._servers]
         sizes, stamp = [_bytes_of(left) for left in wanted], self._signed(stamp)
         receiving = self.copies.receiving if self.copies is not None else unobserved
         answers = self._ask(lambda at: lambda connection: connection.pull(wanted[at], stamp, receiving))
@@ -253,13 +260,14 @@ class Exchange:
         self._note_moves(answers)
         return _round(answers)
 
-    def push(self, gradient: Vector, pending: set[int], stamp: Header) -> Round:
+    def push(self, gradient: torch.Tensor, pending: set[int], stamp: Header) -> Round:
         """Push those blocks of ``gradient`` that are ``pending``; those that count are removed from it.
 
         Raises:
             ServerLost, Refused, Stopped: as ``pull``.
         """
-        due = [_slices(gradient, [b for b in server.blocks if b.index in pending]) for server in self._servers]
+        vector: Vector = gradient.numpy()
+        due = [_slices(vector, [b for b in server.blocks if b.index in pending]) for server in self._servers]
         sizes, stamp = [_bytes_of(left) for left in due], self._signed(stamp)
         answers = self._ask(lambda at: lambda connection: connection.push(due[at], stamp))
         for server, left, size, answer in zip(self._servers, due, sizes, answers, strict=True):

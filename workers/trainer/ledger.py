@@ -109,7 +109,7 @@ class Ledger:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """What happens within is waiting for blocks that move."""
+        """Time within counts as waiting for moving blocks."""
         began = self._now()
         try:
             yield

@@ -1,6 +1,6 @@
 """Rounds of a federation (FedAvg): a client takes local steps from what it pulled, and pushes by how much it moved.
 
-What is pushed is a sum over samples like any update, so that aggregation rules weigh it like any other. The share of a
+The pushed value is a sum over samples like any update, so aggregation rules weight it like any other. The share of a
 round says how much a client does in it; how that is spent is the rule's: LB-BSP scales the batch and leaves the number
 of steps and the rate alone; the baselines scale one of these (LB-BSP section 3.5, Fig. 13).
 """
@@ -21,7 +21,7 @@ from workers.workloads.shape import Prefetching, Replica, Samples, Score, Update
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalWork:
-    """What one client does in one round."""
+    """One client's work in one round."""
 
     steps: int
     optimizer: Optimizer
@@ -95,5 +95,5 @@ class Client:
 
 
 def make_replica(workload: Workload, spec: JobSpec) -> Replica:
-    """What a worker of the job computes its updates with."""
+    """The object that computes a worker's updates."""
     return workload.replica() if spec.federated is None else Client(workload, spec)

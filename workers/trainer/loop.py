@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from controlplane.protocol import RELEASE
 from controlplane.protocol.messages import IterationReport, WorkerHello
 from controlplane.protocol.orders import Orders, ProcessOrder
@@ -20,6 +22,7 @@ from controlplane.protocol.worker import Phase, Step, WorkerMachine
 from workers.accelerator import Gauge, gauge_of
 from workers.emulation import Pace
 from workers.link import WorkerLink
+from workers.peers.neighbours import Neighbours
 from workers.readings import Readings
 from workers.trainer.aggregating import AggregatingExchange
 from workers.trainer.checkpointing import Keeper
@@ -42,6 +45,7 @@ from workers.workloads.catalogue import load_workload
 from workers.workloads.local import NOWHERE, Local
 from workers.workloads.memory import ceiling_of
 from workers.workloads.shape import ReportsProgress, Update, Vector, Workload, loading_s_of, named_arrays
+from workers.workloads.tensors import sums_of, values_of
 from workers.workloads.trained import admit_factories, check_groups
 
 SaveModel = Callable[[Mapping[str, Vector]], None]
@@ -60,13 +64,14 @@ def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: L
     check_groups(order.spec, workload.layout)
     keeper = Keeper(order, link, workload, local) if order.spec.workers_hold else None
     with suppress(Stopped), keeper or nullcontext(), _parameters(order, link, keeper, local) as servers:
-        Trainer(order, link, workload, servers, save_model, gauge_of(local.device), keeper).run()
+        Trainer(order, link, workload, servers, save_model, gauge_of(local.device), keeper, local).run()
 
 
 def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local: Local) -> Exchange | Reduction:
     """Where the parameters are: at servers, or at the workers themselves."""
     peer, spec = Peer(order.index, order.instance), order.spec
     encryption = Encryption(Identity.of(order), allows_plain=local.insecure)
+    emulated = order.emulate.link if order.emulate is not None else None
     if own is not None and spec.reduces:
         check_reduces(spec, local)
         return Reduction(
@@ -77,15 +82,15 @@ def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local
             trained=own.trained,
         )
     if own is not None:
-        return AggregatingExchange(peer, link.stopping, own.held, spec, lambda: link.in_reach, encryption)
+        return AggregatingExchange(peer, link.stopping, own.held, spec, lambda: link.in_reach, encryption, emulated)
     guards = spec.elastic.restarts > 0
     copies = Copies(lambda block: guards and block % spec.workers == order.index)
-    return Exchange(peer, link.stopping, link.placement, copies, lambda: link.in_reach, encryption)
+    return Exchange(peer, link.stopping, link.placement, copies, lambda: link.in_reach, encryption, emulated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What was computed in the iteration, and how."""
+    """The result of an iteration's computation."""
 
     update: Update
     position: int
@@ -93,7 +98,7 @@ class Done:
     overran: bool
     """Whether an emulated machine was too slow."""
     spoilt: str
-    """What the loss was, if it would spoil the parameters."""
+    """The loss, if it would corrupt the parameters."""
 
 
 class Trainer:
@@ -108,6 +113,7 @@ class Trainer:
         save_model: SaveModel,
         gauge: Gauge,
         keeper: Keeper | None = None,
+        local: Local = NOWHERE,
     ) -> None:
         self._keeper = keeper
         self._found, self._skipped = keeper.found if keeper is not None else ([], [])
@@ -116,9 +122,11 @@ class Trainer:
         self.replica = make_replica(self.workload, order.spec)
         self.sampler = make_sampler(self.workload, order.spec, order.index)
         self.pace = Pace(order.emulate, rest=link.stopping.wait)
-        self.worker = WorkerMachine(link.say)
+        self.worker = WorkerMachine(link.say, order.index)
+        self._neighbours = Neighbours(order, self.worker, local) if order.spec.asks_peers else None
+        self._parameters, sums = self._memory()
         seed = (order.spec.seed, order.index)
-        self.computing = Computing(self.replica, self.sampler, self.worker, link, self.pace, seed=seed)
+        self.computing = Computing(self.replica, self.sampler, self.worker, link, self.pace, sums=sums, seed=seed)
         self._shares_early = False
         """Whether parts of an update are on their way to the other workers before it is complete."""
         if isinstance(servers, Reduction) and isinstance(self.replica, ReportsProgress):
@@ -135,7 +143,7 @@ class Trainer:
         self._unacknowledged: set[int] = set()
         """Blocks that began again since it was pushed, and may lack it."""
         self._begun = (-1, -1)
-        """The attempt and iteration whose parameters were asked for last."""
+        """The attempt and iteration whose parameters were requested last."""
         self._done: Done
         self._pending: set[int] = set()
         """Blocks of which the update of this iteration does not count yet."""
@@ -144,6 +152,10 @@ class Trainer:
 
     def run(self) -> None:
         """Iterate from the first orders to the last, then finish."""
+        with self._neighbours or nullcontext():
+            self._run()
+
+    def _run(self) -> None:
         self.link.say(self._hello)
         self._restore(self._await(lambda orders: True))
         self.clock = IterationClock()
@@ -161,15 +173,26 @@ class Trainer:
                     self._last = None
             self._finish(evaluator)
 
+    def _memory(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The parameters and the sums of gradients: on the host for servers, else where they are computed."""
+        if isinstance(self.servers, Reduction):
+            return values_of(self.replica), sums_of(self.replica)
+        return torch.from_numpy(self.replica.parameters), torch.from_numpy(self.replica.gradient)
+
     def _next(self) -> Step:
-        """What the newest orders want next, once they want anything."""
+        """The next step by the newest orders, once there is one."""
         worker, was_stale = self.worker, self.worker.phase is Phase.STALE
         while True:
             known, self.worker.can_hold = self._newest().rank_in_time, self.servers.may_stop
+            if self._neighbours is not None:
+                self._neighbours.follow(self.link.placement())
             step, self._attempt = worker.next(time.monotonic()), worker.attempt
-            if step is not Step.WAIT:
+            if step is Step.ASK and self._neighbours is not None:
+                self._neighbours.ask(time.monotonic)
+            elif step is not Step.WAIT:
                 break
-            self._await_newer(known, worker.wake_at_s)
+            else:
+                self._await_newer(known, worker.wake_at_s)
         if was_stale:
             self.clock.lap(Part.WAITING)
         return step
@@ -189,7 +212,7 @@ class Trainer:
             Refiller(self.link, self.servers, self.servers.copies, self.replica.parameters, self._still)
 
     def _hello(self, number: int) -> WorkerHello:
-        host, port = self.servers.address
+        host, port = self._neighbours.address if self._neighbours is not None else self.servers.address
         return WorkerHello(
             host=host,
             port=port,
@@ -216,7 +239,7 @@ class Trainer:
                 self.servers.probe(orders.probes, orders.probe_round)
             self.clock.lap(Part.WAITING)
         self._check_not_cancelled()
-        outcome = self.servers.pull(self.replica.parameters, self._stamp(Op.PULL))
+        outcome = self.servers.pull(self._parameters, self._stamp(Op.PULL))
         self.clock.lap(Part.PULL, held_s=outcome.held_s)
         if outcome.moved or outcome.stale:
             self._retry(outcome)
@@ -232,7 +255,7 @@ class Trainer:
         k = task.iteration
         self.clock.lap_decision(orders.held_s if orders.share_until >= k else 0.0)
         if orders.evaluator and k % self.spec.evaluate.every == 0:
-            evaluator.offer(k, self.replica.parameters)
+            evaluator.offer(k, self._parameters)
         work = work_of(task, self.sampler)
         self._last = None
         self._prefetch(k, work)
@@ -313,10 +336,12 @@ class Trainer:
         exchanges = self.servers.ledger.take()
         blocks = self.servers.ledger.take_blocks()
         moving_s = min(self.servers.ledger.take_moving_s(), parts[Part.WAITING.value])
-        readings = self.readings.take()
+        noise = self.servers.noise.samples if isinstance(self.servers, Reduction) else None
+        readings = self.readings.take(noise_scale=noise)
         if loading_s_of(self.replica) is None:
             del parts[Part.DATA.value]
         ceiling = ceiling_of(self.replica)
+        sampled, questions = self.worker.peers.passed_by(iteration)
         self.link.say(
             lambda number: IterationReport(
                 number=number,
@@ -331,6 +356,9 @@ class Trainer:
                 exchanges=exchanges,
                 blocks=blocks,
                 moving_s=moving_s,
+                sampled=sampled,
+                questions=questions,
+                unanswered=self.worker.peers.unanswered(iteration),
                 logged={},
                 **parts,
                 **readings,
@@ -344,8 +372,8 @@ class Trainer:
             iteration = self.worker.iteration
             final = min(iteration, orders.stop_at if orders.stop_at is not None else iteration)
             self._pull_final(final)
-            evaluator.finish(final, self.replica.parameters)
-            self.save_model(named_arrays(self.workload, self.replica.parameters))
+            evaluator.finish(final, self._parameters)
+            self.save_model(named_arrays(self.workload, self._parameters.cpu().numpy()))
         if self._keeper is not None:
             self._keeper.settle()
         self.worker.finished(model_saved=orders.evaluator)
@@ -355,7 +383,7 @@ class Trainer:
         while True:
             orders = self._newest()
             stamp = Header(op=Op.PULL, incarnation=orders.incarnation, generation=orders.generation, iteration=version)
-            if not self.servers.pull(self.replica.parameters, stamp).moved:
+            if not self.servers.pull(self._parameters, stamp).moved:
                 return
             self._adopt_placement(self.servers.placement_version + 1)
             self._push_last_again()

@@ -1,6 +1,7 @@
 """The parameters of an all-reduce job: every worker holds all of them and applies each step itself."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 
@@ -20,7 +21,8 @@ class LocalParameters:
         self, workload: Workload, spec: JobSpec, on_step: Callable[["LocalParameters"], None] = lambda held: None
     ) -> None:
         self.values = torch.from_numpy(workload.init(spec.seed))
-        self.rule: Rule = workload.rule(self.values, spec.applied, start=0)
+        self._make_rule: Callable[[torch.Tensor], Rule] = partial(workload.rule, optimizer=spec.applied, start=0)
+        self.rule = self._make_rule(self.values)
         check_clip(self.rule, spec.applied)
         self.version = 0
         """How many iterations are in them."""
@@ -39,7 +41,13 @@ class LocalParameters:
         self.rule.restore(state)
         self.version = version
 
-    def live_in(self, memory: Vector) -> None:
-        """Keep the values in ``memory`` from now on."""
-        memory[:] = self.values.numpy()
-        self.values.data = torch.from_numpy(memory)
+    def live_in(self, memory: torch.Tensor) -> None:
+        """Keep the values in ``memory`` from now on, and what the rule remembers on the same device."""
+        memory.copy_(self.values)
+        if memory.device == self.values.device:
+            self.values.data = memory
+            return
+        state, self.values = self.rule.state(), memory
+        self.rule = self._make_rule(memory)
+        if self.version:
+            self.rule.restore(state)

@@ -18,6 +18,7 @@ from statistics import median
 
 import torch
 
+from controlplane.protocol.noise import EVERY, NoiseScale
 from controlplane.protocol.orders import Orders, PeerAddress, Placement
 from controlplane.protocol.spec import JobSpec, SpecError
 from controlplane.protocol.training import EQUAL
@@ -32,7 +33,8 @@ from workers.trainer.round import Round
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header
 from workers.workloads.local import Local
-from workers.workloads.shape import Vector
+from workers.workloads.shape import Clipping
+from workers.workloads.tensors import numbers
 
 SHORTEST_S, LONGEST_S = 2.0, 30.0
 PATIENCE = 3.0
@@ -53,10 +55,10 @@ EVERYTHING = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class StartedReduction:
     """An update that may be partly sent; None: no samples."""
 
-    gradient: Vector | None
+    gradient: torch.Tensor | None
     samples: int
     sums: Sums
 
@@ -103,11 +105,13 @@ class Reduction:
         self._rank, self._link, self._device = rank, link, device
         self._host = Host(host)
         self._equally = spec.weighing in EQUAL
+        self._measures_noise = not self._equally and spec.federated is None
+        self.noise = NoiseScale()
         self._rounded = trained if spec.workload.precision != "fp32" else 0
         self._held, self._sizes = held, sizes
-        self._shared: Vector | None = None
+        self._shared: torch.Tensor | None = None
         self._vector = torch.zeros(0)
-        self._begun: Begun | None = None
+        self._reduction: StartedReduction | None = None
         self._term = (-1, -1)
         self._peers: list[PeerAddress] = []
         self._meeting: Meeting | None = None
@@ -146,7 +150,7 @@ class Reduction:
         self.placement_version = placement.version
         return set()
 
-    def pull(self, parameters: Vector, stamp: Header) -> Round:
+    def pull(self, parameters: torch.Tensor, stamp: Header) -> Round:
         """The parameters; a worker that comes later waits in the others' sums, with nothing to add, until then.
 
         They are kept where they were pulled to from then on, so that no step has to copy them; between a pull and a
@@ -155,13 +159,12 @@ class Reduction:
         Raises:
             Stopped: if the process is asked to end meanwhile.
         """
-        outcome = self._reach(stamp.iteration, None, stamp)
         if parameters is not self._shared:
             self._held.live_in(parameters)
             self._shared = parameters
-        return outcome
+        return self._reach(stamp.iteration, None, stamp)
 
-    def push(self, gradient: Vector, pending: set[int], stamp: Header) -> Round:
+    def push(self, gradient: torch.Tensor, pending: set[int], stamp: Header) -> Round:
         """Add ``gradient`` to the others' and step; ``pending`` is empty once that has happened.
 
         Raises:
@@ -173,14 +176,14 @@ class Reduction:
             self._time_iteration()
         return outcome
 
-    def begin(self, iteration: int, gradient: Vector, samples: int) -> None:
+    def begin(self, iteration: int, gradient: torch.Tensor, samples: int) -> None:
         """The update of ``iteration`` over ``samples`` is about to be computed into ``gradient``; see ``offer``."""
         if self._group is not None and self._held.version == iteration and samples:
-            self._begun = Begun(gradient=gradient, samples=samples, sums=self._sums(self._group))
+            self._reduction = StartedReduction(gradient=gradient, samples=samples, sums=self._sums(self._group))
 
     def offer(self, final_from: int) -> None:
         """From that element on the update that was announced to ``begin`` is final: begin its sums."""
-        begun = self._begun
+        begun = self._reduction
         if begun is None:
             return
         final_from += self._front
@@ -191,11 +194,11 @@ class Reduction:
         except GroupBroken:
             self._leave()
 
-    def _reach(self, version: int, gradient: Vector | None, stamp: Header) -> Round:
+    def _reach(self, version: int, gradient: torch.Tensor | None, stamp: Header) -> Round:
         """Be in sums until the parameters are of ``version``; the last of them takes ``gradient``."""
         held_s = 0.0
-        if self._begun is not None:
-            held_s += self._add_up(self._begun)
+        if self._reduction is not None:
+            held_s += self._add_up(self._reduction)
         while self._held.version < version:
             if self._term < (stamp.incarnation, stamp.generation):
                 return Round(held_s=held_s, moved=True)
@@ -207,12 +210,12 @@ class Reduction:
             own = gradient if self._held.version == version - 1 and stamp.samples else None
             sums = self._sums(self._group)
             samples = 0 if own is None else stamp.samples
-            held_s += self._add_up(Begun(gradient=own, samples=samples, sums=sums))
+            held_s += self._add_up(StartedReduction(gradient=own, samples=samples, sums=sums))
         return Round(held_s=held_s)
 
-    def _add_up(self, begun: Begun) -> float:
+    def _add_up(self, begun: StartedReduction) -> float:
         """One sum and its step; how long others made this worker wait. Where it breaks, the group is left."""
-        self._begun, began, front = begun, time.monotonic(), self._front
+        self._reduction, began, front = begun, time.monotonic(), self._front
         try:
             for stretch in begun.sums.rest:
                 self._pack(stretch, begun.gradient, begun.samples)
@@ -221,13 +224,23 @@ class Reduction:
         except GroupBroken:
             self._leave()
             return 0.0
-        self._begun = None
+        self._reduction = None
+        high, low, holding, *seconds = numbers([self._vector[:front]])
         self._sum_s = time.monotonic() - began
-        high, low, holding, *seconds = self._vector[:front].tolist()
         self.may_stop = round(holding) == len(self._peers)
         count = round(high) * COUNT_BASE + round(low)
+        self._measure_noise(begun, count)
         self._held.step(self._vector[front:], count)
         return self._held_s(seconds)
+
+    def _measure_noise(self, begun: StartedReduction, count: int) -> None:
+        """From this worker's sum of gradients, and that of all over ``count`` samples."""
+        share, rule = begun.samples, self._held.rule
+        if begun.gradient is None or not self._measures_noise or self._held.version % EVERY:
+            return
+        if 0 < share < count and isinstance(rule, Clipping):
+            own, mean = rule.squared_norm(begun.gradient, share), rule.squared_norm(self._vector[self._front :], count)
+            self.noise.add(own, mean, share=share, batch=count)
 
     @property
     def _front(self) -> int:
@@ -238,20 +251,20 @@ class Reduction:
         """Those of one vector, none of them begun."""
         front, size = self._front, len(self._held.values)
         if len(self._vector) != front + size:
-            self._vector = torch.zeros(front + size)
+            self._vector = torch.zeros(front + size, device=self._held.values.device)
         rounded = slice(front, front + self._rounded) if self._rounded else None
         borders = () if rounded is None else (rounded.start, rounded.stop)
         begins = chunk_offsets([front, *self._sizes], borders=borders)
         return Sums(group, self._vector, begins, timeout_s=self._patience_s(), rounded=rounded)
 
-    def _pack(self, stretch: slice, gradient: Vector | None, samples: int) -> None:
+    def _pack(self, stretch: slice, gradient: torch.Tensor | None, samples: int) -> None:
         """Put the own part into a stretch of the vector: zeros for an update over no samples."""
         front = self._front
         part = self._vector[max(stretch.start, front) : stretch.stop]
         if gradient is None or not samples:
             part.zero_()
         else:
-            part.copy_(torch.from_numpy(gradient[max(stretch.start - front, 0) : stretch.stop - front]))
+            part.copy_(gradient[max(stretch.start - front, 0) : stretch.stop - front])
             if self._equally:
                 part /= samples
         if not stretch.start:
@@ -259,16 +272,14 @@ class Reduction:
 
     def _pack_front(self, samples: int) -> None:
         """The update's samples, and how long this member's last sum took, in its own place."""
-        vector = self._vector
-        vector[: self._front] = 0.0
-        vector[0], vector[1] = divmod(samples, COUNT_BASE)
         assert self._meeting is not None
-        newest = self._link.orders()
-        vector[2] = float(newest is not None and newest.hold)
-        vector[OWN + self._meeting.place.rank] = self._sum_s
+        newest, times = self._link.orders(), [0.0] * len(self._peers)
+        times[self._meeting.place.rank] = self._sum_s
+        front = [*divmod(samples, COUNT_BASE), float(newest is not None and newest.hold), *times]
+        self._vector[: self._front].copy_(torch.tensor(front, dtype=torch.float32))
 
     def _held_s(self, seconds: list[float]) -> float:
-        """What of the last sum was waiting: a transfer takes as long as it took the member that came last."""
+        """The waiting part of the last sum: the transfer takes as long as for the member that arrived last."""
         if min(seconds) > 0.0:
             self._transfers.append(min(seconds))
         return max(0.0, self._sum_s - median(self._transfers)) if self._transfers else 0.0
@@ -328,8 +339,8 @@ class Reduction:
         self._pushed_at = now
 
     def _leave(self) -> None:
-        if self._begun is not None:  # what is still under way writes to this memory
-            self._begun, self._vector = None, torch.zeros(0)
+        if self._reduction is not None:  # a sum in progress still writes to this memory
+            self._reduction, self._vector = None, torch.zeros(0)
         if self._group is not None:
             self._group.leave()
             self._group = None

@@ -1,4 +1,4 @@
-"""What came of asking others for parameters, or of giving them an update."""
+"""The result of a pull or a push."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ class Round:
 
     held_s: float = 0.0
     stale: bool = False
-    """Orders of a newer generation are there, or about to come."""
+    """Orders of a newer generation have arrived or will arrive soon."""
     late: bool = False
     moved: bool = False
-    """A newer placement is there, or about to come."""
+    """A newer placement has arrived or will arrive soon."""

@@ -43,7 +43,7 @@ class PermutationSampler:
 
 
 class OwnSampler:
-    """The samples of one worker that keeps its own: permutations of them, each going on where the one before stopped.
+    """The samples of one worker that keeps its own: permutations of them, each continuing where the one before stopped.
 
     Positions of the whole job only say where a new process begins.
     """

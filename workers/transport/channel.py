@@ -31,12 +31,12 @@ class Channel:
     """Sends and receives whole frames; a payload goes straight into the memory where it is wanted."""
 
     def __init__(self, connected: socket.socket) -> None:
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._socket = connected
         self._is_encrypted = isinstance(connected, ssl.SSLSocket)
         self._header = memoryview(bytearray(HEADER_BYTES))
         self._deadline: float | None = None
+        self.is_aborted = False
+        """Whether this end has given it up."""
 
     def encrypt(self, wrap: Callable[[socket.socket], ssl.SSLSocket]) -> None:
         """Replace the socket by the result of ``wrap``. Raises what that raises."""
@@ -109,6 +109,7 @@ class Channel:
 
     def abort(self) -> None:
         """End the connection from any thread: a thread that is blocked on it gets ``ConnectionClosed``."""
+        self.is_aborted = True
         with contextlib.suppress(OSError):
             self._shut(socket.SHUT_RDWR)
 
@@ -142,5 +143,5 @@ class Channel:
             except OSError as error:
                 raise ConnectionClosed(f"peer gone while receiving: {error}") from error
             if not got:
-                raise ConnectionClosed(f"peer ended the connection with {len(view)} bytes still to come")
+                raise ConnectionClosed(f"peer ended the connection with {len(view)} bytes not yet received")
             view = view[got:]

@@ -1,7 +1,7 @@
 """The worker's end of a connection to one server: pulls and pushes of many blocks, pipelined.
 
-Every request is answered in order by exactly one frame. What was answered is removed from the caller's mapping, so
-that a retry on a new connection asks only for the rest.
+Every request is answered in order by exactly one frame. Answered entries are removed from the caller's mapping, so that
+a retry on a new connection requests only the rest.
 """
 
 import socket
@@ -14,17 +14,18 @@ from msgspec.structs import replace
 
 from controlplane.protocol.orders import ServerAddress
 from workers.transport.channel import Channel
-from workers.transport.encryption import PLAIN, Encryption, refusal
-from workers.transport.errors import BadHeader, ConnectionClosed, Refused
+from workers.transport.connection import Connection
+from workers.transport.encryption import PLAIN, Encryption
+from workers.transport.errors import BadHeader, Refused
 from workers.transport.frames import Header, Op
-from workers.transport.handshake import HANDSHAKE_S, Peer, greet_server
+from workers.transport.handshake import Peer
 
 WINDOW = 16
 """Most open questions: few enough that answers fit any socket buffer, so that the ends cannot block each other."""
 
 
 Receiving = Callable[[Header, memoryview], AbstractContextManager[None]]
-"""What the receipt of a block's values into that memory happens within."""
+"""The context in which a block's values are received into that memory."""
 
 
 def unobserved(reply: Header, memory: memoryview) -> AbstractContextManager[None]:
@@ -48,7 +49,7 @@ class Outcome:
     """For each block the time from the answer before it to its own, without what the server held back."""
 
 
-class ServerConnection:
+class ServerConnection(Connection):
     """A connection to one server, made and authenticated on creation; used by one thread at a time."""
 
     def __init__(
@@ -63,33 +64,11 @@ class ServerConnection:
         """Connect and shake hands. Pushes carry the checksum of their payload if they should be ``checked``.
 
         Raises:
-            Interrupted: if the server cannot be reached.
-            Unauthorised: if either end does not hold the key, or a certificate of this job.
-            Unencrypted: if the server does not encrypt, and must.
+            Interrupted, Unauthorised, Unencrypted: as ``Connection``.
         """
         self._checked = checked
         self._rank = peer.rank
-        where = f"server {address.index} at {address.host}:{address.port}"
-        try:
-            connected = socket.create_connection((address.host, address.port), timeout=HANDSHAKE_S)
-        except OSError as error:
-            raise ConnectionClosed(f"{where} cannot be reached: {error}") from error
-        self._channel = open_channel(connected)
-        try:
-            greet_server(
-                self._channel,
-                address.key,
-                peer,
-                lambda encrypts: encryption.meet(self._channel, address, encrypts=encrypts),
-            )
-        except ConnectionClosed as end:
-            self.close()
-            if (refused := refusal(where, end.__cause__)) is not None:
-                raise refused from end
-            raise
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(address, peer, open_channel=open_channel, encryption=encryption)
 
     def pull(self, wanted: dict[int, memoryview], stamp: Header, receiving: Receiving = unobserved) -> Outcome:
         """Fill ``wanted`` (block -> its memory) with the values for the iteration of ``stamp``.
@@ -175,14 +154,6 @@ class ServerConnection:
         self._channel.receive_bytes(reply)
         if reply.op is not Op.PROBED or reply.length != len(payload):
             raise BadHeader(f"reply {reply.op.name} of {reply.length} bytes to a probe of {len(payload)}")
-
-    def abort(self) -> None:
-        """End the connection from any thread."""
-        self._channel.abort()
-
-    def close(self) -> None:
-        """Release the socket."""
-        self._channel.close()
 
     def _pipeline(
         self, blocks: list[int], ask: Callable[[int], None], take: Callable[[Header], None], outcome: Outcome

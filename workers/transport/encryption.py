@@ -14,19 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.protocol.addresses import is_loopback
 from controlplane.protocol.keys import certificate_seed
-from controlplane.protocol.orders import ProcessOrder, ServerAddress
-from workers.addresses import is_loopback
+from controlplane.protocol.orders import PeerAddress, ProcessOrder, ServerAddress
 from workers.transport.channel import Channel
 from workers.transport.errors import ConnectionClosed, Unauthorised, Unencrypted
 
 _PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
-"""What precedes the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410)."""
+"""The bytes before the 32 bytes of an Ed25519 key in PKCS #8 (RFC 8410)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What a process proves itself with; certificates in DER."""
+    """A process's key and certificates, in DER."""
 
     certificate: bytes
     seed: bytes
@@ -81,15 +81,15 @@ class Encryption:
         assert self._server is not None
         return self._server.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
 
-    def meet(self, channel: Channel, address: ServerAddress, *, encrypts: bool) -> None:
-        """Continue with the server at ``address`` according to its first frame.
+    def meet(self, channel: Channel, address: ServerAddress | PeerAddress, *, encrypts: bool) -> None:
+        """Continue with the process at ``address`` according to its first frame.
 
         Raises:
-            Unauthorised: if its certificate is not that of this server of this job.
+            Unauthorised: if its certificate is not that of this process of this job.
             Unencrypted: if it does not encrypt and that is not allowed, or it does and this process cannot.
             ConnectionClosed: if the server ends.
         """
-        where = f"server {address.index} at {address.host}:{address.port}"
+        where = address.where
         if not encrypts:
             if not (self._allows_plain or is_loopback(address.host)):
                 raise Unencrypted(

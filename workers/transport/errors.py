@@ -1,4 +1,4 @@
-"""What can go wrong on the data plane, by whose fault it was and what helps."""
+"""Errors of the data plane, by cause and cure."""
 
 
 class TransportError(Exception):
@@ -13,8 +13,12 @@ class ConnectionClosed(Interrupted):
     """The peer ended the connection, or died."""
 
 
+class GivenUp(Interrupted):
+    """A request waited, and its connection was given up by this end."""
+
+
 class BadHeader(Interrupted):
-    """What arrived is not a frame of this protocol: wrong magic, version, checksum or operation."""
+    """The received data is not a frame of this protocol: wrong magic, version, checksum or operation."""
 
 
 class BadPayload(Interrupted):

@@ -27,7 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Op(IntEnum):
-    """What a frame asks or answers."""
+    """The operation of a frame."""
 
     CHALLENGE = 1
     HELLO = 2
@@ -36,7 +36,7 @@ class Op(IntEnum):
     """Of another server."""
     WELCOME = 3
     ENCRYPT = 5
-    """Of a server, before all else: TLS begins after this frame."""
+    """A server's first frame: TLS begins after it."""
     PUSH = 10
     COUNTED = 11
     """The contribution counts, now or since an earlier push of the same."""
@@ -48,17 +48,21 @@ class Op(IntEnum):
     PULL = 20
     VALUES = 21
     PROBE = 22
-    """A payload that means nothing, to be sent back as long: both ways are timed."""
+    """A payload without meaning, returned with the same length: both directions are timed."""
     PROBED = 23
     GIVE = 24
     """From server to server: a block with this manifest; as many PARTs follow as it names."""
     PART = 25
     TAKEN = 26
-    """The block is whole here, and waits for the orders that name it."""
+    """The block is complete here, and waits for the orders that name it."""
     FILL = 27
     """From a worker: a block as it had pulled it, since its server was lost; TAKEN answers it."""
     NORMS = 28
-    """From server to server: what its blocks have of the norms of gradients; TAKEN answers it."""
+    """From server to server: its blocks' parts of the norms of gradients; TAKEN answers it."""
+    ASK = 29
+    """From worker to worker: requests its progress."""
+    PROGRESS = 32
+    """The sender is in ``iteration`` and has finished those before; answers ASK."""
     MOVED = 30
     """The block is elsewhere under a newer placement: refresh, then ask there."""
     REFUSED = 31
@@ -73,8 +77,8 @@ class Header(Value, frozen=True, kw_only=True, gc=False):
     """The fixed part of a frame. Fields that an operation does not use are zero.
 
     ``placement`` is a placement's version. ``iteration`` is that of a pushed contribution, the version asked for in
-    a pull, and the version given in its reply. ``samples`` is how many samples are in a pushed sum; it travels in
-    the frame of the sum, so that neither can arrive without the other. In the reply to a pull, and where a block is
+    a pull, and the version given in its reply. ``samples`` is how many samples are in a pushed sum; it is sent in the
+    frame of the sum, so that neither can arrive without the other. In the reply to a pull, and where a block is
     filled, it is how often the block's values were changed. ``incarnation`` and ``generation`` are those of the
     sender's orders: a server that does not have these yet answers when it has. ``held_s`` is how long the server held a
     reply back because it waited for others. Where ``checked``, ``payload_checksum`` is that of the payload; it and
@@ -101,7 +105,7 @@ def encode_frame_header(header: Header, payload: Buffer) -> bytes:
 
 
 def encode_header(header: Header) -> bytes:
-    """The header alone, with any payload."""
+    """Only the header, with any payload."""
     return _encode(header, header.length, header.payload_checksum)
 
 

@@ -116,15 +116,17 @@ def unencrypted(encrypts: bool) -> None:
         raise BadHeader("the server encrypts, expected one that does not")
 
 
-def greet_server(channel: Channel, key: bytes, peer: Peer, meet: Meet = unencrypted) -> None:
+def greet_server(
+    channel: Channel, key: bytes, peer: Peer, meet: Meet = unencrypted, *, within_s: float = HANDSHAKE_S
+) -> None:
     """The other side: prove to be ``peer``, and that the server is the one that shares ``key``.
 
     Raises:
         Unauthorised: if either proof fails.
         Unencrypted: what ``meet`` raises.
-        Interrupted: if the server ends, is not done within ``HANDSHAKE_S``, or does not speak this protocol.
+        Interrupted: if the server ends, is not done within this time, or does not speak this protocol.
     """
-    channel.end_after(HANDSHAKE_S)
+    channel.end_after(within_s)
     opening = _expect(channel, Op.CHALLENGE, Op.ENCRYPT)
     meet(opening.op is Op.ENCRYPT)
     if opening.op is Op.ENCRYPT:

@@ -1,13 +1,14 @@
-"""A link that is thinner than the real one: what a server sends and receives passes at the stated speed, each way.
+"""A link slower than the real one: a process sends and receives at the given speed, each way.
 
-All connections of the server share it, as they would share its network card. It works in user space, so it needs no
-rights and no kernel module: a chunk takes its time before the next one is let through.
+All connections of a server, or of a worker, share it, as they would share its network card. It works in user space, so
+it needs no rights and no kernel module: a chunk takes its time before the next one is let through.
 """
 
 import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from controlplane.protocol.spec import LinkEmulation
 from workers.transport.channel import Channel
@@ -39,7 +40,7 @@ class Lane:
 
 
 class EmulatedLink:
-    """Both directions of one server's link. ``rest`` pauses for so many seconds."""
+    """Both directions of one process's link. ``rest`` pauses for so many seconds."""
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class ThrottledChannel(Channel):
         self._link = link
 
     def send(self, header: Header, payload: Buffer = b"") -> None:
-        """As ``Channel.send``, chunk by chunk."""
+        """As ``Channel.send``, chunk by chunk; the worker's own progress counts as that of a sender does."""
+        self._link.reach(header.iteration)
         front, rest = encode_frame_header(header, payload), memoryview(payload)
         try:
             self._link.outward.pass_through(len(front) + min(len(rest), CHUNK_BYTES))
@@ -93,3 +95,10 @@ class ThrottledChannel(Channel):
             chunk = view[at : at + CHUNK_BYTES]
             super()._fill(chunk)
             self._link.inward.pass_through(len(chunk))
+
+
+def through(
+    emulation: LinkEmulation | None, rest: Callable[[float], object] = time.sleep
+) -> Callable[[socket.socket], Channel]:
+    """Makes channels as they are, or such that all pass through one emulated link."""
+    return Channel if emulation is None else partial(ThrottledChannel, link=EmulatedLink(emulation, rest=rest))

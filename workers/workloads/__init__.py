@@ -1,4 +1,4 @@
-"""What is trained on what: models, data sets and update rules, all of one shape.
+"""Models, data sets and update rules, all with one interface.
 
 Trainer and server know a workload only through ``shape``; names become workloads in ``catalogue``.
 """

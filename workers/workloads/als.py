@@ -44,7 +44,7 @@ class Als:
         return AlsReplica(self.dataset, self.options)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Sums replace sums; the optimiser has no say."""
+        """Sums replace sums; the optimizer has no say."""
         return SumRule(values, memory=self.options.memory)
 
     def labels(self) -> Samples:
@@ -70,7 +70,7 @@ class AlsReplica:
         self.gradient: Vector = np.zeros(size, dtype=np.float32)
 
     def update(self, samples: Samples) -> Update:
-        """What these users say about the items they rated; the loss is that of their training ratings, per user."""
+        """These users' contribution for the items they rated; the loss is that of their training ratings, per user."""
         users, items, ratings = _entries(self._train, samples)
         factors = self._item_factors()
         solved = self._solve_users(len(samples), users, factors[items], ratings)

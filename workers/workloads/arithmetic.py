@@ -1,4 +1,4 @@
-"""What forward and backward passes compute in: float32, or less where torch's autocast finds that to do.
+"""The precision of forward and backward passes: float32, or lower where torch's autocast allows it.
 
 Parameters, sums of gradients and optimizers stay float32.
 """
@@ -11,6 +11,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from controlplane.protocol.training import Precision
+from workers.workloads.tensors import numbers
 
 DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_SCALE: Final = 2.0**10
@@ -27,11 +28,11 @@ class Arithmetic:
         return nullcontext()
 
     def outputs(self, outputs: Any) -> Any:
-        """What a module returned, as the loss is computed from it."""
+        """A module's output, in the form that the loss needs."""
         return outputs
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
-        """What the backward pass begins with."""
+        """The initial gradient of the backward pass."""
         return loss
 
     def run(self, compute: Callable[[], float], sums: torch.Tensor) -> float:
@@ -80,7 +81,7 @@ class Scaled(Autocast):
         gradients = sums[: self._trained]
         while True:
             loss = compute()
-            if self.scale <= 1.0 or torch.isfinite(gradients).all():
+            if self.scale <= 1.0 or numbers([torch.isfinite(gradients).all()])[0]:
                 break
             self.scale, self._fine = self.scale / 2.0, 0
         gradients /= self.scale

@@ -1,4 +1,6 @@
-"""What becomes of the buffers of the flat vector: no optimiser touches them, they move by the mean of their changes."""
+"""Updates of the buffers in the flat vector: no optimizer changes them, they change by the mean of the workers'
+changes.
+"""
 
 from collections.abc import Mapping
 

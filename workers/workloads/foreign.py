@@ -1,6 +1,6 @@
 """Workloads of a user's own: ``package.module:factory``, on machines whose owner allows it.
 
-What such code gives is looked at where it is given: a wrong size or type would else be found far from here, or never.
+Results of such code are checked immediately: otherwise a wrong size or type would be detected elsewhere, or never.
 """
 
 import importlib
@@ -33,6 +33,7 @@ from workers.workloads.shape import (
     loading_s_of,
     scorer_of,
 )
+from workers.workloads.tensors import ResidentReplica
 
 MEMBERS = ("init", "replica", "rule", "labels", "writers")
 
@@ -56,11 +57,11 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
     except Exception as error:
         expected = f"a factory that takes workload.options ({type(error).__name__}: {error})"
         raise SpecError("workload.name", spec.name, expected) from error
-    lacking = [name for name in MEMBERS if not hasattr(workload, name)]
+    missing = [name for name in MEMBERS if not hasattr(workload, name)]
     if not hasattr(workload, "shapes") and not hasattr(workload, "layout"):
-        lacking.insert(0, "shapes")
-    if lacking:
-        made = f"a {type(workload).__name__} without {', '.join(lacking)}"
+        missing.insert(0, "shapes")
+    if missing:
+        made = f"a {type(workload).__name__} without {', '.join(missing)}"
         raise SpecError("workload.name", made, "a workload: workers/workloads/shape.py says what it must have")
     if spec.init is not None:
         if not hasattr(workload, "begins_with"):
@@ -76,9 +77,9 @@ def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
 
 
 def _known_of(factory: Callable[..., Any], spec: WorkloadSpec, local: Local) -> dict[str, Any]:
-    """What the machine adds to the options."""
-    is_asked = "device" in inspect.signature(factory).parameters and "device" not in spec.options
-    return {"device": local.device} if is_asked else {}
+    """Options added by the machine."""
+    takes_device = "device" in inspect.signature(factory).parameters and "device" not in spec.options
+    return {"device": local.device} if takes_device else {}
 
 
 def _factory(spec: WorkloadSpec) -> Any:
@@ -164,6 +165,12 @@ class Foreign:
             raise self._error("update", "another array as parameters", "the same one: it is written to from outside")
         self._vector("gradient", replica.gradient)
 
+    def check_tensor(self, what: str, found: object) -> None:
+        """Raise ``SpecError`` unless ``found`` is a flat tensor of all parameters."""
+        if not isinstance(found, torch.Tensor) or found.dtype != torch.float32 or found.shape != (self._elements,):
+            kind = f"a {found.dtype} tensor" if isinstance(found, torch.Tensor) else type(found).__name__
+            raise self._error(what, kind, f"a flat float32 tensor of {self._elements}, as shapes say")
+
     def check_score(self, score: Any) -> None:
         """Raise ``SpecError`` unless ``score`` is one."""
         if not isinstance(score, Score):
@@ -223,6 +230,27 @@ class ForeignReplica:
         self._workload, self._replica = workload, replica
         self.parameters: Vector = replica.parameters
         self.gradient: Vector = replica.gradient
+        self._tensors: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def reside(self) -> None:
+        """Have it keep its vectors on its device, if it can."""
+        if not isinstance(self._replica, ResidentReplica):
+            return
+        self._replica.reside()
+        found = self._replica.values, self._replica.sums
+        for what, tensor in zip(("values", "sums"), found, strict=True):
+            self._workload.check_tensor(f"replica().{what}", tensor)
+        self._tensors = found
+
+    @property
+    def values(self) -> torch.Tensor:
+        """Its parameters, where it computes if it can keep them there."""
+        return torch.from_numpy(self.parameters) if self._tensors is None else self._tensors[0]
+
+    @property
+    def sums(self) -> torch.Tensor:
+        """Its sums of gradients, where it computes if it can keep them there."""
+        return torch.from_numpy(self.gradient) if self._tensors is None else self._tensors[1]
 
     @property
     def ceiling(self) -> int | None:

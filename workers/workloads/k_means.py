@@ -50,7 +50,7 @@ class KMeans:
         return KMeansReplica(self.dataset, self.options.clusters)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Sums replace sums; the optimiser has no say."""
+        """Sums replace sums; the optimizer has no say."""
         return SumRule(values, memory=self.options.memory)
 
     def labels(self) -> Samples:

@@ -1,6 +1,6 @@
 """Where each tensor of a model lies in the flat vector that servers, workers and checkpoints hold.
 
-Parameters come first, in the order of the module, and its buffers after them: what no optimiser touches is one tail.
+Parameters come first, in the order of the module, then its buffers, which no optimizer changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 Shape = tuple[int, ...]
 Kind = Literal["parameter", "buffer"]
-"""What an optimiser changes, and buffers that the forward pass keeps (running statistics, constants)."""
+"""Trained parameters, and buffers of the forward pass (running statistics, constants)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Entry:
     start: int
     kind: Kind = "parameter"
     dtype: str = "float32"
-    """What it is in the module; in the vector everything is float32."""
+    """Its type in the module; in the vector everything is float32."""
 
     @property
     def size(self) -> int:
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a block has of one tensor: the elements ``start`` to ``stop``, counted from the first of the block."""
+    """A block's part of one tensor: the elements ``start`` to ``stop``, counted from the first of the block."""
 
     entry: Entry
     start: int
@@ -114,7 +114,7 @@ class Layout:
         return tuple(entry for entry in self.entries if entry.kind == "buffer")
 
     def span(self, start: int, stop: int) -> list[Piece]:
-        """What the block of the elements ``start`` to ``stop`` has of each tensor, in order."""
+        """The parts of each tensor in the block of the elements ``start`` to ``stop``, in order."""
         return list(self._pieces(self.entries, start, stop))
 
     def views(self, vector: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:

@@ -1,4 +1,4 @@
-"""What a machine allows and has, where workloads depend on it: its data folder, its device, its owner's consent."""
+"""Machine settings that workloads depend on: its data folder, its device, permission to run code."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ class Local:
     """Where workers keep checkpoints of parameters that they hold themselves; None: nowhere."""
     host: str = "127.0.0.1"
     """The address at which other machines reach this one."""
+    announced: str | None = None
+    """What others are told instead; None: the same."""
     device: str = "cpu"
     allow_code: bool = False
     """Whether jobs may name their own workloads, ``package.module:factory``, and so run code of theirs."""
@@ -41,6 +43,7 @@ def local_of(setup: Setup, device: str = "cpu") -> Local:
         data_dir=None if setup.data_dir is None else Path(setup.data_dir),
         checkpoint_dir=None if setup.checkpoint_dir is None else Path(setup.checkpoint_dir),
         host=setup.host,
+        announced=setup.announced,
         device=pick_device(device),
         allow_code=setup.allow_code,
         encrypts=setup.encrypts,
@@ -48,17 +51,17 @@ def local_of(setup: Setup, device: str = "cpu") -> Local:
     )
 
 
-def pick_device(asked: str) -> str:
+def pick_device(requested: str) -> str:
     """The device of that name; ``auto``: an accelerator if one is found, else the processor.
 
     Raises:
         ValueError: if there is no such device here.
     """
-    if asked == "auto":
+    if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=asked)
+        torch.empty(1, device=requested)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"device {asked!r} cannot be used: {reason}; try --device auto or --device cpu") from None
-    return asked
+        raise ValueError(f"device {requested!r} cannot be used: {reason}; try --device auto or --device cpu") from None
+    return requested

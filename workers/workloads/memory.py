@@ -65,7 +65,7 @@ class Pieces:
                 if tried <= 1:
                     raise
                 self.limit = tried // 2
-            log.warning("%d samples at once do not fit into memory; going on with %d", tried, self.limit)
+            log.warning("%d samples at once do not fit into memory; continuing with %d", tried, self.limit)
             self._release()
 
     def cut(self, samples: Samples) -> list[Samples]:

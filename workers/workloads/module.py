@@ -1,7 +1,8 @@
 """The parts of a torch module that are in the flat vector: its parameters, then the buffers of its ``state_dict``.
 
 Buffers (running statistics, counts of batches, constants) and frozen parameters are the tail of the vector, which no
-optimiser touches. What float32 cannot carry, or a weighted mean would make wrong, is refused with its cure.
+optimizer touches. Values that float32 cannot represent, or that a weighted mean would falsify, are refused with the
+cure.
 """
 
 import random
@@ -17,6 +18,7 @@ from torch.nn.parameter import is_lazy
 
 from controlplane.protocol.parts import SpecError
 from workers.workloads.layout import Entry, Layout
+from workers.workloads.tensors import numbers
 
 EXACT = 2**24
 """float32 holds every whole number up to this one."""
@@ -99,16 +101,22 @@ class Tail:
         Raises:
             SpecError: if something changed whose mean over workers would be wrong.
         """
+        marks: list[tuple[Entry, torch.Tensor]] = []
         for entry, owner, name in self._kept:
             part, tensor = slice(entry.start, entry.stop), getattr(owner, name)
             if tuple(tensor.shape) != entry.shape or _type(tensor) != entry.dtype:
                 found = f"{_type(tensor)} of {tuple(tensor.shape)} in the buffer {entry.name} after a forward pass"
                 raise SpecError(FIELD, found, f"{entry.dtype} of {entry.shape}, as it was built")
             change = tensor.reshape(-1).to(torch.float32) - values[part]
-            if not tensor.is_floating_point():
-                self._check_counter(entry, change)
+            if not tensor.is_floating_point() and change.numel():
+                marks.append((entry, torch.stack(change.aminmax())))
             sums[part].add_(change, alpha=samples)
-        return bool(torch.isfinite(sums[self._edge :]).all())
+        if not self._kept:
+            return True
+        read = numbers([torch.isfinite(sums[self._edge :]).all(), *(mark for _, mark in marks)])
+        for at, (entry, _) in enumerate(marks):
+            self._check_counter(entry, read[2 * at + 1], read[2 * at + 2])
+        return bool(read[0])
 
     @torch.no_grad()
     def check_counters(self, run: Callable[[int], object]) -> None:
@@ -124,19 +132,16 @@ class Tail:
             run(samples)
             for (entry, owner, name), old in zip(self._kept, before, strict=True):
                 tensor = getattr(owner, name).detach()
-                if not old.is_floating_point():
-                    self._check_counter(entry, (tensor.to(torch.float32) - old.to(torch.float32)).reshape(-1))
+                if not old.is_floating_point() and old.numel():
+                    change = tensor.to(torch.float32) - old.to(torch.float32)
+                    self._check_counter(entry, *numbers(change.aminmax()))
                 tensor.copy_(old)
 
-    def _check_counter(self, entry: Entry, change: torch.Tensor) -> None:
+    def _check_counter(self, entry: Entry, least: float, step: float) -> None:
         """Whole numbers may stay, or rise by the same in every pass: anything else has no mean that is one."""
-        if not change.numel():
+        if not step and not least:
             return
-        least, most = change.aminmax()
-        step = float(most)
-        if not step and not float(least):
-            return
-        if entry.dtype == "bool" or float(least) != step or self._steps.setdefault(entry.name, step) != step:
+        if entry.dtype == "bool" or least != step or self._steps.setdefault(entry.name, step) != step:
             expected = (
                 "one that stays as it is or rises by the same in every pass: it is averaged over workers. Keep what "
                 "each worker counts for itself with register_buffer(..., persistent=False), or as float32"

@@ -55,7 +55,7 @@ class Network:
         self._make_rule, self._device = make_rule, torch.device(device)
         self.begins_with: Init = init
         self.precision: Precision = "fp32"
-        """What replicas compute in."""
+        """The precision of replicas."""
         self._shape = Shape(build_bare(build))
         self.layout = self._shape.layout
 
@@ -97,12 +97,12 @@ class Network:
         return NetworkScorer(self.build, self.layout, self.dataset, self.objective, self._device)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Mean gradients drive the optimiser of the spec; buffers move by the mean of their changes."""
+        """Mean gradients drive the optimizer of the spec; buffers move by the mean of their changes."""
         own = self._make_rule(values, optimizer, layout=self.layout, start=start)
         return beside_buffers(own, values, self.layout, start=start)
 
     def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
-        """The ``state_dict``: what the module's own ``load_state_dict`` takes."""
+        """The ``state_dict`` for the module's own ``load_state_dict``."""
         return self._shape.state(parameters)
 
     def labels(self) -> Samples:

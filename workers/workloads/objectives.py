@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody reads
+import torch.nn.functional as F  # noqa: N812 - the name that everyone reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

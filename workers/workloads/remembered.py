@@ -1,8 +1,8 @@
-"""What optimisers remember of a block, as tensors by name that do not depend on how the block is put together.
+"""Optimizer state of a block, as named tensors that do not depend on how the block is divided.
 
-What has a value for each element is as long as the block, whatever parts it has, so that it can be cut and joined like
-the values. What holds for all of a group (a count of steps) is stored once: ``step``, or ``step@2`` for the second
-group. Where groups have different optimisers, names begin with theirs: ``adamw.exp_avg``. What an optimiser that needs
+Per-element state is as long as the block, regardless of its parts, so that it can be cut and joined like the values.
+Group state (a count of steps) is stored once: ``step``, or ``step@2`` for the second
+group. Where groups have different optimizers, names begin with theirs: ``adamw.exp_avg``. What an optimizer that needs
 whole tensors remembers in another shape is stored by tensor: ``row_var#hidden.weight``.
 """
 
@@ -18,13 +18,13 @@ NUMBERS: Mapping[type, str] = {bool: "bool", int: "int", float: "float"}
 
 
 class ParameterState(NamedTuple):
-    """One part, and the optimiser that has its state."""
+    """One part, and the optimizer that has its state."""
 
     part: Part
     tensor: torch.Tensor
     optimizer: torch.optim.Optimizer
     is_mixed: bool
-    """Whether the job has other optimisers as well."""
+    """Whether the job has other optimizers as well."""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def gather(held: Sequence[ParameterState], values: torch.Tensor) -> dict[str, to
     """All of it by name; views where a part is the whole block.
 
     Raises:
-        ValueError: where an optimiser remembers what is neither a tensor nor a number.
+        ValueError: where an optimizer remembers what is neither a tensor nor a number.
     """
     found: dict[str, torch.Tensor] = {}
     for each in held:
@@ -71,16 +71,16 @@ def gather(held: Sequence[ParameterState], values: torch.Tensor) -> dict[str, to
 
 
 def spread(state: Mapping[str, torch.Tensor], held: Sequence[ParameterState], values: torch.Tensor) -> None:
-    """Copies of what ``gather`` gave to the optimisers of the same parameters, however they are put together now.
+    """Copies of what ``gather`` gave to the optimizers of the same parameters, however they are put together now.
 
-    An optimiser that does not find all that it remembers after a step restarts: another one had made the state.
+    An optimizer that does not find all that it remembers after a step restarts: another one had made the state.
     """
     for each in held:
         expected = _expected(each)
         found = {key: _find(key, each, state, values) for key in expected}
         each.state.clear()
         if all(value is not None for value in found.values()):
-            each.state.update(found)
+            each.state.update({key: _on(expected[key], value) for key, value in found.items()})
 
 
 def _find(key: str, held: ParameterState, state: Mapping[str, torch.Tensor], values: torch.Tensor) -> Any:
@@ -97,10 +97,18 @@ def _find(key: str, held: ParameterState, state: Mapping[str, torch.Tensor], val
     return held.part.view(every).clone() if every is not None and every.shape == values.shape else None
 
 
-def _expected(held: ParameterState) -> list[str]:
-    """The state of such an optimiser after a step, from a trial step on parameters of the same shape."""
-    probe = torch.zeros(held.part.shape if held.part.name else (1,))
+def _on(where: torch.device | None, value: Any) -> Any:
+    return value.to(where) if isinstance(value, torch.Tensor) and where is not None else value
+
+
+def _expected(held: ParameterState) -> dict[str, torch.device | None]:
+    """The state of such an optimizer after a step and where it lies, from a trial step on parameters of the same shape.
+
+    Counts of steps lie on the host with some of torch's kernels, beside the parameters with others.
+    """
+    probe = torch.zeros(held.part.shape if held.part.name else (1,), device=held.tensor.device)
     probe.grad = torch.zeros_like(probe)
     optimizer = build(held.part.setting, [probe])
     optimizer.step()
-    return [key for key, value in optimizer.state[probe].items() if value is not None]
+    found = optimizer.state[probe].items()
+    return {key: getattr(value, "device", None) for key, value in found if value is not None}

@@ -16,6 +16,7 @@ from workers.workloads.memory import Pieces, returned
 from workers.workloads.module import Tail, normalise_lone_samples, seeded, untie
 from workers.workloads.objectives import Objective
 from workers.workloads.shape import OnFinal, Samples, Score, Update, Vector
+from workers.workloads.tensors import finish, numbers
 
 SCORED_AT_ONCE = 1024
 
@@ -38,6 +39,7 @@ class NetworkScorer:
     ) -> None:
         self._layout, self._data, self._objective, self._device = layout, dataset.split, objective, device
         self.parameters: Vector = np.zeros(layout.size, dtype=np.float32)
+        self._is_resident = False
         self._values = self._on_device(self.parameters)
         with returned():
             with seeded(0), torch.device(device):
@@ -47,6 +49,15 @@ class NetworkScorer:
             for entry, parameter in self._trained:
                 parameter.data = self._values[entry.start : entry.stop].view(entry.shape)
         self._tail = Tail(self._module, layout)
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The parameters where they are computed with: on a CPU the memory of ``parameters``."""
+        return self._values
+
+    def reside(self) -> None:
+        """Take the parameters from ``values``: they are not copied from ``parameters`` any more."""
+        self._is_resident = True
 
     @torch.no_grad()
     def evaluate(self) -> Score:
@@ -65,7 +76,7 @@ class NetworkScorer:
         return Score(loss=loss_sum / len(held), accuracy=accuracy, samples=len(held))
 
     def _take_parameters(self) -> None:
-        if self._device.type != "cpu":
+        if self._device.type != "cpu" and not self._is_resident:
             self._values.copy_(torch.from_numpy(self.parameters))
 
     def _on_device(self, vector: Vector) -> torch.Tensor:
@@ -104,6 +115,11 @@ class NetworkReplica(NetworkScorer):
             self._tail.check_counters(self._try)
 
     @property
+    def sums(self) -> torch.Tensor:
+        """The sums of gradients where they are computed: on a CPU the memory of ``gradient``."""
+        return self._sums
+
+    @property
     def ceiling(self) -> int | None:
         """The largest number of samples that memory was found to hold at once; None: it never ran short."""
         return self._pieces.limit
@@ -121,7 +137,9 @@ class NetworkReplica(NetworkScorer):
         self._take_parameters()
         self._module.train()
         loss_sum = self._arithmetic.run(lambda: self._pieces.run(samples, self._begin, self._add), self._sums)
-        if self._device.type != "cpu":
+        if self._is_resident:
+            finish(self._sums)  # this time belongs to the update
+        elif self._device.type != "cpu":
             torch.from_numpy(self.gradient).copy_(self._sums)
         return Update(loss_sum=loss_sum, samples=len(samples))
 
@@ -130,10 +148,11 @@ class NetworkReplica(NetworkScorer):
         self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
 
     def report_progress(self, on_final: OnFinal) -> None:
-        """Call ``on_final`` while an update is computed; never from an accelerator, whose sums come all at once, nor
-        where gradients may have to be computed again.
+        """Call ``on_final`` while ``sums`` are computed; never where gradients may have to be computed again.
+
+        On an accelerator a backward pass is only begun when it is told; what follows in the same stream comes after it.
         """
-        if self._device.type == "cpu" and not isinstance(self._arithmetic, Scaled):
+        if not isinstance(self._arithmetic, Scaled):
             self._progress = Progress(self._leaves, on_final)
 
     def _try(self, samples: int) -> None:
@@ -154,7 +173,7 @@ class NetworkReplica(NetworkScorer):
             loss = loss + 0.5 * self._l2 * len(samples) * norm
         # Before the backward pass: with it the end of the vector is final, and the tail lies behind that.
         is_sound = self._tail.add_changes(self._values, self._sums, len(samples))
-        loss_sum = loss.item() if is_sound else math.nan
+        loss_sum = numbers([loss])[0] if is_sound else math.nan
         if self._progress is not None:
             # In pieces nothing is final before the last; and a loss that is no number leaves no gradients to give away.
             self._progress.restart(is_reported=self._pieces.limit is None and math.isfinite(loss_sum))

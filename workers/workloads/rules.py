@@ -1,4 +1,4 @@
-"""Update rules: what a complete sum does to the values. Optimisers are torch's, over views of a block.
+"""Update rules: from a complete sum to new values. Optimizers are torch's, over views of a block.
 
 Most rules act on each element by itself, so applying them block by block is the same as on the whole.
 """
@@ -13,6 +13,7 @@ from controlplane.protocol.training import Optimizer
 from workers.workloads import remembered
 from workers.workloads.layout import Layout
 from workers.workloads.schedules import factor
+from workers.workloads.tensors import numbers
 from workers.workloads.trained import Part, build, parts_of
 
 STEPS = "steps"
@@ -25,7 +26,7 @@ NORM_EPSILON = 1e-6
 
 
 class GradientRule:
-    """Gradients add up; their mean is a step of the optimisers, at the rates that the schedule gives for this step.
+    """Gradients add up; their mean is a step of the optimizers, at the rates that the schedule gives for this step.
 
     Args:
         layout: where tensors lie in the flat vector; None: there are no groups, and tensors are not distinguished.
@@ -38,7 +39,7 @@ class GradientRule:
         """Take charge of ``values``.
 
         Raises:
-            SpecError: if there is no such optimiser, or it cannot train these parameters.
+            SpecError: if there is no such optimizer, or it cannot train these parameters.
         """
         check_optimizer(optimizer)
         self._values, self._spec = values, optimizer
@@ -56,14 +57,14 @@ class GradientRule:
         self._steps = 0.0
 
     def squared_norm(self, total: torch.Tensor, samples: int) -> float:
-        """That of the mean gradient, over the parameters that are here."""
-        norms = [torch.linalg.vector_norm(each.part.view(total)).item() for each in self._trained]
+        """That of the mean gradient, over the parameters that are here; a host waits for a device once."""
+        norms = numbers([torch.linalg.vector_norm(each.part.view(total)) for each in self._trained])
         return math.fsum(norm * norm for norm in norms) / samples**2
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
         """A step along the mean gradient ``total / samples`` (LB-BSP Eq. 7), at ``scale`` times the learning rate.
 
-        The rate and not the gradient: to some optimisers the length of a gradient means nothing. Where the step is
+        The rate and not the gradient: to some optimizers the length of a gradient means nothing. Where the step is
         nothing but rate times gradient, the rate is divided too, which saves a pass over the gradient.
 
         ``norm`` is that of the mean gradient of all parameters, where some of them are elsewhere.
@@ -89,7 +90,7 @@ class GradientRule:
         self._settle(times)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The optimisers' tensors, and how many steps were made."""
+        """The optimizers' tensors, and how many steps were made."""
         steps = torch.tensor(self._steps, dtype=torch.float64)
         return {**remembered.gather(self._held(), self._values), STEPS: steps}
 
@@ -99,7 +100,7 @@ class GradientRule:
         remembered.spread({name: each for name, each in state.items() if name != STEPS}, self._held(), self._values)
 
     def _settle(self, times: float) -> None:
-        """What follows a step at ``times`` the rates of the spec."""
+        """The values after a step at ``times`` the rates of the spec."""
 
     def _held(self) -> list[remembered.ParameterState]:
         return [
@@ -152,7 +153,7 @@ class ProximalRule(GradientRule):
 
 
 class MeanRule:
-    """The mean gradient replaces the values: for servers that only add up. No optimiser."""
+    """The mean gradient replaces the values: for servers that only add up. No optimizer."""
 
     def __init__(self, values: torch.Tensor) -> None:
         self._values = values
@@ -170,7 +171,7 @@ class MeanRule:
 
 
 class SumRule:
-    """Sums replace the values, which are sums themselves; ``memory`` of the older ones stays. No optimiser."""
+    """Sums replace the values, which are sums themselves; ``memory`` of the older ones stays. No optimizer."""
 
     def __init__(self, values: torch.Tensor, *, memory: float) -> None:
         self._values, self._memory = values, memory

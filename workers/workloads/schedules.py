@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what share of the rate a step takes. A step is one sum that was applied.
+"""Learning-rate schedules: the factor of the rate at each step. A step is one sum that was applied.
 
 Each is a closed form of the number of steps, as torch has it under the name that ``SCHEDULES`` gives: to continue from
 a checkpoint, or on another server, only that number is needed.
@@ -13,7 +13,7 @@ from controlplane.protocol.training import Schedule
 
 
 def factor(schedule: Schedule, step: int) -> float:
-    """What the rate is multiplied by in step ``step``, counted from 0; warm-up rises evenly to the full rate.
+    """The factor of the rate in step ``step``, counted from 0; warm-up rises evenly to the full rate.
 
     ``inverse-sqrt`` falls as 1 / sqrt of the steps, in units of the warm-up (at least one step).
     """

@@ -1,8 +1,8 @@
 """The one shape of all workloads, as trainer and server see it.
 
 Parameters are one flat float32 vector, the workload's tensors one after another. A worker computes *sums* over its
-samples, never means, so that any division of the samples over workers adds up to the same (LB-BSP Eq. 7). What is
-summed is the workload's affair: gradients mostly, sums and counts in k-means, normal equations in least squares.
+samples, never means, so that any division of the samples over workers adds up to the same (LB-BSP Eq. 7). The workload
+defines the summed values: mostly gradients, sums and counts in k-means, normal equations in least squares.
 """
 
 import zlib
@@ -23,7 +23,7 @@ Samples = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What one worker computed over its samples; the sum itself is ``Replica.gradient``."""
+    """One worker's result over its samples; the sum itself is ``Replica.gradient``."""
 
     loss_sum: float
     samples: int
@@ -111,7 +111,7 @@ def loading_s_of(replica: object) -> float | None:
 
 
 class Rule(Protocol):
-    """What a complete sum does to one block of the values, at its owner.
+    """The update of one block from a complete sum, at its owner.
 
     It acts on each element by itself, so applying it block by block is the same as on the whole.
     """

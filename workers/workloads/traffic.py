@@ -1,4 +1,4 @@
-"""The parameters of large networks without their work: what placements and links are tried with.
+"""The parameters of large networks without their computation, to test placements and links.
 
 The gradient is real all the same, that of half the squared norm of the parameters, so training goes downhill and any
 division of the samples adds up; it costs no more than the memory it moves.
@@ -36,7 +36,7 @@ class Traffic:
         return TrafficReplica(self.size)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Mean gradients drive the optimiser of the spec."""
+        """Mean gradients drive the optimizer of the spec."""
         return GradientRule(values, optimizer, layout=self.layout, start=start)
 
     def labels(self) -> Samples:

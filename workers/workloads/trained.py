@@ -1,4 +1,4 @@
-"""Which parameters of a block are trained by what: the parts of a block, and torch's optimisers over them."""
+"""Which parameters of a block are trained by what: the parts of a block, and torch's optimizers over them."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -31,19 +31,19 @@ class Part:
     start: int
     stop: int
     group: int
-    """0: what is in no group; else one more than the group's index in the spec."""
+    """0: in no group; else one more than the group's index in the spec."""
     setting: Setting
     shape: tuple[int, ...]
     name: str = ""
     """Of the tensor that it is; "" where it is a stretch of any."""
 
     def view(self, values: torch.Tensor) -> torch.Tensor:
-        """What it is of the block's values, or of as many gradients."""
+        """Its part of the block's values, or of the gradients."""
         return values[self.start : self.stop].view(self.shape)
 
 
 def admit_factories(spec: JobSpec, local: Local) -> None:
-    """Import the optimisers that are code of the job, before anything is trained by them.
+    """Import the optimizers that are code of the job, before anything is trained by them.
 
     Raises:
         SpecError: where this machine runs no code of jobs, or there is no such factory.
@@ -61,14 +61,14 @@ def admit_factories(spec: JobSpec, local: Local) -> None:
 
 
 def check_clip(rule: object, optimizer: Optimizer) -> None:
-    """Raise ``SpecError`` unless the rule can clip as the optimiser is to: one of a user's own may not."""
+    """Raise ``SpecError`` unless the rule can clip as the optimizer is to: one of a user's own may not."""
     if optimizer.clip is not None and not isinstance(rule, Clipping):
         found = type(rule).__name__
         raise SpecError("optimizer.clip", found, "none with this rule, which does not say the norm of a gradient")
 
 
 def check_groups(spec: JobSpec, layout: Layout) -> None:
-    """Raise ``SpecError`` unless the groups of the job's optimisers name parameters that there are."""
+    """Raise ``SpecError`` unless the groups of the job's optimizers name parameters that there are."""
     for optimizer in (spec.optimizer, spec.applied):
         groups_of(optimizer, layout)
 
@@ -79,7 +79,7 @@ def parts_of(optimizer: Optimizer, layout: Layout | None, start: int, size: int)
     Without a layout the block is one part.
 
     Raises:
-        SpecError: if a group has no parameters, or an optimiser cannot train what the block has.
+        SpecError: if a group has no parameters, or an optimizer cannot train what the block has.
     """
     usual = setting_of(optimizer)
     is_whole = layout is not None and start == 0 and size >= layout.edge
@@ -140,7 +140,7 @@ def build(setting: Setting, tensors: Sequence[torch.Tensor]) -> torch.optim.Opti
     """
     rate = {} if setting.lr is None else {"lr": setting.lr}
     if setting.entry is not None:
-        fused = {"fused": True} if setting.entry.fused else {}
+        fused = {"fused": True} if setting.entry.fused and _has_kernel(setting.entry.torch, tensors[0].device) else {}
         kind: Callable[..., torch.optim.Optimizer] = getattr(torch.optim, setting.entry.torch)
         return kind(tensors, **rate, **setting.options, **fused)
     try:
@@ -154,6 +154,11 @@ def build(setting: Setting, tensors: Sequence[torch.Tensor]) -> torch.optim.Opti
         found = type(made).__name__
         raise SpecError("optimizer.name", setting.name, f"a factory of a torch.optim.Optimizer, not of a {found}")
     return made
+
+
+def _has_kernel(kind: str, device: torch.device) -> bool:
+    """Whether torch has a fused kernel of an optimizer on that device: there is one of Adagrad on processors alone."""
+    return device.type == "cpu" or (device.type == "cuda" and kind != "Adagrad")
 
 
 def _factory(name: str) -> Callable[..., Any]:
@@ -181,7 +186,7 @@ def _is_element_wise(setting: Setting) -> bool:
 
 
 def _run_of(entry: Entry, chosen: dict[str, int], used: Sequence[Setting]) -> tuple[int, str]:
-    """What side by side make one part: a group, and a tensor by itself where the optimiser must see it whole."""
+    """What side by side make one part: a group, and a tensor by itself where the optimizer must see it whole."""
     group = chosen[entry.name]
     return group, "" if _is_element_wise(used[group]) else entry.name
 

@@ -1,10 +1,14 @@
-"""A control plane's end of the control sockets: real websockets, decoded by the real codec, and nothing decided."""
+"""A control plane's end of the control sockets: real websockets, decoded by the real codec, and nothing decided.
+
+A channel of a relay is a session like any other.
+"""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from websockets.exceptions import ConnectionClosed
@@ -15,30 +19,42 @@ from websockets.typing import Subprotocol
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.codec import Codec, encode, from_agent, from_server, from_worker
 from controlplane.protocol.messages import AgentHeartbeat, Heartbeat
+from controlplane.protocol.relay import Batch, from_relay, opening_of
 
 DEADLINE_S = 60.0
+
+
+class Wire(Protocol):
+    """What carries a session."""
+
+    def send(self, frame: bytes, /) -> None: ...
+
+    def close(self, code: int, reason: str, /) -> None: ...
 
 
 class Session:
     """One connection that a client made."""
 
-    def __init__(self, connection: ServerConnection, news: threading.Condition) -> None:
-        assert connection.request is not None
-        self.path = connection.request.path
-        self.headers = connection.request.headers
+    def __init__(self, path: str, headers: Mapping[str, str], wire: Wire, news: threading.Condition) -> None:
+        self.path, self.headers = path, headers
         self.heard: list[Any] = []
         self.beats: list[Any] = []
         self.over = False
-        self._connection, self._news = connection, news
+        self.relayed = isinstance(wire, ChannelWire)
+        codecs: dict[str, Codec[Any]] = {"agent": from_agent, "worker": from_worker, "server": from_server}
+        self._codec = codecs[path.split("/")[2]]
+        self._wire, self._news = wire, news
 
     def send(self, message: msgspec.Struct) -> None:
-        self._connection.send(encode(message))
+        self._wire.send(encode(message))
 
     def send_raw(self, frame: bytes) -> None:
-        self._connection.send(frame)
+        self._wire.send(frame)
 
     def close(self, code: int = 1012, reason: str = "") -> None:
-        self._connection.close(code, reason)
+        self._wire.close(code, reason)
+        if self.relayed:  # a websocket's end is answered
+            self.end()
 
     def await_heard(self, count: int) -> list[Any]:
         """The messages so far, once there are ``count``; heartbeats are in ``beats``."""
@@ -63,22 +79,17 @@ class Session:
     def await_over(self) -> None:
         self._await(lambda: self.over, "the end of the connection")
 
-    def converse(self) -> None:
-        codecs: dict[str, Codec[Any]] = {"agent": from_agent, "worker": from_worker, "server": from_server}
-        codec = codecs[self.path.split("/")[2]]
-        try:
-            for frame in self._connection:
-                message = codec.decode(frame)  # type: ignore[arg-type]
-                with self._news:
-                    is_beat = isinstance(message, Heartbeat | AgentHeartbeat)
-                    (self.beats if is_beat else self.heard).append(message)
-                    self._news.notify_all()
-        except ConnectionClosed:
-            pass
-        finally:
-            with self._news:
-                self.over = True
-                self._news.notify_all()
+    def hear(self, frame: bytes) -> None:
+        message = self._codec.decode(frame)
+        with self._news:
+            is_beat = isinstance(message, Heartbeat | AgentHeartbeat)
+            (self.beats if is_beat else self.heard).append(message)
+            self._news.notify_all()
+
+    def end(self) -> None:
+        with self._news:
+            self.over = True
+            self._news.notify_all()
 
     def _await(self, look: Callable[[], Any], what: str) -> Any:
         with self._news:
@@ -87,11 +98,25 @@ class Session:
         return found
 
 
+class ChannelWire:
+    """A channel of a relay."""
+
+    def __init__(self, relay: ServerConnection, channel: int) -> None:
+        self._relay, self._channel = relay, channel
+
+    def send(self, frame: bytes) -> None:
+        self._relay.send(encode(Batch([], [(self._channel, frame)], [])))
+
+    def close(self, code: int, reason: str) -> None:
+        self._relay.send(encode(Batch([], [], [(self._channel, code)])))
+
+
 class ControlPeer:
-    """Accepts everybody, or turns everybody away with ``refuse_with``."""
+    """Accepts everyone, or turns everyone away with ``refuse_with``."""
 
     def __init__(self, port: int = 0, *, refuse_with: HTTPStatus | None = None) -> None:
         self.sessions: list[Session] = []
+        self.relays: list[ServerConnection] = []
         self.attempts = 0
         self.refuse_with = refuse_with
         self._news = threading.Condition()
@@ -138,8 +163,41 @@ class ControlPeer:
         return None if self.refuse_with is None else connection.respond(self.refuse_with, "no\n")
 
     def _accept(self, connection: ServerConnection) -> None:
-        session = Session(connection, self._news)
+        assert connection.request is not None
+        path = connection.request.path
+        with suppress(ConnectionClosed):
+            if path == "/ws/relay":
+                self._carry(connection)
+            else:
+                session = self._admit(Session(path, connection.request.headers, connection, self._news))
+                try:
+                    while True:
+                        session.hear(connection.recv(decode=False))
+                finally:
+                    session.end()
+
+    def _admit(self, session: Session) -> Session:
         with self._news:
             self.sessions.append(session)
             self._news.notify_all()
-        session.converse()
+        return session
+
+    def _carry(self, connection: ServerConnection) -> None:
+        """Be the other end of a relay."""
+        self.relays.append(connection)
+        sessions: dict[int, Session] = {}
+        try:
+            while True:
+                batch = from_relay.decode(connection.recv(decode=False))
+                for channel, encoded in batch.opened:
+                    opening = opening_of.decode(encoded)
+                    headers = {"Authorization": f"Bearer {opening.key}", "X-Paceline-Instance": opening.instance}
+                    path, wire = f"/ws/{opening.role}/{opening.job}/{opening.index}", ChannelWire(connection, channel)
+                    sessions[channel] = self._admit(Session(path, headers, wire, self._news))
+                for channel, frame in batch.frames:
+                    sessions[channel].hear(frame)
+                for channel, _ in batch.closed:
+                    sessions[channel].end()
+        finally:
+            for session in sessions.values():
+                session.end()

@@ -105,6 +105,7 @@ def test_an_agent_says_what_it_offers(machine: Machine) -> None:
         environment=environment("auto", network="not encrypted: on this machine alone"),
         running=[],
         rotates=True,
+        tests=True,
     )
     told = {"cpu", "memory", *machine_counts()}
     assert all(known_of(beat, (each.name for each in OF_MACHINES)).keys() == told for beat in session.await_beats(2))
@@ -129,7 +130,7 @@ def test_what_is_not_ordered_any_more_is_ended(machine: Machine) -> None:
     assert all(gone(pid) for pid in pids)
 
 
-def test_a_crash_is_told_with_its_last_words_and_not_repeated(machine: Machine) -> None:
+def test_a_crash_is_reported_with_its_last_words_and_not_repeated(machine: Machine) -> None:
     session = machine.start()
     crashing = ordered("fail")
     session.send(agent_orders(1, crashing))
@@ -165,7 +166,7 @@ def test_late_and_repeated_orders_change_nothing(machine: Machine) -> None:
     ]
 
 
-def test_processes_go_on_while_the_control_plane_is_away_and_what_happened_is_told_later(machine: Machine) -> None:
+def test_processes_continue_while_the_control_plane_is_away_and_what_happened_is_told_later(machine: Machine) -> None:
     session = machine.start()
     lasting, ending = ordered("wait", 0), ordered("wait", 1)
     session.send(agent_orders(1, lasting, ending))
@@ -266,7 +267,7 @@ def credential_file(machine: Machine) -> Path:
     return file
 
 
-def test_a_new_credential_is_kept_said_and_used_while_what_runs_goes_on(machine: Machine) -> None:
+def test_a_new_credential_is_kept_said_and_used_while_what_runs_continues(machine: Machine) -> None:
     session = machine.start()
     order = ordered("wait")
     session.send(agent_orders(1, order, durable=1))
@@ -295,7 +296,7 @@ def test_a_credential_that_cannot_be_kept_is_said_so_and_the_old_one_stays(machi
     session = machine.start()
     session.await_heard(1)
     (folder,) = (machine.folder / "state").glob("agent-*")
-    (folder / "credential.json").mkdir()  # nothing can take its place, not even for somebody who may write anywhere
+    (folder / "credential.json").mkdir()  # nothing can take its place, not even for someone who may write anywhere
     session.send(CredentialIssued(secret=NEW))
     failure = session.await_one(CredentialKept, digest=secret_digest(NEW)).failure
     assert "credential.json cannot be written" in failure

@@ -113,6 +113,20 @@ def test_a_refused_credential_without_a_token_is_one_sentence(tmp_path: Path) ->
 
 
 @pytest.mark.integration
+def test_an_agent_whose_credential_is_over_ends_with_why_and_the_cure(tmp_path: Path) -> None:
+    why = "the credential of agent 'box' expired: let it join again with a token, from: manage.py enroll --name box"
+    with web(ENROLLED) as served, ControlPeer() as peer, front(peer.url, served.url) as url:
+        agent = join(url, "t0ken", "--name", "box", state=tmp_path)
+        session = peer.await_session("/ws/agent")
+        session.send(Rejection(code="unauthorised", detail=why))
+        session.close(4401)
+        _, errors = agent.communicate(timeout=60.0)
+    assert agent.returncode == 1
+    assert errors.splitlines()[-1] == f"error: {url} ended this agent: {why}"
+    assert "message None" not in errors
+
+
+@pytest.mark.integration
 def test_an_offer_that_is_refused_ends_the_agent_with_why(tmp_path: Path) -> None:
     with ControlPeer() as peer:
         keep(tmp_path, peer.url)

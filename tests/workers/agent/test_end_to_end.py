@@ -99,7 +99,7 @@ def worker_orders(rank: int) -> Orders:
 
 
 def begin(servers: list[Session], workers: list[Session]) -> None:
-    """Answer everybody's hello with orders, as the engine does."""
+    """Answer everyone's hello with orders, as the engine does."""
     hellos = [session.await_one(ServerHello) for session in servers]
     for index, session in enumerate(servers):
         session.send(server_orders(index))
@@ -110,7 +110,7 @@ def begin(servers: list[Session], workers: list[Session]) -> None:
 
 
 def finish(workers: list[Session]) -> None:
-    """Note that everybody is done, so that nobody waits for it."""
+    """Note that everyone is done, so that no one waits for it."""
     for session in workers:
         done: WorkerFinished = session.await_one(WorkerFinished)
         assert done.iteration == ITERATIONS

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,13 @@ def test_anything_else_is_output_and_a_traceback_is_an_error() -> None:
         ("output", "epoch 2"),
         ("output", "<6>not json"),
     ]
+
+
+@pytest.mark.parametrize("body", [b'{"event": "\xff"}', b"[" * 100_000], ids=["not UTF-8", "too deep"])
+def test_a_line_that_only_looks_like_a_log_line_is_output(body: bytes) -> None:
+    [(level, text)] = told(Lines(), b"<6>" + body + b"\n")
+    assert level == "output"
+    assert text.startswith("<6>")
 
 
 def test_secrets_are_never_told() -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -26,16 +27,18 @@ from tests.workers.agent.values import (
 from workers.addresses import control_plane
 from workers.backoff import Backoff
 from workers.control.links import ServerControl, WorkerControl
-from workers.control.socket import FAILED, JOB_OVER, REPLACED, RETURN_S, UNAUTHORISED, Ending
+from workers.control.socket import FAILED, FINAL_CODES, JOB_OVER, REPLACED, RETURN_S, UNAUTHORISED, Ending
 from workers.processes import route_of
+from workers.relay.framing import VARIABLE
+from workers.relay.relay import HOLD_S, Relay
 from workers.resources import Machine
 
 PATH = "/ws/worker/7/0"
 
 
-def test_nobody_who_lives_is_missed_after_a_long_silence_of_the_control_plane() -> None:
+def test_no_one_who_lives_is_missed_after_a_long_silence_of_the_control_plane() -> None:
     backoff = Backoff(most_s=RETURN_S)
-    assert 2 * max(backoff.next_s() for _ in range(1000)) <= GRACE_MS / 1000
+    assert 2 * (max(backoff.next_s() for _ in range(1000)) + HOLD_S) <= GRACE_MS / 1000
 
 
 def quick() -> Backoff:
@@ -46,6 +49,21 @@ def quick() -> Backoff:
 def peer() -> Iterator[ControlPeer]:
     with ControlPeer() as peer:
         yield peer
+
+
+@pytest.fixture(params=["websocket", "relay"], autouse=True)
+def way(
+    request: pytest.FixtureRequest, peer: ControlPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """How processes of these tests reach the control plane: by themselves, or through an agent's relay."""
+    if request.param == "relay":
+        relay = Relay(control_plane(peer.url), {"Authorization": "Bearer agent"}, tmp_path)
+        relay.start()
+        eventually(lambda: peer.relays, what="the relay")
+        monkeypatch.setenv(VARIABLE, str(relay.path))
+    yield request.param
+    if request.param == "relay":
+        relay.close()
 
 
 @pytest.fixture
@@ -74,11 +92,12 @@ def until_stopping(link: WorkerControl | ServerControl) -> Ending | None:
     return link.ending
 
 
-def test_a_worker_shows_its_key_and_instance_in_the_handshake(peer: ControlPeer, link: WorkerControl) -> None:
+def test_a_worker_shows_its_key_and_instance_first(peer: ControlPeer, link: WorkerControl, way: str) -> None:
     session = peer.await_session(PATH)
     assert session.headers["Authorization"] == f"Bearer {KEY}"
     assert session.headers["X-Paceline-Instance"] == "w0.0.1"
-    assert session.headers["Sec-WebSocket-Protocol"] == "paceline.v1"
+    assert session.relayed == (way == "relay")
+    assert way == "relay" or session.headers["Sec-WebSocket-Protocol"] == "paceline.v1"
 
 
 def test_messages_arrive_in_order_with_their_numbers(peer: ControlPeer, link: WorkerControl) -> None:
@@ -183,9 +202,10 @@ def test_the_newest_placement_is_kept(peer: ControlPeer, link: WorkerControl) ->
 
 
 @pytest.mark.parametrize("code", [UNAUTHORISED, REPLACED, JOB_OVER])
-def test_a_final_close_code_ends_the_process(peer: ControlPeer, link: WorkerControl, code: int) -> None:
+def test_a_final_close_code_ends_the_process(peer: ControlPeer, link: WorkerControl, code: int, way: str) -> None:
     peer.await_session(PATH).close(code, "that was it")
-    assert until_stopping(link) == Ending(code=code, reason="that was it")
+    reason = "that was it" if way == "websocket" else FINAL_CODES[code]
+    assert until_stopping(link) == Ending(code=code, reason=reason)
 
 
 @pytest.mark.parametrize("code", [4400, 4408, 4413, 1001, 1011])
@@ -196,7 +216,8 @@ def test_any_other_close_code_is_followed_by_a_reconnection(peer: ControlPeer, l
 
 
 @pytest.mark.parametrize("status", [HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN])
-def test_a_refused_handshake_ends_the_process(status: HTTPStatus) -> None:
+def test_a_refused_handshake_ends_the_process(status: HTTPStatus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
     with ControlPeer(refuse_with=status) as peer:
         link = WorkerControl(route_of(process_order(), control_plane(peer.url)), machine=Machine(), backoff=quick())
         link.start()
@@ -205,7 +226,8 @@ def test_a_refused_handshake_ends_the_process(status: HTTPStatus) -> None:
     assert ending == Ending(code=UNAUTHORISED, reason=f"the control plane refuses this credential (HTTP {int(status)})")
 
 
-def test_a_failing_handshake_is_tried_again() -> None:
+def test_a_failing_handshake_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
     with ControlPeer(refuse_with=HTTPStatus.SERVICE_UNAVAILABLE) as peer:
         link = WorkerControl(route_of(process_order(), control_plane(peer.url)), machine=Machine(), backoff=quick())
         link.start()

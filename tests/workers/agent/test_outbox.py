@@ -100,7 +100,7 @@ def test_everything_that_is_kept_can_be_sent_again_on_demand() -> None:
     assert taken(outbox) == [("WorkerHello", 1), ("IterationReport", 2)]
 
 
-def test_nobody_is_kept_waiting_for_a_connection_that_is_over() -> None:
+def test_no_one_is_kept_waiting_for_a_connection_that_is_over() -> None:
     assert opened(hello).take(60.0, wanted=lambda: False) is None
 
 

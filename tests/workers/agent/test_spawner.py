@@ -65,7 +65,7 @@ def gone(pid: int) -> bool:
         return True
 
 
-def test_a_process_is_forked_and_its_end_is_told(brood: Brood) -> None:
+def test_a_process_is_forked_and_its_end_is_reported(brood: Brood) -> None:
     order = process_order(spec=behaving("end"))
     brood.spawner.start(order)
     started = brood.next(Started)

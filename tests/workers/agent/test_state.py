@@ -43,10 +43,11 @@ def test_a_credential_that_others_can_read_is_refused(tmp_path: Path) -> None:
         state.read_credential()
 
 
-def test_a_damaged_credential_is_refused_with_the_cure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("found", [b"{", b'{"name": "\xff"}'], ids=["cut short", "not UTF-8"])
+def test_a_damaged_credential_is_refused_with_the_cure(tmp_path: Path, found: bytes) -> None:
     state = state_of(tmp_path)
     state.keep_credential(CREDENTIAL)
-    state.credential_file.write_text("{")
+    state.credential_file.write_bytes(found)
     with pytest.raises(StateError, match="remove it and enrol again"):
         state.read_credential()
 
@@ -67,8 +68,8 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
 
 def test_begun_instances_are_kept_until_the_next_enrolment(tmp_path: Path) -> None:
     state = state_of(tmp_path)
-    assert state.read_begun() == set()
-    state.keep_begun([process(0), process(1)])
-    assert state.read_begun() == {process(0), process(1)}
+    assert state.read_started() == set()
+    state.store_started([process(0), process(1)])
+    assert state.read_started() == {process(0), process(1)}
     state.keep_credential(CREDENTIAL)
-    assert state.read_begun() == set()
+    assert state.read_started() == set()

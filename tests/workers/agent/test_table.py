@@ -69,28 +69,28 @@ def test_a_new_instance_takes_the_place_of_the_old() -> None:
 
 
 def test_what_an_earlier_life_had_begun_is_reported_lost_once() -> None:
-    table = ProcessTable(begun=[W0])
+    table = ProcessTable(started=[W0])
     assert table.obey(agent_orders(1, ORDER_0, ORDER_1)) == Plan(start=[ORDER_1], lost=[W0])
     table.ended(W0)
     assert table.obey(agent_orders(2, ORDER_0, ORDER_1)) == Plan()
 
 
-def test_instances_that_nobody_wants_any_more_are_forgotten() -> None:
-    table = ProcessTable(begun=[process(5, instance="w5.0.1")])
+def test_instances_that_no_one_wants_any_more_are_forgotten() -> None:
+    table = ProcessTable(started=[process(5, instance="w5.0.1")])
     table.obey(agent_orders(1, ORDER_0, ORDER_1))
     table.ended(W0)
     table.obey(agent_orders(2, ORDER_1))
-    assert table.begun == {W1}
+    assert table.started == {W1}
 
 
 def test_a_process_that_is_ending_stays_known_until_it_has_ended() -> None:
     table = ProcessTable()
     table.obey(agent_orders(1, ORDER_0))
     table.obey(agent_orders(2))
-    assert table.begun == {W0}
+    assert table.started == {W0}
     table.ended(W0)
     table.obey(agent_orders(3))
-    assert table.begun == set()
+    assert table.started == set()
 
 
 def test_at_the_end_everything_is_asked_once() -> None:

@@ -77,6 +77,14 @@ def test_a_half_written_one_is_skipped_with_the_reason(tmp_path: Path) -> None:
     assert why.endswith("has no manifest.json: it was not finished")
 
 
+def test_a_manifest_that_is_not_text_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    write(tmp_path, 40)
+    (write(tmp_path, 60) / files.MANIFEST).write_bytes(b'{"name": "\xff"}')
+    found, (why,) = files.find(tmp_path, ELEMENTS)
+    assert [each.iteration for each in found] == [40]
+    assert "manifest.json cannot be read" in why
+
+
 def test_an_altered_one_is_skipped_and_its_file_named(tmp_path: Path) -> None:
     write(tmp_path, 40)
     broken = next(write(tmp_path, 60).glob("block-*4.bin"))

@@ -1,4 +1,4 @@
-"""The data plane under attack: connections that say nothing, drip, or say nonsense, more than there is room for."""
+"""The data plane under attack: connections that say nothing, drip, or say nonsense, more than the limit."""
 
 import multiprocessing
 import resource
@@ -30,7 +30,7 @@ from workers.transport.handshake import NONCE_BYTES, Peer
 from workers.workloads.rules import GradientRule
 
 SERVER_KEY = b"server 0"
-ROOM = 8
+MAX_PENDING = 8
 PEER = Peer(0, "w0")
 
 
@@ -41,9 +41,9 @@ def key_of(peer: Peer) -> bytes:
 class Hall:
     """An acceptor, and the peers that it admitted."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, max_pending: int) -> None:
         self.admitted: list[tuple[Peer, str]] = []
-        self.acceptor = Acceptor("127.0.0.1", key_of, self.admit, room=room)
+        self.acceptor = Acceptor("127.0.0.1", key_of, self.admit, max_pending=max_pending)
 
     def admit(self, connected: socket.socket, peer: Peer) -> None:
         self.admitted.append((peer, threading.current_thread().name))
@@ -63,7 +63,7 @@ def connect(port: int, peer: Peer = PEER) -> ServerConnection:
 
 @pytest.fixture
 def hall() -> Iterator[Hall]:
-    found = Hall(ROOM)
+    found = Hall(MAX_PENDING)
     yield found
     found.acceptor.close()
 
@@ -80,9 +80,9 @@ def is_ended(called: socket.socket) -> bool:
         return True
 
 
-def test_of_more_connections_than_there_is_room_for_the_oldest_are_put_out(hall: Hall) -> None:
+def test_of_more_connections_than_the_limit_the_oldest_are_evicted(hall: Hall) -> None:
     with ExitStack() as held:
-        silent = [held.enter_context(hall.call()) for _ in range(ROOM + 4)]
+        silent = [held.enter_context(hall.call()) for _ in range(MAX_PENDING + 4)]
         assert all(is_ended(called) for called in silent[:4])
         hall.connect().close()
         eventually(lambda: hall.admitted == [(PEER, "acceptor")], what="the peer's admission, on the acceptor's thread")
@@ -98,7 +98,7 @@ def test_a_hundred_connections_that_say_nothing_need_no_thread(hall: Hall) -> No
 
 def test_bytes_that_drip_in_do_not_extend_the_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HANDSHAKE_S", 0.3)
-    hall, over = Hall(ROOM), threading.Event()
+    hall, over = Hall(MAX_PENDING), threading.Event()
     with closing(hall.acceptor), closing(hall.call()) as called:
 
         def drip() -> None:
@@ -117,12 +117,12 @@ def test_bytes_that_drip_in_do_not_extend_the_handshake(monkeypatch: pytest.Monk
 
 def test_silence_ends_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor, "HANDSHAKE_S", 0.1)
-    hall = Hall(ROOM)
+    hall = Hall(MAX_PENDING)
     with closing(hall.acceptor), closing(hall.call()) as called:
         assert is_ended(called)
 
 
-def test_nonsense_ends_at_once_and_harms_nobody(hall: Hall) -> None:
+def test_nonsense_ends_at_once_and_harms_no_one(hall: Hall) -> None:
     with closing(hall.call()) as called:
         called.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/html\r\nUser-Agent: browser\r\n\r\n")
         assert is_ended(called)
@@ -131,13 +131,13 @@ def test_nonsense_ends_at_once_and_harms_nobody(hall: Hall) -> None:
 
 
 def test_one_address_does_not_put_out_those_of_another() -> None:
-    hall = Hall(ROOM)
+    hall = Hall(MAX_PENDING)
     with closing(hall.acceptor), ExitStack() as held:
         other = socket.create_connection(
             ("127.0.0.1", hall.acceptor.port), timeout=30.0, source_address=("127.0.0.2", 0)
         )
         held.enter_context(other)
-        for _ in range(3 * ROOM):
+        for _ in range(3 * MAX_PENDING):
             held.enter_context(hall.call())
         other.recv(HEADER_BYTES + NONCE_BYTES, socket.MSG_WAITALL)
         other.settimeout(0.05)
@@ -154,7 +154,7 @@ def test_what_cannot_be_served_does_not_stop_the_acceptor() -> None:
         if len(served) == 1:
             raise RuntimeError("can't start new thread")
 
-    found = Acceptor("127.0.0.1", key_of, admit, room=ROOM)
+    found = Acceptor("127.0.0.1", key_of, admit, max_pending=MAX_PENDING)
     with closing(found):
         for peer in (PEER, Peer(1, "w1")):
             connect(found.port, peer).close()
@@ -192,10 +192,10 @@ def pestered(port: int, count: int) -> Iterator[None]:
         pestering.join(30.0)
 
 
-def test_workers_shake_hands_and_train_while_strangers_fill_the_room() -> None:
+def test_workers_shake_hands_and_train_while_strangers_fill_the_limit() -> None:
     with Cluster(job_spec(workers=2), [(16, 16)] * 20) as cluster:
         port = cluster.servers[0].link.await_said(ServerHello)[0].port
-        with pestered(port, 2 * acceptor.ROOM):
+        with pestered(port, 2 * acceptor.MAX_PENDING):
             cluster.run()
         assert len(cluster.finished()) == 2
 
@@ -214,10 +214,10 @@ def test_connections_of_one_worker_are_bounded() -> None:
 
 
 @contextmanager
-def _listening(room: int | None = None) -> Iterator[tuple[Listener, Store]]:
+def _listening(max_pending: int | None = None) -> Iterator[tuple[Listener, Store]]:
     store = Store(lambda: np.zeros(8, dtype=np.float32), lambda values, _: GradientRule(values, Optimizer(lr=1.0)))
     failures: list[Exception] = []
-    listener = Listener("127.0.0.1", store, Meter(), key_of, failures.append, room=room)
+    listener = Listener("127.0.0.1", store, Meter(), key_of, failures.append, max_pending=max_pending)
     yield listener, store
     store.stop()
     listener.close()
@@ -245,7 +245,7 @@ def _serve_with_few_descriptors(said: Connection) -> None:
             said.send(Path("/proc/self/stat").read_text() != "")
 
 
-def test_a_server_with_few_descriptors_goes_on_beside_many_more_connections() -> None:
+def test_a_server_with_few_descriptors_continues_beside_many_more_connections() -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve_with_few_descriptors, args=(theirs,), daemon=True)

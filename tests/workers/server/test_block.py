@@ -61,7 +61,7 @@ def in_thread(call: Any) -> tuple[threading.Thread, list[Any]]:
     return thread, results
 
 
-def test_the_mean_over_all_samples_is_one_step_of_the_optimiser() -> None:
+def test_the_mean_over_all_samples_is_one_step_of_the_optimizer() -> None:
     block = make_block()
     block.appoint(BOTH)
     block.contribute(contribution(A, 3.0, 6.0, samples=1))
@@ -125,7 +125,7 @@ def test_a_share_of_zero_counts_for_the_quorum() -> None:
     assert (block.version, values(block)) == (1, [8.0, 18.0])
 
 
-def test_the_optimiser_keeps_its_state_between_iterations() -> None:
+def test_the_optimizer_keeps_its_state_between_iterations() -> None:
     block = make_block(momentum=0.5)
     block.appoint(ONLY_A)
     for iteration in range(2):
@@ -162,7 +162,7 @@ def test_memory_is_exchanged_so_that_no_sum_is_written_over_while_it_grows() -> 
     assert (block.version, values(block)) == (3, [4.0, 14.0])
 
 
-def test_a_version_that_nobody_reads_is_changed_in_place() -> None:
+def test_a_version_that_no_one_reads_is_changed_in_place() -> None:
     block = make_block()
     block.appoint(ONLY_A)
     seen = []
@@ -174,7 +174,7 @@ def test_a_version_that_nobody_reads_is_changed_in_place() -> None:
     assert len(set(seen)) == 1
 
 
-def test_after_a_slow_reader_the_optimiser_still_has_its_state() -> None:
+def test_after_a_slow_reader_the_optimizer_still_has_its_state() -> None:
     block, undisturbed = make_block(momentum=0.5), make_block(momentum=0.5)
     for each in (block, undisturbed):
         each.appoint(ONLY_A)
@@ -219,7 +219,7 @@ def test_a_contribution_of_an_earlier_generation_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("wait", ["pull", "push"])
-def test_the_end_of_the_server_lets_everybody_go(wait: str) -> None:
+def test_the_end_of_the_server_lets_everyone_go(wait: str) -> None:
     block = make_block()
     block.appoint(BOTH)
     early = contribution(A, 2.0, 2.0, samples=1, generation=9)

@@ -57,7 +57,7 @@ def test_orders_that_cannot_be_followed_end_the_server_with_the_reason() -> None
 
 @dataclass
 class Broken:
-    """A rule that fails where nobody expects it."""
+    """A rule that fails where no one expects it."""
 
     values: Any
 
@@ -65,7 +65,7 @@ class Broken:
         raise ArithmeticError(f"no step from {samples} samples")
 
 
-def test_an_error_in_the_update_rule_ends_the_server_instead_of_holding_everybody(
+def test_an_error_in_the_update_rule_ends_the_server_instead_of_holding_everyone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(GradientRule, "apply", Broken.apply)

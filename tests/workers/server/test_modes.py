@@ -71,7 +71,7 @@ def test_what_was_gathered_is_a_part_of_a_step_when_no_more_are_to_come() -> Non
     assert running.value == 98.0
 
 
-def test_what_was_gathered_is_in_a_copy_and_goes_on_elsewhere() -> None:
+def test_what_was_gathered_is_in_a_copy_and_continues_elsewhere() -> None:
     running = Running(replace(ARRIVAL, scale=1.0, gather=2))
     running.push(A, 8.0, samples=2)
     running.block.freeze(0)
@@ -202,7 +202,7 @@ def test_back_to_lockstep_nothing_is_lost_and_numbers_are_skipped(free: Roster) 
     assert (running.block.version, running.value) == (3, 93.0)
 
 
-def test_a_server_that_missed_an_asynchronous_time_opens_the_iteration_that_everybody_went_on_with() -> None:
+def test_a_server_that_missed_an_asynchronous_time_opens_the_iteration_that_everyone_continued_with() -> None:
     running = Running(LOCKSTEP)
     running.change(generation=3, apply_from=40, skip_to=40)
     assert running.block.version == 40

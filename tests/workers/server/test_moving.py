@@ -82,7 +82,7 @@ MODES = {
 @pytest.mark.parametrize("mode", sorted(MODES))
 @pytest.mark.parametrize("optimizer", [MOMENTUM, Optimizer(name="adam", lr=0.1)], ids=["momentum", "adam"])
 @pytest.mark.parametrize("pushed", range(6))
-def test_a_block_goes_on_elsewhere_as_if_it_had_stayed(mode: str, optimizer: Optimizer, pushed: int) -> None:
+def test_a_block_continues_elsewhere_as_if_it_had_stayed(mode: str, optimizer: Optimizer, pushed: int) -> None:
     roster = MODES[mode]
     pushes = [(peer, iteration, 1.0 + iteration + peer.rank) for iteration in range(3) for peer in (A, B)]
     stays = new_block(roster, optimizer)
@@ -296,7 +296,7 @@ def test_a_change_that_is_given_up_leaves_the_block_where_it_is(pair: Pair) -> N
     assert pair.servers[1].store._staged == {}
 
 
-def test_what_comes_for_a_placement_that_nobody_expects_is_refused(pair: Pair) -> None:
+def test_what_comes_for_a_placement_that_no_one_expects_is_refused(pair: Pair) -> None:
     pair.tell(next_placement=3)
     me = Peer(0, "s0", "server")
     block = new_block(LOCKSTEP)

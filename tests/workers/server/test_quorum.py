@@ -73,7 +73,7 @@ def test_without_orders_everything_is_early() -> None:
     assert Quorum().judge(NO_ROSTER, (0, 0), A, 0) is Verdict.EARLY
 
 
-def test_an_iteration_that_was_named_stays_so_when_the_next_roster_names_nobody() -> None:
+def test_an_iteration_that_was_named_stays_so_when_the_next_roster_names_no_one() -> None:
     quorum = Quorum(iteration=5, contributed={A})
     lockstep = replace(roster(2, a=0, b=0, c=0), quorums={5: frozenset({0, 1})})
     assert not quorum.appoint(lockstep)

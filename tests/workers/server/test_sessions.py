@@ -151,7 +151,7 @@ def test_what_two_workers_push_is_what_both_pull(server: Running, checked: bool)
     assert (reading.bytes_in, reading.bytes_out) == (6 * BLOCKS * SIZE * 4, 2 * BLOCKS * SIZE * 4)
 
 
-def test_a_wrong_key_opens_nothing_and_harms_nobody(server: Running) -> None:
+def test_a_wrong_key_opens_nothing_and_harms_no_one(server: Running) -> None:
     server.appoint(A)
     with pytest.raises(Unauthorised):
         server.connect(A, key=b"guessed")
@@ -160,7 +160,7 @@ def test_a_wrong_key_opens_nothing_and_harms_nobody(server: Running) -> None:
     connection.close()
 
 
-def test_a_worker_that_dies_in_mid_push_leaves_nobody_hanging(server: Running) -> None:
+def test_a_worker_that_dies_in_mid_push_leaves_no_one_hanging(server: Running) -> None:
     server.appoint(A, B)
     alive = server.connect(A)
     dying, _ = server.raw(B)

@@ -128,7 +128,7 @@ def test_a_member_missing_on_several_blocks_is_told_once() -> None:
     assert (store.version, store.take_missing(), store.take_missing()) == (1, [(0, 1)], [])
 
 
-def test_the_end_lets_everybody_go() -> None:
+def test_the_end_lets_everyone_go() -> None:
     store = make_store()
     ends: list[type[Exception]] = []
 

@@ -138,20 +138,20 @@ def test_what_a_module_draws_depends_on_job_worker_and_iteration() -> None:
     ],
 )
 def test_an_update_that_is_no_number_is_made_empty(loss_sum: float, gradient: list[float], spoilt: str) -> None:
-    vector = np.array(gradient, dtype=np.float32)
+    vector = torch.tensor(gradient)
     assert without_spoilt(Update(loss_sum=loss_sum, samples=2), vector) == (Update(loss_sum=0.0, samples=0), spoilt)
     assert vector.tolist() == [0.0, 0.0]
 
 
 def test_an_update_of_numbers_stays_even_where_their_sum_is_too_large() -> None:
-    update, largest = Update(loss_sum=6.0, samples=2), np.finfo(np.float32).max
-    vector = np.array([largest, largest], dtype=np.float32)
+    update, largest = Update(loss_sum=6.0, samples=2), torch.finfo(torch.float32).max
+    vector = torch.tensor([largest, largest])
     assert without_spoilt(update, vector) == (update, "")
     assert vector.tolist() == [largest, largest]
 
 
 def test_a_gradient_that_others_have_parts_of_stays_as_it_is() -> None:
-    update, vector = Update(loss_sum=6.0, samples=2), np.array([np.nan], dtype=np.float32)
+    update, vector = Update(loss_sum=6.0, samples=2), torch.tensor([np.nan])
     assert without_spoilt(update, vector, is_shared=True) == (update, "")
 
 

@@ -32,7 +32,7 @@ def test_a_guarded_block_keeps_its_older_copy_when_a_pull_breaks_off() -> None:
     assert copies.read(0, memoryview(memory)) == (b"aaaa", Copy(3, 30))
 
 
-def test_nobody_else_has_a_copy_of_what_broke_off() -> None:
+def test_no_other_has_a_copy_of_what_broke_off() -> None:
     copies, memory = Copies(lambda block: False), bytearray(4)
     receive(copies, memory, b"aaaa", 3)
     with pytest.raises(ConnectionClosed):

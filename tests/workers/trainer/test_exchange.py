@@ -18,7 +18,7 @@ ATTEMPTS = 20
 
 @pytest.fixture
 def nobody() -> ServerAddress:
-    """Where nobody listens."""
+    """Where no one listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
     return ServerAddress(index=0, instance="s0", host="127.0.0.1", port=port, key=b"key")
@@ -28,7 +28,7 @@ def never(connection: ServerConnection) -> Outcome:
     raise AssertionError("there is no server")
 
 
-def test_server_is_waited_for_as_long_as_nobody_could_tell_that_it_is_gone(
+def test_server_is_waited_for_as_long_as_no_one_could_tell_that_it_is_gone(
     nobody: ServerAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "RECONNECT_S", -1.0)  # patience is over before it begins

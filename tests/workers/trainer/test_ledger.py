@@ -20,7 +20,7 @@ def test_exchanges_are_told_by_server_and_begin_anew() -> None:
     assert ledger.take() == []
 
 
-def test_waiting_for_blocks_that_move_is_told_apart() -> None:
+def test_waiting_for_blocks_that_move_is_distinguished() -> None:
     times = iter([0.0, 10.0, 10.5])
     ledger = Ledger(lambda: next(times))
     with ledger.moving():
@@ -28,7 +28,7 @@ def test_waiting_for_blocks_that_move_is_told_apart() -> None:
     assert (ledger.take_moving_s(), ledger.take_moving_s()) == (0.75, 0.0)
 
 
-def test_probes_are_told_apart_and_once() -> None:
+def test_probes_are_distinguished_and_once() -> None:
     ledger = Ledger()
     ledger.probed(3, 4096, 0.5)
     assert ledger.take() == [Exchanged(server=3, bytes=4096, push_s=0.5, pull_s=0.0, is_probe=True)]

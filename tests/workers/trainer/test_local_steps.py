@@ -7,6 +7,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from controlplane.jobs.validation import validated_spec
 from controlplane.policies.aggregation import rules
 from controlplane.protocol.spec import Federated, JobSpec, Optimizer, SpecError, Workload, parse_spec, spec_document
 from controlplane.protocol.training import EQUAL, FEDERATED, Aggregation
@@ -120,7 +121,7 @@ def test_a_round_has_a_batch_for_each_local_step() -> None:
 )
 def test_what_does_not_go_with_a_federation_is_refused(changes: Any, field: str, expected: str) -> None:
     with pytest.raises(SpecError) as caught:
-        parse_spec(document(**changes))
+        validated_spec(document(**changes))
     assert caught.value.field == field
     assert expected in caught.value.expected
 

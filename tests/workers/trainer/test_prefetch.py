@@ -14,6 +14,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from controlplane.protocol.spec import Federated, Workload
+from tests.support.gpus import needs_gpu
 from tests.support.waiting import eventually
 from tests.workers.driver import Cluster, Shares, job_spec
 from workers.trainer.local_steps import make_replica
@@ -225,7 +226,7 @@ def test_the_depth_of_prefetch_is_part_of_the_spec() -> None:
     assert replace(Workload(name="mlp"), prefetch=0).prefetch == 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@needs_gpu
 def test_batches_for_a_gpu_are_copied_ahead_and_hold_the_same_values() -> None:
     device = torch.device("cuda")
     table = Table(features=torch.arange(2000.0).reshape(1000, 2), targets=torch.arange(1000))

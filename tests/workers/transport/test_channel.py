@@ -89,7 +89,7 @@ def test_the_end_within_a_header_is_the_end_of_the_connection(pair: Pair, sent: 
     raw, channel = pair
     raw.sendall(encode_header(Header(op=Op.PUSH))[:sent])
     raw.close()
-    with pytest.raises(ConnectionClosed, match=f"{HEADER_BYTES - sent} bytes still to come"):
+    with pytest.raises(ConnectionClosed, match=f"{HEADER_BYTES - sent} bytes not yet received"):
         channel.receive()
 
 
@@ -97,7 +97,7 @@ def test_the_end_within_a_payload_is_the_end_of_the_connection(pair: Pair) -> No
     raw, channel = pair
     raw.sendall(encode_header(Header(op=Op.PUSH, length=100)) + b"x" * 60)
     raw.close()
-    with pytest.raises(ConnectionClosed, match="40 bytes still to come"):
+    with pytest.raises(ConnectionClosed, match="40 bytes not yet received"):
         channel.receive_bytes(channel.receive())
 
 

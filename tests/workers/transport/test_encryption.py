@@ -159,7 +159,7 @@ def test_no_older_version_of_tls_is_spoken() -> None:
 
 
 def meet(host: str, encryption: Encryption, *, encrypts: bool) -> None:
-    """Go on with a server at that address, whatever is there."""
+    """Continue with a server at that address, whatever is there."""
     near, far = socket.socketpair()
     with near, far:
         address = ServerAddress(index=3, instance="s3", host=host, port=4000, key=b"")
@@ -211,7 +211,7 @@ def test_reconnecting_shows_the_certificate_again() -> None:
             connection.close()
 
 
-def test_strangers_half_through_tls_keep_nobody_out() -> None:
+def test_strangers_half_through_tls_keep_no_one_out() -> None:
     with server(serving()) as listener:
         strangers = [socket.create_connection(("127.0.0.1", listener.port), timeout=10.0) for _ in range(30)]
         for at, stranger in enumerate(strangers):

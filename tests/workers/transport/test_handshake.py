@@ -117,7 +117,7 @@ def test_a_request_before_the_handshake_is_no_handshake(ends: tuple[Channel, soc
         greet_worker(server)
 
 
-def test_nobody_may_announce_megabytes_before_the_handshake(ends: tuple[Channel, socket.socket]) -> None:
+def test_no_one_may_announce_megabytes_before_the_handshake(ends: tuple[Channel, socket.socket]) -> None:
     worker, server = ends
     worker.send(Header(op=Op.HELLO), bytes(513))
     with pytest.raises(BadHeader, match="payload of 513 bytes announced, at most 512"):

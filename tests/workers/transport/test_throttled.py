@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.spec import LinkChange, LinkEmulation, SpecError, parse_spec
 from tests.core.story import document
 from tests.workers.driver import Cluster, job_spec
@@ -100,5 +101,26 @@ def test_a_worker_measures_the_server_behind_a_thin_link() -> None:
 
 
 def test_there_are_no_more_emulated_links_than_servers() -> None:
+    three = document(emulate_servers=[{"bytes_per_second": 1e6}] * 3)
     with pytest.raises(SpecError, match="emulate_servers: found '3 links', expected at most one for each of the 2"):
-        parse_spec(document(emulate_servers=[{"bytes_per_second": 1e6}] * 3))
+        validated_spec(three)
+    assert validated_spec(three | {"synchronization": {"placement": {"name": "psld"}}}).servers == 2
+    with pytest.raises(SpecError, match="emulate_servers: found '1001 links', expected at most 1000"):
+        parse_spec(document(emulate_servers=[{"bytes_per_second": 1e6}] * 1001))
+
+
+def test_the_limit_of_a_workers_link_follows_the_iteration_that_it_sends_for() -> None:
+    link = EmulatedLink(
+        LinkEmulation(bytes_per_second=1e9, changes=[LinkChange(iteration=2, bytes_per_second=5e5)]),
+        rest=lambda seconds: None,
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
+    near = socket.create_connection(listener.getsockname())
+    channel = ThrottledChannel(near, link)
+    limits = []
+    for iteration in (1, 2):
+        channel.send(Header(op=Op.PULL, iteration=iteration))
+        limits.append(link.inward.bytes_per_second)
+    channel.close()
+    listener.close()
+    assert limits == [1e9, 5e5]

@@ -102,7 +102,7 @@ def test_momentum_is_for_sgd_alone() -> None:
         workload.rule(torch.zeros(3), Optimizer(name="adam", momentum=0.9))
 
 
-def test_an_unknown_optimiser_is_named_with_those_there_are() -> None:
+def test_an_unknown_optimizer_is_named_with_those_there_are() -> None:
     workload = load_workload(Workload(name="cnn"))
     with pytest.raises(SpecError, match=r"optimizer\.name: found 'lion', expected one of adadelta, adafactor, adagrad"):
         workload.rule(torch.zeros(3), Optimizer(name="lion"))

@@ -30,7 +30,7 @@ def descend(workload: Workload, replica: Replica, *, steps: int, lr: float) -> N
 
 
 def test_the_example_of_a_users_own_workload_learns_its_mean() -> None:
-    workload = example("One that learns a mean:", "\n## ")["Mean"]()
+    workload = example("This one learns a mean:", "\n## ")["Mean"]()
     replica = workload.replica()
     descend(workload, replica, steps=20, lr=0.5)
     assert abs(replica.parameters[0] - 3.0) < 0.1
@@ -42,7 +42,7 @@ def test_the_example_of_a_users_own_module_learns_classes_from_a_file(tmp_path: 
     rows = np.eye(20, dtype=np.float32)[classes] * 3 + rng.normal(size=(500, 20)).astype(np.float32)
     parts = {"x": rows[:400], "y": classes[:400], "held_x": rows[400:], "held_y": classes[400:]}
     np.savez(tmp_path / "mine.npz", **parts)
-    workload = example("A PyTorch module on data of your own:", "    workload:")["classifier"](tmp_path / "mine.npz")
+    workload = example("A PyTorch module with your own data:", "    workload:")["classifier"](tmp_path / "mine.npz")
     replica = workload.replica()
     replica.parameters[:] = workload.init(1)
     descend(workload, replica, steps=50, lr=0.5)

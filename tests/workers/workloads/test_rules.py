@@ -33,7 +33,7 @@ def sums(iteration: int, size: int = 12) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("spec", "reference"), list(zip(SPECS, REFERENCES, strict=False)))
-def test_a_rule_is_torchs_optimiser_on_the_mean(spec: Optimizer, reference: Any) -> None:
+def test_a_rule_is_torchs_optimizer_on_the_mean(spec: Optimizer, reference: Any) -> None:
     values, expected = torch.ones(12), torch.ones(12, requires_grad=True)
     rule, optimizer = GradientRule(values, spec), reference([expected])
     for iteration in range(6):
@@ -57,7 +57,7 @@ def test_block_by_block_is_the_same_as_on_the_whole(spec: Optimizer, cut: int) -
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_a_state_that_travelled_goes_on_as_if_it_had_stayed(spec: Optimizer) -> None:
+def test_a_state_that_travelled_continues_as_if_it_had_stayed(spec: Optimizer) -> None:
     here = torch.ones(12)
     rule = GradientRule(here, spec)
     for iteration in range(3):

@@ -1,4 +1,4 @@
-"""Which parameters are trained by what: patterns of groups, whole tensors, optimisers of a user's own."""
+"""Which parameters are trained by what: patterns of groups, whole tensors, optimizers of a user's own."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every workload of the catalogue, small enough to be trained in a moment, with an optimiser that suits it."""
+"""Every workload of the catalogue, small enough to be trained in a moment, with an optimizer that suits it."""
 
 from typing import Any
 

@@ -93,7 +93,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What shapes of parameters depend on."""
+    """Facts that shapes of parameters depend on."""
 
     shape: tuple[int, ...]
     """Of one sample: features; channels, height and width; steps and bands."""

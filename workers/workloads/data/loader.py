@@ -1,7 +1,7 @@
 """Loads samples ahead on a separate thread, while the trainer computes, like a ``DataLoader`` with workers.
 
-Batches are matched by their samples' indices, never by their order alone. What was taken ahead and is not asked for
-(newer orders gave the worker another range) is dropped, so that an update is of the same values either way.
+Batches are matched by their samples' indices, never by their order alone. Prefetched samples that are not requested
+(newer orders changed the range) are dropped, so an update has the same values either way.
 """
 
 import time

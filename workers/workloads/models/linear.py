@@ -1,7 +1,7 @@
 """One linear layer, for rows of any shape and for sparse rows."""
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody reads
+import torch.nn.functional as F  # noqa: N812 - the name that everyone reads
 from torch import nn
 
 from workers.workloads.data.examples import Bag, Inputs

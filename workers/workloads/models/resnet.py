@@ -6,7 +6,7 @@ Group norm looks at one sample at a time, so any division of the samples gives t
 """
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that everybody reads
+import torch.nn.functional as F  # noqa: N812 - the name that everyone reads
 from torch import nn
 
 GROUP_CHANNELS = 8

@@ -1,4 +1,4 @@
-"""How many elements each tensor of a well-known network has, in the order of its layers."""
+"""Sizes of the tensors of well-known networks, in the order of their layers."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def alexnet() -> dict[str, int]:
 
 
 def resnet50() -> dict[str, int]:
-    """ResNet50 for 1,000 classes (He et al.), scales and shifts of its norms among them: 25,557,032 parameters."""
+    """ResNet50 for 1,000 classes (He et al.), including the scales and shifts of its norms: 25,557,032 parameters."""
     sizes, channels = [3 * 64 * 49, 64, 64], 64
     for width, blocks in RESNET50_STAGES:
         for block in range(blocks):

@@ -1,0 +1,1 @@
+"""Workers that ask one another how far they are, over the data plane."""
