@@ -37,7 +37,7 @@ def network() -> nn.Module:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: TensorDataset, device: torch.device) -> float:
-    """The part of the test images that the model tells right."""
+    """The part of the test images that the model classifies correctly."""
     images, labels = test.tensors
     model.eval()
     right = model(images.to(device)).argmax(1).eq(labels.to(device)).float().mean().item()

@@ -1,14 +1,11 @@
 """``paceline.attach()``: this rank's part in a job, by the environment that ``paceline run`` sets, or alone."""
 
-import atexit
 import logging
 import os
-import sys
-import threading
-from types import TracebackType
 
 from paceline.ceilings import Ceiling
 from paceline.control import Control
+from paceline.ending import watch_for_the_end
 from paceline.identity import Identity, identity
 from paceline.notice import never, notice_by
 from paceline.pacer import Pacer
@@ -40,7 +37,7 @@ def attach(
     who = identity(rank, world)
     aim = target(url, job, token)
     control = _control(who, aim)
-    ceiling = Ceiling(aim.job if control is not None else None, who.rank)
+    ceiling = Ceiling(aim if control is not None else None, who.rank)
     notice = notice_by(os.environ.get("PACELINE_LEAVE_ON", "")) if control is not None else never
     pacer = Pacer(who, control, ceiling, notice=notice)
     if any(name in os.environ for name in TRACKERS):
@@ -48,30 +45,15 @@ def attach(
 
         # First: then the handler that it registers for the end of the process runs after the last iteration.
         forward(pacer)
-    atexit.register(pacer.close)
-    if control is not None and "ray.train" in sys.modules and threading.current_thread() is not threading.main_thread():
-        _close_behind(threading.current_thread(), pacer)
-    _watch_for_the_end(pacer)
+    watch_for_the_end(pacer)
     return pacer
-
-
-def _close_behind(loop: threading.Thread, pacer: Pacer) -> None:
-    """Close it once Ray's training loop has returned: Ray ends its workers without running exit handlers."""
-
-    def close() -> None:
-        loop.join()
-        pacer.close()
-
-    threading.Thread(target=close, name="paceline-end", daemon=True).start()
 
 
 def _control(who: Identity, aim: Target) -> Control | None:
     if missing := aim.missing:
         if who.rank == 0:
-            others = f"{', '.join(missing)} not set" if len(missing) < len(aim) else "no control plane is named"
-            log.warning(
-                "paceline: %s: shares stay even. Start the script by `paceline run` to have them balanced", others
-            )
+            others = f"{', '.join(missing)} not set" if len(missing) < len(aim) else "PACELINE_URL is not set"
+            log.warning("paceline: %s: shares stay equal. Start the script with `paceline run` to balance them", others)
         return None
     return control_of(who, aim)
 
@@ -89,16 +71,3 @@ def control_of(who: Identity, aim: Target) -> Control:
     address = socket_address(aim.url, f"/ws/rank/{number}/{who.rank}")
     link = SocketLink(address, aim.token, f"rank {who.rank} of job {number}")
     return Control(link, who)
-
-
-def _watch_for_the_end(pacer: Pacer) -> None:
-    """An uncaught exception does not complete the loop; running out of memory sets a ceiling."""
-    before = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        try:
-            pacer.failed(error)
-        finally:
-            before(kind, error, traceback)
-
-    sys.excepthook = hook

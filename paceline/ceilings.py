@@ -1,14 +1,19 @@
 """The most samples that fit into a rank's memory, learned from out-of-memory errors and kept across restarts.
 
 A rank that runs out of memory exits: its gradient is missing in a sum that the other ranks wait for. The launcher then
-restarts all ranks on the same machines, so the learned limit is stored in this user's file in the temporary folder.
+restarts all ranks on the same machines, so the learned limit is stored in this user's file in the temporary folder
+until the rank has finished its job.
 """
 
+import hashlib
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from paceline.variables import Target
 
 MOST: Final = 10**9
 
@@ -20,10 +25,9 @@ class Ceiling:
         job: the job for which it is stored; None: it is not stored.
     """
 
-    def __init__(self, job: str | None, rank: int, *, folder: Path | None = None) -> None:
+    def __init__(self, job: Target | None, rank: int, *, folder: Path | None = None) -> None:
         folder = folder or Path(tempfile.gettempdir())
-        owner = os.getuid() if hasattr(os, "getuid") else 0
-        self._file = None if job is None else folder / f"paceline-{owner}-{job}-{rank}.ceiling"
+        self._file = None if job is None else folder / _name(job, rank)
         self.samples = self._read()
 
     def ran_short(self, samples: int, multiple: int) -> None:
@@ -39,6 +43,12 @@ class Ceiling:
         except OSError:
             return
 
+    def forget(self) -> None:
+        """The job is over: the file is no longer needed."""
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)
+
     def _read(self) -> int:
         if self._file is None:
             return 0
@@ -51,3 +61,10 @@ class Ceiling:
                 return min(MOST, max(0, int(reading.read(20))))
         except (OSError, ValueError):
             return 0
+
+
+def _name(job: Target, rank: int) -> str:
+    """By the token, too: another control plane has a job of that number, perhaps at the same address."""
+    owner = os.getuid() if hasattr(os, "getuid") else 0
+    which = hashlib.sha256("\n".join(job).encode()).hexdigest()[:16]
+    return f"paceline-{owner}-{job.job}-{which}-{rank}.ceiling"

@@ -37,12 +37,13 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
-    """What a hello reports about the loop."""
+    """The loop's description in a hello."""
 
     share: int = 1
     samples: int = 0
     multiple: int = 1
     micro_batch: int | None = None
+    scales_lr: bool = False
     device: str = ""
     iteration: int | None = None
     """The next iteration; None: a fresh loop, which begins where the job is."""
@@ -88,7 +89,7 @@ class Control:
         """Send ``build(number)`` as soon as possible."""
         self._link.say(build)
 
-    def stand(self, iteration: int) -> None:
+    def report_paused(self, iteration: int) -> None:
         """All ranks have stopped before that iteration; sent once for each orders that request it."""
         self._at(iteration)
         orders = self.machine.orders
@@ -123,6 +124,7 @@ class Control:
             iteration=iteration,
             prefetched=prefetched,
             micro_batch=rank_state.micro_batch,
+            scales_lr=rank_state.scales_lr,
             host=machine(),
             device=rank_state.device,
             launcher=who.launcher,
@@ -132,6 +134,6 @@ class Control:
         )
 
     def _at(self, iteration: int) -> None:
-        """Keep the state machine in step with the loop, which continues whatever was granted."""
+        """Keep the state machine in step with the loop, which continues regardless of grants."""
         if self.machine.phase in (Phase.STARTING, Phase.BOUNDARY):
             self.machine.iteration = iteration

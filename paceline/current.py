@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from controlplane.protocol.messages import Place
 from paceline.control import Control
-from paceline.marks import Clock, CpuClock, Measured, Part
+from paceline.marks import Clock, CpuClock, Measured, Norms, Part, Stamp
 from paceline.stalls import Stalls
 
 if TYPE_CHECKING:
+    from paceline.exchange import Exchange
     from paceline.loading import Draw, Loader
     from paceline.sampling import BatchSampler
     from paceline.streams import StreamLoader
@@ -33,9 +34,13 @@ class Current:
         self._draw: Draw | None = None
         """The batch that was handed out last, within an iteration."""
         self._measured: Measured | None = None
-        self._edge: Any = None
-        """The end of the previous iteration."""
+        self._edges: list[tuple[Part, Stamp]] = []
+        """The end of the previous iteration, and of the exchange of words behind it."""
         self._stalls = Stalls(control)
+        self._exchange: Exchange | None = None
+        """None: the ranks have nothing to agree on, or no means to."""
+        self._awaits_sums = True
+        """Whether the CPU waits for each sum of gradients, made by the group of all ranks."""
 
     def weight(self) -> float:
         """Weight of this rank's gradient in this iteration, where ranks are averaged."""
@@ -50,6 +55,10 @@ class Current:
             return 1.0
         return self._draw.size * self._loader.plan.accumulate / total
 
+    def norms(self) -> Norms | None:
+        """Where the gradients' norms of this iteration are to be noted; None: nowhere."""
+        return self._measured.norms if self._measured is not None else None
+
     def mark(self, part: Part) -> None:
         """The time since the previous mark was spent on ``part``."""
         if self._measured is not None:
@@ -58,6 +67,15 @@ class Current:
     def enter(self, place: Place) -> None:
         """The script's thread is at this point now."""
         self._stalls.place = place
+
+    def summing(self) -> None:
+        """All gradients of this backward were handed over: the script waits for their sum."""
+        self._stalls.place = "sum"
+
+    def summed(self) -> None:
+        """That sum is complete, and the CPU has waited for it."""
+        if self._exchange is not None:
+            self._exchange.summed()
 
     def time_collective(self) -> Callable[[], None]:
         """Begin to time a collective that is waited for; the returned function is called at its end."""
@@ -69,11 +87,16 @@ class Current:
 
         return end
 
+    def restart(self) -> None:
+        """The next iteration's time begins now."""
+        self._edges = [(Part.OUTSIDE, self._clock.stamp())]
+
     def open(self, iteration: int, *, outside: bool) -> None:
         """The script requests the iteration's first batch, or a further one; ``outside``: and did something before."""
         if self._measured is None:
-            self._edge = self._edge if self._edge is not None else self._clock.stamp()
-            self._measured = Measured(iteration, 0, 0, [(Part.OUTSIDE, self._edge)])
+            if not self._edges:
+                self.restart()
+            self._measured = Measured(iteration, 0, 0, self._edges)
             if outside:
                 self.mark(Part.OUTSIDE)
         else:

@@ -20,10 +20,10 @@ class Cursor:
         """Samples that each rank took of its stream in this pass."""
         self.resumed = False
         """Whether a state was loaded."""
-        self._is_begun = self._is_done = False
+        self._has_begun = self._is_done = False
 
     def settle(self, *, samples: int, batch: int, seed: int, drop_last: bool) -> None:
-        """What the ranks have agreed on: samples of a pass (0: a stream's), and of an iteration."""
+        """Values agreed on by the ranks: samples of a pass (0: a stream's), and of an iteration."""
         self.samples, self.batch, self.seed, self.drop_last = samples, max(1, batch), seed, drop_last
 
     def go_to(self, iteration: int, number: int, begin: int) -> None:
@@ -34,9 +34,9 @@ class Cursor:
 
     def begin_pass(self) -> Pass:
         """The next pass, or the rest of one; the same again if none of its iterations is finished."""
-        if self._is_begun and (self.begin or self._is_done):
+        if self._has_begun and (self.begin or self._is_done):
             self.go_to(self.iteration, self.number + 1, 0)
-        self._is_begun, self._is_done = True, False
+        self._has_begun, self._is_done = True, False
         return Pass(
             number=self.number,
             first=self.iteration,
@@ -58,8 +58,8 @@ class Cursor:
     @property
     def is_over(self) -> bool:
         """Whether the next iteration belongs to another pass."""
-        end = self.samples // self.batch * self.batch if self.drop_last else self.samples
-        return self._is_begun and (self._is_done or 0 < end <= self.begin)
+        least = self.batch if self.drop_last else 1
+        return self._has_begun and (self._is_done or 0 < self.samples < self.begin + least)
 
     @property
     def epoch(self) -> int:

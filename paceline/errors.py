@@ -24,13 +24,18 @@ class CannotAttach(PacelineError, ValueError):
 class Stopped(Exception):
     """The job was stopped: raised by ``step`` at the end of an iteration, at the same one on each rank.
 
-    Where it ``goes_on``, its launcher is about to end the ranks and to start them again later: a script that saves
-    now loses nothing.
+    With ``will_restart`` the launcher is about to stop the ranks and restart them later: a script that saves its
+    state now loses nothing.
     """
 
-    def __init__(self, sentence: str = "", *, goes_on: bool = False) -> None:
+    def __init__(self, sentence: str = "", *, will_restart: bool = False) -> None:
         super().__init__(sentence)
-        self.goes_on = goes_on
+        self.will_restart = will_restart
+
+    @property
+    def goes_on(self) -> bool:
+        """The earlier name of ``will_restart``."""
+        return self.will_restart
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +47,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API says where it refuses (RFC 9457, problem+json)."""
+    """The API's problem document of a refusal (RFC 9457, problem+json)."""
 
     type: str = "about:blank"
     title: str = ""
@@ -77,12 +82,12 @@ class Refused(PacelineError):
 
     @property
     def expected(self) -> str:
-        """What the field accepts; empty where no field is at fault."""
+        """Accepted values of the field; empty if no field is at fault."""
         return self._fault.expected
 
     @property
     def cure(self) -> str:
-        """The cure: what is expected of the fields at fault, otherwise the API's own sentence."""
+        """The cure: the expected values of the fields at fault, otherwise the API's own sentence."""
         return "; ".join(f"{_named(fault)}: {fault.expected}" for fault in self.problem.errors) or str(self)
 
     def lines(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""When a watched module's next training forward begins: what a batch sampler needs to know, and nothing else does.
+"""Detects the next training forward of a watched module, for batch samplers only.
 
-A module that nothing follows keeps no hook of ours: it can be scripted, and compiled without a break.
+A module that nothing follows keeps no hook of Paceline's: it can be scripted, and compiled without a break.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ class Forwards:
             self.follow()
 
     def follow(self) -> None:
-        """Follow all modules, those to come as well."""
+        """Follow all modules, including later ones."""
         import torch
 
         self._follows = True
@@ -48,4 +48,4 @@ class _Hook:
 
 
 def _nothing() -> None:
-    """What a copy of a followed module calls."""
+    """The hook called by a copy of a followed module."""

@@ -1,4 +1,4 @@
-"""What a script passes to ``pacer.loader``: a data set, or a DataLoader whose options are kept."""
+"""A script's argument of ``pacer.loader``: a data set, or a DataLoader whose options are kept."""
 
 import os
 import sys
@@ -30,7 +30,7 @@ KEPT: Final = (
     "persistent_workers",
     "in_order",
 )
-"""What is taken over from a DataLoader."""
+"""Options kept from a DataLoader."""
 
 PATH: Final = 107
 """Bytes that Linux allows in the path of a Unix socket."""
@@ -53,7 +53,7 @@ def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tup
         plan, options = plan | found, kept | options
     made = checked("loader", plan)
     if not isinstance(given, IterableDataset) and len(given) < 1:
-        raise CannotAttach("loader(): the data set has no sample; give one that has")
+        raise CannotAttach("loader(): the dataset is empty")
     options = check_options(options)
     if options.get("num_workers"):
         check_sockets(tempfile.gettempdir())
@@ -73,16 +73,16 @@ def checked(call: str, plan: dict[str, Any]) -> Plan:
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of DataLoader that a loader of ours can have.
+    """Options of DataLoader that a loader of Paceline's can have.
 
     Raises:
         CannotAttach: if one of them is decided by the shares.
     """
     for name in OURS:
         if options.get(name) is not None:
-            raise CannotAttach(f"loader(): {name} is decided by the shares; leave it out")
+            raise CannotAttach(f"loader(): {name} is determined by the shares; omit it")
     if options.get("in_order") is False:
-        raise CannotAttach("loader(): in_order is False, and a batch is weighted by its place; leave it out")
+        raise CannotAttach("loader(): in_order is False, and batches are weighted by their position; omit it")
     return {name: value for name, value in options.items() if name not in OURS}
 
 
@@ -128,7 +128,7 @@ def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, A
         return dataset, {"batch_size": given.batch_size, "drop_last": given.drop_last}, options
     if given.batch_size is None or type(given.batch_sampler) is not BatchSampler:
         raise CannotAttach(
-            f"loader(): the DataLoader has a batch sampler of its own ({type(given.batch_sampler).__name__}), and"
+            f"loader(): the DataLoader has its own batch sampler ({type(given.batch_sampler).__name__}), and"
             " shares decide about batches; give the data set, and batch_size"
         )
     plan = {"batch_size": given.batch_size, "drop_last": given.drop_last, "shuffle": _shuffles(given.sampler)}

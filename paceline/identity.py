@@ -53,8 +53,8 @@ def identity(
 ) -> Identity:
     """The rank of this process.
 
-    CannotAttach: if only a part of it can be determined, or the values are impossible.
-        CannotAttach: if only a part of it can be found out, or it is no possible one.
+    Raises:
+        CannotAttach: if only a part of it can be determined, or the values are impossible.
     """
     found = _torch() or _from(environment) or (0, 1, "none")
     rank = found[0] if rank is None else rank
@@ -70,7 +70,9 @@ def identity(
 
 
 def _torch() -> tuple[int, int, str] | None:
-    """What torch.distributed reports, where the script has initialised it already; torch is not imported for that."""
+    """Rank and world from torch.distributed, if the script has initialised it already; torch is not imported for
+    that.
+    """
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None
@@ -96,4 +98,4 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     try:
         return int(environment[name])
     except ValueError:
-        raise CannotAttach(f"{name} is {environment[name]!r}, which is no number: unset it, or set it right") from None
+        raise CannotAttach(f"{name} is {environment[name]!r}, which is not a number: unset or correct it") from None

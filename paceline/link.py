@@ -39,8 +39,8 @@ PING_S, PING_TIMEOUT_S = 10.0, 15.0
 FIRST_DELAY_S, MOST_DELAY_S = 0.25, 5.0
 CLOSE_S: Final = 1.0
 FINAL: Final = {
-    4401: "its token is not accepted (any more)",
-    4409: "another process has taken this rank's place",
+    4401: "its token is invalid or has expired",
+    4409: "another process has replaced this rank",
     4410: "the job is over",
 }
 """Close codes after which reconnecting is pointless."""
@@ -154,7 +154,9 @@ class SocketLink:
         try:
             loop.run_until_complete(self._live())
         except Exception as error:
-            log.warning("paceline: %s goes on without the control plane: its connection failed: %r", self._name, error)
+            log.warning(
+                "paceline: %s continues without the control plane: the connection failed: %r", self._name, error
+            )
             self._end(f"{error!r}")
         finally:
             self._loop = None
@@ -256,13 +258,13 @@ class SocketLink:
                 self._refused_at = None
             dropped, self._dropped = self._dropped, 0
         if dropped:
-            log.warning("paceline: %s: %d reports of a long outage were not kept", self._name, dropped)
+            log.warning("paceline: %s: %d reports were dropped in a long outage", self._name, dropped)
 
     def _read(self, frame: bytes) -> None:
         try:
             reply = to_rank.decode(frame)
         except BadFrame as error:
-            self._log_once(f"the control plane sent what this release does not understand: {error}")
+            self._log_once(f"the control plane sent a message that this release does not understand: {error}")
             return
         with self._changed:
             self._failures = 0
@@ -311,7 +313,7 @@ class SocketLink:
     def _end(self, reason: str) -> None:
         with self._changed:
             if not self._gone and not self._closing:
-                log.warning("paceline: %s goes on without the control plane: %s", self._name, reason)
+                log.warning("paceline: %s continues without the control plane: %s", self._name, reason)
             self._gone = reason or "gone"
             self._changed.notify_all()
 
@@ -323,7 +325,7 @@ class SocketLink:
             self._changed.notify_all()
         if attempts == 1 and not self._closing:
             log.warning(
-                "paceline: %s has no connection to %s (%s): training goes on with the shares it has, reports are kept",
+                "paceline: %s has no connection to %s (%s): training continues with its shares, reports are buffered",
                 self._name,
                 self._address.url,
                 error or type(error).__name__,

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,14 @@ class Load:
         """The device that the script computes on, as a torch device; None: torch's current one."""
         self._read_s = float("-inf")
         self._ticks = (0, 0)
-        self._last = (0.0, 0.0)
+        self._last: dict[str, float] = {}
 
-    def now(self) -> tuple[float, float]:
-        """CPU and memory, each as a share of the total."""
+    def numbers(self) -> Mapping[str, float]:
+        """The machine's measurements, by the names of ``controlplane/protocol/measurements.py``."""
         now_s = time.monotonic()
         if now_s - self._read_s >= EVERY_S:
             self._read_s = now_s
-            self._last = self._cpu(), self._memory()
+            self._last = {"cpu": self._cpu(), "memory": self._memory()}
         return self._last
 
     def _cpu(self) -> float:

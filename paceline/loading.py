@@ -58,8 +58,8 @@ class Plan:
         """Samples of one iteration at one rank, where shares are even."""
         return self.batch_size * self.accumulate
 
-    def standing(self, samples: int, device: str, iteration: int | None) -> RankState:
-        """What a hello reports about such a loop over so many samples."""
+    def standing(self, samples: int, device: str, iteration: int | None, *, scales_lr: bool = False) -> RankState:
+        """The description in a hello of such a loop over so many samples."""
         return RankState(
             share=self.share,
             samples=samples,
@@ -67,6 +67,7 @@ class Plan:
             micro_batch=self.batch_size if self.accumulate > 1 else None,
             device=device,
             iteration=iteration,
+            scales_lr=scales_lr,
         )
 
 
@@ -111,13 +112,18 @@ class Batches(Sampler[list[int]]):
         return max(each.first, min(each.first + each.iterations - 1, last))
 
     @property
+    def drawn(self) -> int:
+        """The last iteration that was drawn, or begun to be."""
+        return self._pass.first + (self._count - 1) // self._accumulate
+
+    @property
     def next_iteration(self) -> int:
         """The iteration of the next batch that is drawn."""
         return self._pass.first + self._count // self._accumulate
 
     @property
     def left(self) -> int:
-        """Batches of the pass that is to be drawn."""
+        """Batches of the pass that is drawn next."""
         return self._pass.iterations * self._accumulate
 
     def __len__(self) -> int:
@@ -138,16 +144,11 @@ class Batches(Sampler[list[int]]):
                 yield self._order.indices(each.number, part if part.size else ghost)
 
 
-class Loader(DataLoader[Any]):
-    """The batches of a rank in every pass; made by ``pacer.loader``, and a DataLoader in all other respects."""
+class Passing:
+    """Answers common to all loaders of a pacer: the job's position is the pacer's."""
 
-    def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
-        self.pacer, self.plan = pacer, plan
-        self.is_ahead = False
-        """Whether all batches of an iteration are taken before the first is used; ``use`` then reports each use."""
-        self._taken: deque[Draw] = deque()
-        self.batches = Batches(plan, len(dataset), rank=pacer.rank, world=pacer.world)
-        super().__init__(dataset, batch_sampler=self.batches, **options)
+    pacer: "Pacer"
+    batches: Batches
 
     def __len__(self) -> int:
         """Batches of a whole pass, the same at each rank."""
@@ -175,13 +176,30 @@ class Loader(DataLoader[Any]):
         self.pacer.load_state_dict(state)
 
     @property
-    def promised(self) -> int:
-        """The last iteration that is drawn before the current one has ended."""
-        return self.batches.promised
+    def drawn(self) -> int:
+        """The last iteration of which samples were drawn."""
+        return self.batches.drawn
 
     def coming(self) -> int:
         """Samples for the next iteration, if only this rank knows them."""
         return 0
+
+
+class Loader(Passing, DataLoader[Any]):
+    """The batches of a rank in every pass; made by ``pacer.loader``, and a DataLoader in all other respects."""
+
+    def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
+        self.pacer, self.plan = pacer, plan
+        self.is_ahead = False
+        """Whether all batches of an iteration are taken before the first is used; ``use`` then reports each use."""
+        self._taken: deque[Draw] = deque()
+        self.batches = Batches(plan, len(dataset), rank=pacer.rank, world=pacer.world)
+        super().__init__(dataset, batch_sampler=self.batches, **options)
+
+    @property
+    def promised(self) -> int:
+        """The last iteration that is drawn before the current one has ended."""
+        return self.batches.promised
 
     def __iter__(self) -> Any:
         pacer, batches = self.pacer, self.batches

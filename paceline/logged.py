@@ -24,7 +24,7 @@ class Names:
         self._known: set[str] = set()
 
     def numbers(self, clock: Clock, series: Mapping[str, Any]) -> dict[str, Number]:
-        """What of ``series`` is kept, to be read once the device has come so far."""
+        """The kept part of ``series``, read once the device has computed it."""
         found = {}
         for name, value in series.items():
             if not self._is_kept(name):
@@ -43,7 +43,7 @@ class Names:
         if len(self._known) == MAX_LOGGED:
             kept = ", ".join(sorted(self._known)[:3])
             self._say(
-                f"log(): {name!r} and further names are left out: a job keeps {MAX_LOGGED} series, and has"
+                f"log(): {name!r} and further names are dropped: a job keeps {MAX_LOGGED} series, and has"
                 f" {kept} and others; put what varies into values, not into names"
             )
             return False
@@ -61,6 +61,6 @@ def number_of(clock: Clock, what: str, value: Any, say: Say) -> Number | None:
             value = float(value)
         return clock.number(value)
     except (TypeError, ValueError, OverflowError):
-        found = f"a tensor of {elements} elements" if elements != 1 else repr(value)[:60]
-        say(f"{what}: found {found}, expected a number or a tensor of one; it is left out")
+        found = f"a tensor with {elements} elements" if elements != 1 else repr(value)[:60]
+        say(f"{what}: found {found}, expected a number or a tensor with one element; it is dropped")
         return None

@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Part(IntEnum):
-    """What the time up to a mark was spent on."""
+    """The use of the time up to a mark."""
 
     OUTSIDE = 0
     """Outside of the iteration's work: evaluation, checkpoints, the script's own code between two iterations."""
@@ -26,6 +26,57 @@ class Part(IntEnum):
     """This rank's own time to hand its gradients over."""
     SUM = 4
     """From the last gradient handed over to the end of the sum."""
+    EXCHANGE = 5
+    """From ``step`` until the words of all ranks were read, before the next iteration."""
+
+
+@dataclass(slots=True)
+class Norms:
+    """Squared norms of one iteration's gradients, of this rank's and of the mean over all.
+
+    They are read once the marks of the iteration have happened: on a GPU nothing waits for them.
+    """
+
+    share: int
+    """Samples of this rank."""
+    batch: int
+    number: Callable[[Any], Callable[[], float]]
+    """The clock's."""
+    is_spoilt: bool = False
+    """Gradients are accumulated by the script itself."""
+    _left: list[Callable[[], float]] = field(default_factory=list)
+    _own: list[Callable[[], float]] = field(default_factory=list)
+    _means: list[Callable[[], float]] = field(default_factory=list)
+    _backwards: int = 0
+
+    def add_left(self, is_left: Any) -> None:
+        """Whether gradients had something in them before: then the script accumulates by itself."""
+        self._left.append(self.number(is_left))
+
+    def add_own(self, norm: Any, *, is_first: bool) -> None:
+        """One bucket of gradients, before its sum; ``is_first``: of a backward."""
+        self._own.append(self.number(norm))
+        self._backwards += is_first
+
+    def add_mean(self, norm: Any) -> None:
+        """The same bucket behind its sum."""
+        self._means.append(self.number(norm))
+
+    @property
+    def own(self) -> float:
+        """Of this rank's mean gradient: the buckets have its part of the mean, ``share / batch`` of it."""
+        return sum(read() ** 2 for read in self._own) * (self.batch / self.share) ** 2
+
+    @property
+    def mean(self) -> float:
+        """Of the mean over all ranks."""
+        return sum(read() ** 2 for read in self._means)
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether they are of all gradients of one backward."""
+        is_one = self._backwards == 1 and len(self._own) == len(self._means)
+        return is_one and not self.is_spoilt and not any(read() for read in self._left)
 
 
 Stamp = Any
@@ -46,6 +97,8 @@ class Measured:
     """Time that this rank's links need for the iteration's traffic."""
     losses: list[Callable[[], float]] = field(default_factory=list)
     logged: dict[str, Callable[[], float]] = field(default_factory=dict)
+    norms: Norms | None = None
+    """None: not measured in this iteration."""
 
     def add(self, part: Part, stamp: Stamp) -> None:
         """The time since the previous mark was spent on ``part``."""
@@ -123,11 +176,7 @@ class Durations:
     compute: float
     sending: float
     sum: float
-
-    @property
-    def ready_s(self) -> float:
-        """All of this rank's own time before and after the sum."""
-        return self.data + self.compute
+    exchange: float
 
 
 def durations(clock: Clock, measured: Measured) -> Durations | None:
@@ -144,4 +193,5 @@ def durations(clock: Clock, measured: Measured) -> Durations | None:
         compute=totals[Part.COMPUTE] - blocked,
         sending=totals[Part.SENDING],
         sum=totals[Part.SUM] + blocked,
+        exchange=totals[Part.EXCHANGE],
     )

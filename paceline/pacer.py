@@ -1,8 +1,8 @@
 """One rank of an attached job, as its script sees it: ``watch``, ``loader``, ``step``, ``log``, and states to save.
 
 The loader reports when a batch is awaited and handed out, ``watch`` when gradients are ready and summed, and ``step``
-that the iteration is over. Between them ranks agree (``protocol.agreement``) and are timed. None of it waits for the
-control plane, and nothing but ``Stopped`` is raised in the loop.
+that the iteration is over. Between them ranks agree (``Exchange``) and are timed. None of it waits for the control
+plane, and only ``Stopped`` is raised in the loop, or the error of a process group that was lost.
 """
 
 import logging
@@ -10,29 +10,35 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
 from controlplane.protocol.dividing import Pass
+from controlplane.protocol.noise import EVERY
 from paceline.ceilings import Ceiling
 from paceline.control import Control
-from paceline.current import AnyLoader, Current
+from paceline.current import AnyLoader
 from paceline.cursor import Cursor
 from paceline.errors import CannotAttach, Stopped
-from paceline.forwards import Forwards
+from paceline.exchange import Exchange
 from paceline.identity import Identity
 from paceline.logged import Names, number_of
-from paceline.marks import CudaClock, Part
+from paceline.marks import CudaClock, Norms, Part
+from paceline.passes import Passes
+from paceline.rates import follow_batch
 from paceline.reporting import Iteration, Reporter, Subscriber
+from paceline.sooner import Sooner
 from paceline.wire import Wire
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from paceline.channel import AnyChannel, Sum
+    from paceline.channel import AnyChannel
     from paceline.loading import Draw
     from paceline.sampling import BatchSampler
     from paceline.watching import Hook
 
-STAND_S: Final = 0.2
+PAUSE_POLL_S: Final = 0.2
 """Interval at which paused ranks ask one another whether to continue."""
 
 FIRST_ORDERS_S: Final = 3.0
@@ -44,7 +50,7 @@ FAREWELL_S: Final = 10.0
 log = logging.getLogger("paceline")
 
 
-class Pacer(Current):
+class Pacer(Passes):
     """One rank of a job, from attaching to the end of its process; made by ``paceline.attach``.
 
     Args:
@@ -66,22 +72,19 @@ class Pacer(Current):
     ) -> None:
         super().__init__(identity.rank, identity.world, control)
         self._control, self._ceiling, self._notice = control, ceiling, notice
-        self._said: set[str] = set()
+        self._logged_sentences: set[str] = set()
         self._names = Names(self._say)
-        self._forwards = Forwards(self._next_batch)
         self._watched, self._gives_up = self.world == 1, False
+        self._scales_lr = False
+        self._passed_over: list[str] = []
+        """Why loaders of a library stay as they are."""
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
-        self._governed = self._meets = False
-        """Whether any rank names a control plane; whether the ranks exchange words by sums."""
+        self._governed = False
+        """Whether any rank names a control plane."""
         self.coming_sizes: list[int] = []
         """Samples that each rank has for the next iteration, where they come from streams."""
         self.multiple, self.cursor = 1, Cursor(self.world)
-        self._round: Sum | None = None
-        self._promised = -1
-        """The last iteration that this rank may draw before it has read the sum under way."""
-        self._settled: Settled | None = None
-        """What that sum means, if it was read before the iteration's end."""
         self.sampler: BatchSampler | None = None
         """The current pass', where the script has a DataLoader of its own."""
         self._reporter = Reporter(self.rank, self.world, control)
@@ -113,6 +116,8 @@ class Pacer(Current):
             self._clock = CudaClock(device)
             self._reporter.computes_on(device)
         self._forwards.add(module)
+        on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters())
+        self._awaits_sums = self._awaits_sums and on_cpu and hook is None
         if self.world > 1:
             from paceline.watching import Unweighted, watch
 
@@ -120,81 +125,28 @@ class Pacer(Current):
             self._watched = True
         return module
 
-    def loader(
-        self,
-        dataset: Any,
-        batch_size: int = 1,
-        *,
-        seed: int = 0,
-        accumulate: int = 1,
-        multiple: int = 1,
-        shuffle: bool = True,
-        drop_last: bool = False,
-        **options: Any,
-    ) -> "AnyLoader":
-        """The batches of this rank: a ``DataLoader`` whose batches follow the shares.
+    def scale_lr(self, *optimizers: Any) -> None:
+        """Let the learning rate follow the global batch where the job was submitted with ``fill``; elsewhere it stays.
+
+        Each step of the optimizers is then made with their learning rates times ``lr_scale``; schedulers and states to
+        save keep the rates as the script sets them. Call it before the first batch, at each rank.
 
         Args:
-            dataset: or a ``DataLoader``, whose batch size, order and options are taken over. An iterable data set
-                yields the samples of this rank alone, one by one.
-            batch_size: as ``DataLoader`` has it: of one rank and one backward pass, where shares are even.
-            seed: of the passes' permutations.
-            accumulate: batches of one iteration, between two steps of the optimizer.
-            multiple: what a batch's samples are multiples of, but for the last of a pass.
-            shuffle: whether each pass has its own order.
-            drop_last: whether a smaller iteration at the end of a pass is left out.
-            options: of ``DataLoader``.
+            optimizers: none: the script multiplies its learning rate by ``lr_scale`` itself, in each pass.
 
         Raises:
-            CannotAttach: if a value cannot be used.
+            CannotAttach: if training has begun, or one of them is no optimizer of torch.
         """
-        from torch.utils.data import IterableDataset
+        if self._agreement is not None:
+            raise CannotAttach("scale_lr(): batches were handed out already; call it before the first")
+        for optimizer in optimizers:
+            follow_batch(optimizer, lambda: self.lr_scale)
+        self._scales_lr = True
 
-        from paceline.given import understood
-        from paceline.loading import Loader
-        from paceline.streams import StreamLoader
-
-        plan = {"seed": seed, "accumulate": accumulate, "multiple": multiple, "shuffle": shuffle}
-        plan |= {"batch_size": batch_size, "drop_last": drop_last}
-        data, made, options = understood(dataset, plan, options)
-        kind: Any = StreamLoader if isinstance(data, IterableDataset) else Loader
-        loader: AnyLoader = kind(self, data, made, options)
-        return loader
-
-    def batch_sampler(
-        self,
-        length: int,
-        *,
-        batch_size: int = 1,
-        seed: int = 0,
-        accumulate: int = 1,
-        multiple: int = 1,
-        shuffle: bool = True,
-        drop_last: bool = False,
-    ) -> "BatchSampler":
-        """The batches of this rank as lists of indices, for a DataLoader of the script's own (``batch_sampler=``).
-
-        Call ``step`` after each batch, and train by the watched module's forward.
-
-        Args:
-            length: samples of the data set. The other arguments are those of ``loader``.
-            batch_size: of one rank and one backward pass, where shares are even.
-            seed: of the passes' permutations.
-            accumulate: batches of one iteration.
-            multiple: what a batch's samples are multiples of.
-            shuffle: whether each pass has its own order.
-            drop_last: whether a smaller iteration at the end of a pass is left out.
-
-        Raises:
-            CannotAttach: if a value cannot be used.
-        """
-        from paceline.given import checked
-        from paceline.sampling import BatchSampler
-
-        plan = {"batch_size": batch_size, "seed": seed, "accumulate": accumulate, "multiple": multiple}
-        plan |= {"shuffle": shuffle, "drop_last": drop_last}
-        self._forwards.follow()
-        return BatchSampler(self, length, checked("batch_sampler", plan))
+    @property
+    def lr_scale(self) -> float:
+        """The factor of this pass's learning rate: 1 unless the global batch has grown."""
+        return 1.0 if self._agreement is None else self._agreement.lr_scale
 
     def step(self, loss: Any = None) -> None:
         """End the iteration: call it after ``optimizer.step()``, or after each batch where batches accumulate.
@@ -204,6 +156,7 @@ class Pacer(Current):
         """
         self._next_batch()
         if self._draw is None or self._measured is None or self._loader is None:
+            self._explain_unpaced()
             return
         if self.sampler is not None:
             self.sampler.used()
@@ -269,8 +222,10 @@ class Pacer(Current):
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
             if self._agreement is not None and not self._comes_back:
-                self._control.finish(self.cursor.iteration)
+                self._finish(self._control)
             self._control.close(FAREWELL_S)
+        if self._channel is not None:
+            self._channel.close()
 
     def failed(self, error: BaseException) -> None:
         """The script ends by ``error``: either this rank will be back, or its launcher reports that the job is over."""
@@ -280,7 +235,7 @@ class Pacer(Current):
         if torch is not None and isinstance(error, torch.OutOfMemoryError) and self._draw is not None:
             samples = self._draw.sizes[self.rank]
             self._ceiling.ran_short(samples, self.multiple)
-            cure = f"it is given {self._ceiling.samples} at most from now on"
+            cure = f"its share is at most {self._ceiling.samples} from now on"
             log.warning(
                 "paceline: rank %d ran out of memory with %d samples per iteration: %s", self.rank, samples, cure
             )
@@ -301,7 +256,11 @@ class Pacer(Current):
         self._loader, self.sampler = loader, None
         if self._agreement is None:
             self._set_up(loader)
-        return self.cursor.begin_pass()
+        each = self.cursor.begin_pass()
+        if not each.begin and self._agreement is not None:
+            self._agreement.begin_pass(each.first)
+            self.cursor.batch = self._agreement.batch
+        return structs.replace(each, batch=self.cursor.batch)
 
     def end_pass(self) -> None:
         """All batches of the pass were handed out and used."""
@@ -315,20 +274,17 @@ class Pacer(Current):
 
     def agree_on(self, samples: int) -> list[int]:
         """How many samples each rank has for the next iteration. Collective."""
-        words = [0.0] * self.world
-        words[self.rank] = float(samples)
-        return [samples] * self.world if self._channel is None else [int(n) for n in self._channel.total(words)]
+        return [samples] * self.world if self._exchange is None else self._exchange.counts(samples)
 
     def overdraw(self, iteration: int) -> int:
-        """By how many iterations that one, drawn now, is past what was promised: then the sum under way is read."""
-        over = iteration - self._promised
-        if self._round is None or self._draw is None or over <= 0:
+        """By how many iterations that one, drawn now, is past what was promised."""
+        if self._exchange is None or self._draw is None:
             return 0
-        self._read_sum(self._draw.iteration)
-        return over
+        return self._exchange.overdraw(iteration, self._draw.iteration)
 
     def awaiting_batch(self, *, outside: bool = True) -> None:
         """The script requests the next batch; ``outside``: and has done something else since the previous one."""
+        self._comes_back = False  # what ``failed`` was told has not ended the script
         draw, loader = self._draw, self._loader
         if draw is not None and loader is not None and draw.micro + 1 == loader.plan.accumulate:
             self._end_early()
@@ -342,7 +298,15 @@ class Pacer(Current):
         if draw.micro == 0 and self._measured is not None:
             size = draw.sizes[self.rank]
             self._measured.samples, self._measured.position = size, draw.position
-            self._begin_round(size)
+            batch, accumulate = sum(draw.sizes), self._loader.plan.accumulate if self._loader is not None else 1
+            if self._governed and accumulate == 1 and not draw.iteration % EVERY and 0 < size < batch:
+                self._measured.norms = Norms(share=size, batch=batch, number=self._clock.number)
+            if self._exchange is not None:
+                self._exchange.begin_iteration(draw.iteration)
+
+    def passed_over(self, reason: str) -> None:
+        """A library's loader stays as it is; said if the script trains without one of Paceline's."""
+        self._passed_over.append(reason)
 
     def give_up(self, reason: str) -> None:
         """Keep the shares as they are."""
@@ -352,51 +316,65 @@ class Pacer(Current):
 
     # -- an iteration
 
-    def _begin_round(self, samples: int) -> None:
-        """Exchange this rank's values with the other ranks while the gradient is computed."""
-        if self._agreement is None or self._channel is None or not self._meets:
-            return
-        if self._control is not None and (orders := self._control.receive()) is not None:
-            self._agreement.receive(orders)
-            if self._agreement.refusal:
-                self._say(self._agreement.refusal)
-        self._reporter.resolve(self._clock)
-        row = self._row(samples)
-        self._promised = row.promised
-        self._round = self._channel.begin(self._agreement.encode(row))
+    def _explain_unpaced(self) -> None:
+        if self._loader is None and self.active:
+            cures = [f"left as it is: {reason}" for reason in dict.fromkeys(self._passed_over)]
+            self._say(
+                "step() was called, but no batch came by way of pacer.loader() or pacer.batch_sampler(), so shares stay"
+                f" equal and nothing is reported; {'; '.join(cures) or 'pass the DataLoader to pacer.loader()'}"
+            )
 
     def _next_batch(self) -> None:
         """The script trains with the next batch that its own loader has handed out."""
         if self.sampler is not None:
             self.sampler.use()
 
-    def _row(self, samples: int) -> Row:
+    def _words(self, *, means: bool, is_over: bool) -> Row:
+        """The rank's row in the exchange that starts now."""
         assert self._loader is not None
-        timed, sum_s, link_s = self._reporter.next_timed()
+        self._hear()
+        self._reporter.resolve(self._clock)
+        timed, times = self._reporter.next_timed(means=means)
+        row = self._row(self._loader.drawn if is_over else self._loader.promised)
+        return row._replace(timed=timed, **times._asdict())
+
+    def _row(self, promised: int) -> Row:
+        assert self._loader is not None
         return Row(
-            samples=samples,
-            promised=self._loader.promised,
+            promised=promised,
             coming=self._loader.coming(),
             ceiling=self._ceiling.samples,
             gives_up=int(self._gives_up),
             leaves=int(self._notice()),
-            timed=timed,
-            sum_s=sum_s,
-            link_s=link_s,
+            usual_s=self._stalls.usual_s,
         )
+
+    def _hear(self) -> None:
+        """Take in the newest orders, if there are any."""
+        if self._control is None or self._agreement is None or (orders := self._control.receive()) is None:
+            return
+        self._agreement.receive(orders)
+        if self._agreement.refusal:
+            self._say(self._agreement.refusal)
+        if orders.fill_rule and not self._scales_lr:
+            self._say(
+                "the job was submitted with fill, and the global batch stays: call pacer.scale_lr(optimizer) before"
+                " the first batch"
+            )
 
     def _end_early(self) -> None:
         """The script continues without ``step``: the iteration is over all the same."""
         if self._governed:
-            self._say("an iteration went by without pacer.step(loss): its loss is not known, and it is timed less well")
+            self._say("an iteration ended without pacer.step(loss): its loss is unknown and its times are less precise")
         self._end_iteration()
 
     def _end_iteration(self) -> None:
         measured, draw = self._measured, self._draw
         assert measured is not None
         assert draw is not None
-        self._edge = self._clock.stamp()
-        measured.add(Part.COMPUTE, self._edge)
+        edge = self._clock.stamp()
+        self._edges = [(Part.OUTSIDE, edge)]
+        measured.add(Part.COMPUTE, edge)
         if self._governed:
             measured.link_s = self._wire.took_s()
         self._measured = self._draw = None
@@ -404,30 +382,21 @@ class Pacer(Current):
         if self._control is not None and self._loader is not None:
             self._control.move(self.cursor.iteration, self._loader.promised)
         self._reporter.add(measured)
-        if self._round is not None:
-            self.enter("sum")
-            self._read_sum(draw.iteration)
-        settled, self._settled = self._settled, None
-        if settled is None:
+        self.enter("sum")
+        if self._exchange is None:
             self._reporter.alone(self._clock)
-        else:
-            self._settle(settled)
+        elif (settled := self._exchange.end_iteration(draw.iteration)) is not None:
+            self._edges.append((Part.EXCHANGE, self._clock.stamp()))
+            self._settle(self._exchange, settled)
         self._stalls.begin(self.cursor.iteration)
 
-    def _read_sum(self, iteration: int) -> None:
-        """Read the sum under way, which is that iteration's: the shares behind it are known then."""
-        if self._round is not None and self._agreement is not None:
-            round_, self._round = self._round, None
-            self._settled = self._agreement.read(round_.result(), iteration)
-
-    def _settle(self, settled: Settled) -> None:
-        assert self._agreement is not None
+    def _settle(self, exchange: Exchange, settled: Settled) -> None:
         self._reporter.note_sums(settled.columns, self._ceiling.samples)
         if self._loader is not None and not self._loader.samples:
             self.coming_sizes = [int(samples) for samples in settled.columns.coming]
-        self._agreement.timeline.forget(self.cursor.iteration)
+        self.timeline.forget(self.cursor.iteration)
         if settled.hold:
-            settled = self._stand(settled)
+            settled = self._wait_while_paused(exchange, settled)
         if settled.stop:
             self._say_goodbye()
             raise Stopped(f"the job was stopped before iteration {self.cursor.iteration}")
@@ -435,29 +404,30 @@ class Pacer(Current):
             self._reporter.flush(self._clock, self._ceiling.samples)
             self._comes_back = True
             where = f"before iteration {self.cursor.iteration}"
-            raise Stopped(f"the ranks' launcher ends them {where}, and will start them again", goes_on=True)
+            raise Stopped(f"the launcher stops the ranks {where} and will restart them", will_restart=True)
 
-    def _stand(self, settled: Settled) -> Settled:
+    def _wait_while_paused(self, exchange: Exchange, settled: Settled) -> Settled:
         """Pause all ranks before the next iteration until newer orders let them continue."""
-        assert self._agreement is not None
-        assert self._channel is not None
+        assert self._loader is not None
         self._stalls.place = None
         while settled.hold and not settled.leaves:
             if self._control is not None:
-                self._control.stand(self.cursor.iteration)
-            time.sleep(STAND_S)
-            if self._control is not None and (orders := self._control.receive()) is not None:
-                self._agreement.receive(orders)
-            row = self._row(0)._replace(timed=-1)
-            settled = self._agreement.read(self._channel.total(self._agreement.encode(row)), self.cursor.iteration - 1)
-        self._edge = self._clock.stamp()
+                self._control.report_paused(self.cursor.iteration)
+            time.sleep(PAUSE_POLL_S)
+            self._hear()
+            settled = exchange.repeat(self.cursor.iteration - 1, self._row(self._loader.promised))
+        self.restart()
         return settled
 
     def _say_goodbye(self) -> None:
         self._stalls.place = None
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
-            self._control.finish(self.cursor.iteration)
+            self._finish(self._control)
+
+    def _finish(self, control: Control) -> None:
+        control.finish(self.cursor.iteration)
+        self._ceiling.forget()
 
     # -- the beginning
 
@@ -470,9 +440,17 @@ class Pacer(Current):
         orders = None
         if self._control is not None:
             resumed = self.cursor.iteration if self.cursor.resumed else None
-            self._control.introduce(loader.plan.standing(loader.samples, self._device, resumed))
+            self._control.introduce(
+                loader.plan.standing(loader.samples, self._device, resumed, scales_lr=self._scales_lr)
+            )
             orders = self._control.first_orders(FIRST_ORDERS_S)
-        knows = {"watched": self._watched, "governed": self._control is not None, "resumed": self._may_resume(loader)}
+        knows = {
+            "watched": self._watched,
+            "awaits_sums": self._awaits_sums,
+            "scales_lr": self._scales_lr,
+            "governed": self._control is not None,
+            "resumed": self._may_resume(loader),
+        }
         facts = facts_of(loader.plan, loader.samples, self.cursor, orders, **knows)
         start = agree(self._channel, self.rank, self.world, facts, orders)
         for note in start.notes:
@@ -480,21 +458,30 @@ class Pacer(Current):
         self.cursor.settle(samples=start.samples, batch=sum(start.batches), seed=start.seed, drop_last=start.drop_last)
         self.cursor.go_to(start.iteration, start.number, start.begin)
         self.multiple = start.multiple
-        self._governed, self._meets = start.governed, start.governed or not start.samples
-        self._agreement = Agreement(self.rank, start.timeline, multiple=start.multiple, fixed=start.fixed)
-        self._edge = self._clock.stamp()
+        self._governed = start.governed
+        self._agreement = Agreement(
+            self.rank, start.timeline, multiple=start.multiple, fixed=start.fixed, grows=start.grows
+        )
+        is_stream = not start.samples
+        if self._channel is not None and (start.governed or is_stream):
+            store = self._channel.store if start.governed and start.awaits_sums else None
+            sooner = Sooner(self.rank, store)
+            self._exchange = Exchange(self._channel, self._agreement, sooner, self._words, is_in_each=is_stream)
+        if start.governed:
+            self._wire.look()
+        self.restart()
         self._stalls.begin(self.cursor.iteration)
 
     def _may_resume(self, loader: AnyLoader) -> bool:
         if self.cursor.resumed and not self.cursor.fits(loader.samples, loader.plan.seed):
             self._say(
-                f"the loaded state is of other samples or another seed than the loader's {loader.samples} and"
+                f"the loaded state has a different number of samples or seed than the loader's {loader.samples} and"
                 f" {loader.plan.seed}: pass {self.cursor.number} begins anew"
             )
         return self.cursor.resumed
 
     def _say(self, sentence: str) -> None:
         """Log once, at one rank, what all ranks would log."""
-        if sentence not in self._said:
-            self._said.add(sentence)
+        if sentence not in self._logged_sentences:
+            self._logged_sentences.add(sentence)
             log.log(logging.WARNING if self.rank == 0 else logging.INFO, "paceline: %s", sentence)

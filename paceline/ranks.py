@@ -82,7 +82,7 @@ class RemoteRank:
         orders = self._control.machine.orders
         if orders is None or not orders.hold or self.stopped:
             return False
-        self._control.stand(self.iteration)
+        self._control.report_paused(self.iteration)
         return True
 
     def report(

@@ -1,4 +1,4 @@
-"""What a rank reports of each iteration, once the other ranks have sent how long they waited in its sum."""
+"""A rank's report of each iteration, once the other ranks have sent their waiting time in its sum."""
 
 import logging
 import math
@@ -7,16 +7,37 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from operator import add
+from typing import Any, Final, NamedTuple
 
 from controlplane.protocol.agreement import Columns
+from controlplane.protocol.measurements import OF_WORKERS, fitting
 from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.noise import NoiseScale
 from paceline.control import Control
+from paceline.energy import Power
 from paceline.load import Load
 from paceline.marks import Clock, Durations, Measured, durations
 
 MOST_WAITING: Final = 16
 """Iterations whose report may wait for other ranks' times: without them it is made at once."""
+
+
+class Times(NamedTuple):
+    """Values of an iteration that a rank sends to the others, so that each knows its waiting time."""
+
+    sum_s: float
+    """From the last gradient handed over to the end of the sum."""
+    exchange_s: float
+    """The exchange of words before the iteration."""
+    link_s: float
+    """Time that the rank's links need for both."""
+
+
+AnyTimes = tuple[float, float, float]
+"""``Times``, as many ranks have them: without names."""
+
+NO_TIMES: Final = Times(0.0, 0.0, 0.0)
 
 THIN_PART: Final = 0.25
 THIN_TIMES: Final = 3.0
@@ -62,11 +83,14 @@ class Reporter:
         self._timed: deque[tuple[Measured, Durations]] = deque()
         self._last_reported = -1
         """The last iteration whose times were sent to the other ranks."""
-        self._sums: dict[int, dict[int, tuple[float, float]]] = {}
-        """Length of the sum and time of the links at each rank, by iteration and rank."""
+        self._sums: dict[int, dict[int, AnyTimes]] = {}
+        """By iteration and rank."""
+        self._sent_means = False
+        """Whether the last times that were sent are means."""
         self._transfer_s = 0.0
         """Of the last sum."""
-        self._load = Load()
+        self._load, self._power = Load(), Power()
+        self._noise = NoiseScale()
         self.last: Iteration | None = None
         """The last one that was reported."""
         self.subscribers: list[Subscriber] = []
@@ -84,23 +108,31 @@ class Reporter:
         while self._over and (found := durations(clock, self._over[0])) is not None:
             self._timed.append((self._over.popleft(), found))
 
-    def next_timed(self) -> tuple[int, float, float]:
-        """The next iteration to send to the other ranks, its sum and its links in seconds; -1 where there is none."""
-        for measured, found in self._timed:
-            if measured.iteration > self._last_reported:
-                self._last_reported = measured.iteration
-                return measured.iteration, found.sum, measured.link_s
-        return -1, 0.0, 0.0
+    def next_timed(self, *, means: bool = False) -> tuple[int, Times]:
+        """The next iteration to send to the other ranks, and its times; -1 where there is none.
+
+        ``means``: all that were not sent, by the last one's number and their means, at all ranks.
+        """
+        self._sent_means = means
+        new = [each for each in self._timed if each[0].iteration > self._last_reported]
+        if not means:
+            del new[1:]
+        if not new:
+            return -1, NO_TIMES
+        self._last_reported = new[-1][0].iteration
+        columns = zip(*[(found.sum, found.exchange, measured.link_s) for measured, found in new], strict=True)
+        return self._last_reported, Times(*[sum(column) / len(new) for column in columns])
 
     def note_sums(self, columns: Columns, ceiling: int) -> None:
         """Store the ranks' times of earlier iterations; report those that are complete."""
+        if self._sent_means:
+            self._note_means(columns, ceiling)
+            return
         if columns.timed.count(columns.timed[0]) == len(columns.timed):
-            self._sums[int(columns.timed[0])] = dict(enumerate(zip(columns.sum_s, columns.link_s, strict=True)))
+            self._sums[int(columns.timed[0])] = dict(enumerate(_times(columns)))
         else:
-            for rank, (iteration, sum_s, link_s) in enumerate(
-                zip(columns.timed, columns.sum_s, columns.link_s, strict=True)
-            ):
-                self._sums.setdefault(int(iteration), {})[rank] = sum_s, link_s
+            for rank, (iteration, times) in enumerate(zip(columns.timed, _times(columns), strict=True)):
+                self._sums.setdefault(int(iteration), {})[rank] = times
         self._sums.pop(-1, None)
         while self._timed:
             measured, found = self._timed[0]
@@ -113,6 +145,14 @@ class Reporter:
             self._sums = {
                 iteration: columns for iteration, columns in self._sums.items() if iteration > measured.iteration
             }
+
+    def _note_means(self, columns: Columns, ceiling: int) -> None:
+        told = enumerate(zip(columns.timed, _times(columns), strict=True))
+        sums = {rank: times for rank, (iteration, times) in told if iteration >= 0}
+        self._transfer_s = transfer_s(self._rank, sums) if sums else self._transfer_s
+        self._sums = {}
+        while self._timed and self._timed[0][0].iteration <= self._last_reported:
+            self._report(*self._timed.popleft(), ceiling)
 
     def alone(self, clock: Clock) -> None:
         """No rank sends waiting times: report what is timed here."""
@@ -127,8 +167,12 @@ class Reporter:
             self._report(*self._timed.popleft(), ceiling)
 
     def _report(self, measured: Measured, found: Durations, ceiling: int) -> None:
-        own_s = min(found.sum, self._transfer_s) if self._world > 1 else found.sum
+        shared_s = found.sum + found.exchange
+        own_s = min(shared_s, self._transfer_s) if self._world > 1 else shared_s
         losses = [loss() for loss in measured.losses]
+        norms = measured.norms
+        if norms is not None and norms.are_whole:
+            self._noise.add(norms.own, norms.mean, share=norms.share, batch=norms.batch)
         done = Iteration(
             number=measured.iteration,
             samples=measured.samples,
@@ -136,7 +180,7 @@ class Reporter:
             data_s=found.data,
             compute_s=found.compute,
             communication_s=found.sending + own_s,
-            waiting_s=found.sum - own_s,
+            waiting_s=shared_s - own_s,
             outside_s=found.outside,
             logged=_logged(measured),
         )
@@ -152,7 +196,10 @@ class Reporter:
 
     def _send(self, control: Control, done: Iteration, position: int, sending_s: float, ceiling: int) -> None:
         is_number = math.isfinite(done.loss)
-        cpu, memory = self._load.now()
+        watts = self._power.watts(self._load.device)
+        joules = watts * done.seconds if watts is not None else None
+        found = {**self._load.numbers(), "noise_scale": self._noise.samples, "joules": joules}
+        readings = fitting(OF_WORKERS, found)
         control.say(
             partial(
                 _numbered,
@@ -169,30 +216,34 @@ class Reporter:
                 waiting_s=done.waiting_s,
                 coordination_s=0.0,
                 outside_s=done.outside_s,
-                cpu=cpu,
-                memory=memory,
                 ceiling=ceiling or None,
                 logged=done.logged,
+                **readings,
             )
         )
 
 
-def transfer_s(rank: int, measured: Mapping[int, tuple[float, float]]) -> float:
-    """How long a rank's own part in a sum was; for the rest of the sum the rank waited.
+def transfer_s(rank: int, measured: Mapping[int, AnyTimes]) -> float:
+    """How long a rank's own part in an iteration's sum and exchange was; for the rest of them the rank waited.
 
-    The sum is shortest for the rank that came last: it is transfer only. If one rank's links need most of
-    that time, and several times as long as others' do, it is their transfer, and the others waited for them.
+    Each is shortest for the rank that came last: it is transfer only. If one rank's links need most of that time, and
+    several times as long as others' do, it is their transfer, and the others waited for them. Then both count as one:
+    what a sum has left in the buffers of a slow link, the exchange behind it has to wait for.
 
     Args:
         rank: which rank.
-        measured: the length of the sum for each rank, and the time that its links need, by rank.
+        measured: the times of each rank, by rank.
     """
-    sums, links = zip(*measured.values(), strict=True)
-    shortest_s, longest_s = min(sums), max(links)
+    sums, exchanges, links = zip(*measured.values(), strict=True)
+    shortest_s, longest_s = min(map(add, sums, exchanges)), max(links)
     if not longest_s or longest_s < THIN_PART * shortest_s or longest_s < THIN_TIMES * statistics.median_low(links):
-        return float(shortest_s)
-    own_s = measured[rank][1] if rank in measured else 0.0
+        return float(min(sums) + min(exchanges))
+    own_s = measured[rank][2] if rank in measured else 0.0
     return float(shortest_s * min(1.0, own_s / longest_s))
+
+
+def _times(columns: Columns) -> "zip[AnyTimes]":
+    return zip(columns.sum_s, columns.exchange_s, columns.link_s, strict=True)
 
 
 def _numbered(number: int, **fields: Any) -> IterationReport:

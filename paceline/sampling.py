@@ -1,22 +1,22 @@
 """Batches for a DataLoader that the script builds itself: lists of indices that follow the agreed shares.
 
-Such a loader says nothing of the batches that it hands out. They are used in the order in which they were drawn, one
+Such a loader does not report the batches that it returns. They are used in the order in which they were drawn, one
 for each ``pacer.step``; a watched module's forward, or a later draw, tells when the next one is used.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.utils.data import Sampler
 
 from paceline.errors import CannotAttach
-from paceline.loading import Batches, Plan
+from paceline.loading import Batches, Passing, Plan
 
 if TYPE_CHECKING:
     from paceline.pacer import Pacer
 
 
-class BatchSampler(Sampler[list[int]]):
+class BatchSampler(Passing, Sampler[list[int]]):
     """The batches of a rank in every pass, as indices; made by ``pacer.batch_sampler``."""
 
     def __init__(self, pacer: "Pacer", length: int, plan: Plan) -> None:
@@ -27,46 +27,17 @@ class BatchSampler(Sampler[list[int]]):
         self.pacer, self.plan = pacer, plan
         self.batches = Batches(plan, length, rank=pacer.rank, world=pacer.world)
         self._in_use = self._is_awaited = self._is_drawn_out = False
-        self._asked = 0
+        self._requested = 0
         """Batches that were asked for in this pass."""
         self._ahead: int | None = None
         """Batches that the loader's workers draw ahead; None: not known before the pass' first batch is used."""
         self._slack = 0
         """Iterations that a script has drawn while another one's sum was open, beyond those of its workers."""
 
-    def __len__(self) -> int:
-        """Batches of a whole pass, the same at each rank."""
-        return len(self.batches)
-
-    @property
-    def samples(self) -> int:
-        """Of the data set."""
-        return self.batches.samples
-
-    @property
-    def epoch(self) -> int:
-        """The current pass, or the next one."""
-        return self.pacer.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Not needed: each pass has its own permutation."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The job's position after the last ``step``; the same at each rank."""
-        return self.pacer.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from the saved position; call it before the first batch, at each rank."""
-        self.pacer.load_state_dict(state)
-
     @property
     def promised(self) -> int:
         """The last iteration that is drawn before the current one has ended."""
         return self.batches.promised_with(self._slack)
-
-    def coming(self) -> int:
-        """Samples for the next iteration, if only this rank knows them."""
-        return 0
 
     def __iter__(self) -> Iterator[list[int]]:
         return _Drawing(self)
@@ -84,7 +55,7 @@ class BatchSampler(Sampler[list[int]]):
         pacer.sampler = self
         batches.begin(each, pacer.cursor.seed, pacer.multiple, pacer.timeline)
         self._in_use = self._is_drawn_out = False
-        self._asked, self._ahead = 0, None
+        self._requested, self._ahead = 0, None
         self._await()
         return iter(batches)
 
@@ -94,9 +65,9 @@ class BatchSampler(Sampler[list[int]]):
         Raises:
             StopIteration: if the pass has no more.
         """
-        self._asked += 1
-        is_left = self._asked <= self.batches.left
-        if is_left and self._ahead == 0 and not self._in_use and self._asked > 1:
+        self._requested += 1
+        is_left = self._requested <= self.batches.left
+        if is_left and self._ahead == 0 and not self._in_use and self._requested > 1:
             self._await()
         if is_left:
             self._slack += self.pacer.overdraw(self.batches.next_iteration)
@@ -114,7 +85,7 @@ class BatchSampler(Sampler[list[int]]):
         if self._in_use or not self.batches.draws:
             return
         if self._ahead is None:
-            self._ahead = self._asked - 1
+            self._ahead = self._requested - 1
         if not self._is_awaited:
             self._await(outside=False)
         self._in_use, self._is_awaited = True, False
@@ -132,7 +103,7 @@ class BatchSampler(Sampler[list[int]]):
 class _Drawing(Iterator[list[int]]):
     """One pass, which begins with its first batch: a DataLoader with workers makes two of them, and takes one.
 
-    Not a generator: a loader goes on asking behind the end, as it hands out what it has drawn ahead.
+    Not a generator: a loader continues asking behind the end, as it hands out what it has drawn ahead.
     """
 
     def __init__(self, sampler: BatchSampler) -> None:

@@ -1,4 +1,4 @@
-"""What the ranks agree on before the first batch: sizes, seed, where to begin, and whose shares. Two small sums."""
+"""The agreement of the ranks before the first batch: sizes, seed, starting position, and shares. Two small sums."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from paceline.loading import Plan
 
 HALF = 2**32
+
+NOT_KNOWN = -1
+"""In place of where an iteration begins."""
 
 
 class Facts(NamedTuple):
@@ -27,6 +30,10 @@ class Facts(NamedTuple):
     drop_last: int
     watched: int
     """Whether its gradients are weighted."""
+    awaits_sums: int
+    """Whether its CPU waits for each sum of them."""
+    scales_lr: int
+    """Whether its learning rate follows the global batch."""
     governed: int
     """Whether a control plane is named."""
     resumed: int
@@ -53,7 +60,16 @@ class Facts(NamedTuple):
 
 
 def facts_of(
-    plan: "Plan", samples: int, cursor: Cursor, orders: Orders | None, *, watched: bool, governed: bool, resumed: bool
+    plan: "Plan",
+    samples: int,
+    cursor: Cursor,
+    orders: Orders | None,
+    *,
+    watched: bool,
+    awaits_sums: bool,
+    scales_lr: bool,
+    governed: bool,
+    resumed: bool,
 ) -> Facts:
     """What a rank contributes that loads so many samples by that plan, and has heard those orders."""
     return Facts(
@@ -63,6 +79,8 @@ def facts_of(
         *divmod(plan.seed, HALF),
         int(plan.drop_last),
         int(watched),
+        int(awaits_sums),
+        int(scales_lr),
         int(governed),
         int(resumed),
         cursor.iteration,
@@ -84,39 +102,46 @@ class Start(NamedTuple):
     governed: bool
     fixed: bool
     """Whether shares stay as they are."""
+    awaits_sums: bool
+    """Whether each rank's CPU waits for sums of gradients."""
+    grows: bool
+    """Whether each rank's learning rate follows the global batch, so that this may grow."""
     iteration: int
     number: int
     begin: int
     timeline: Timeline
     notes: list[str]
-    """What is wrong, for display."""
+    """The error, for display."""
 
 
 def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders: Orders | None) -> Start:
     """The same at each rank. Collective."""
     if channel is None:
-        everybody = [own] * world
+        facts_of_ranks = [own] * world
     else:
         words = [0.0] * (world * len(own))
         words[rank * len(own) : (rank + 1) * len(own)] = [float(value) for value in own]
         total = [int(value) for value in channel.total(words)]
-        everybody = [Facts(*total[at : at + len(own)]) for at in range(0, len(total), len(own))]
-    first = everybody[0]
-    samples = min(facts.samples for facts in everybody)
-    batches = [facts.batch for facts in everybody]
-    multiple = max(facts.multiple for facts in everybody)
-    notes = _notes(everybody, channel)
-    leader = max(range(world), key=lambda each: (everybody[each].newness, -each))
-    given = [0, 0, *([0] * world)]
-    if channel is not None and everybody[leader].newness >= (0, 0, 0):
+        facts_of_ranks = [Facts(*total[at : at + len(own)]) for at in range(0, len(total), len(own))]
+    first = facts_of_ranks[0]
+    samples = min(facts.samples for facts in facts_of_ranks)
+    batches = [facts.batch for facts in facts_of_ranks]
+    multiple = max(facts.multiple for facts in facts_of_ranks)
+    notes = _notes(facts_of_ranks, channel)
+    leader = max(range(world), key=lambda each: (facts_of_ranks[each].newness, -each))
+    given = [0, 0, NOT_KNOWN, *([0] * world)]
+    if channel is not None and facts_of_ranks[leader].newness >= (0, 0, 0):
         if rank == leader and orders is not None:
             fits = len(orders.shares) == world and sum(orders.shares) == sum(batches)
             shares = orders.shares if fits else [0] * world
-            given = [orders.share_from, orders.shares_version if fits else 0, *shares]
+            begins = NOT_KNOWN if orders.begins is None else orders.begins
+            given = [orders.share_from, orders.shares_version if fits else 0, begins, *shares]
+        elif rank != leader:
+            given[2] = 0
         given = [int(value) for value in channel.total([float(value) for value in given])]
-    job_iteration, version, *shares = given
-    iteration, number, begin = _where(everybody, samples, sum(batches), job_iteration)
-    watched = all(facts.watched for facts in everybody)
+    job_iteration, version, begins, *shares = given
+    iteration, number, begin = _where(facts_of_ranks, samples, sum(batches), job_iteration, begins)
+    watched = all(facts.watched for facts in facts_of_ranks)
     fits = any(shares) and watched
     return Start(
         samples=samples,
@@ -124,8 +149,10 @@ def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders:
         multiple=multiple,
         seed=first.seed,
         drop_last=bool(first.drop_last),
-        governed=any(facts.governed for facts in everybody),
+        governed=any(facts.governed for facts in facts_of_ranks),
         fixed=not watched or channel is None,
+        awaits_sums=all(facts.awaits_sums for facts in facts_of_ranks),
+        grows=all(facts.scales_lr for facts in facts_of_ranks),
         iteration=iteration,
         number=number,
         begin=begin,
@@ -134,35 +161,42 @@ def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders:
     )
 
 
-def _where(everybody: Sequence[Facts], samples: int, batch: int, job_iteration: int) -> tuple[int, int, int]:
+def _where(
+    facts_of_ranks: Sequence[Facts], samples: int, batch: int, job_iteration: int, begins: int
+) -> tuple[int, int, int]:
     """Iteration, pass, and position in it: of the script's state, or the job's current ones."""
-    resumed = next((facts for facts in everybody if facts.resumed), None)
+    resumed = next((facts for facts in facts_of_ranks if facts.resumed), None)
     if resumed is not None:
         return resumed.iteration, resumed.number, resumed.begin
     if not (job_iteration and samples):
         return job_iteration, 0, 0
-    per_pass = samples // batch if everybody[0].drop_last else -(-samples // batch)
+    drop_last = bool(facts_of_ranks[0].drop_last)
+    if begins != NOT_KNOWN:
+        number, begin = divmod(begins, samples)
+        is_over = drop_last and samples - begin < batch
+        return (job_iteration, number + 1, 0) if is_over else (job_iteration, number, begin)
+    per_pass = samples // batch if drop_last else -(-samples // batch)
     number, place = divmod(job_iteration, max(1, per_pass))
     return job_iteration, number, place * batch
 
 
-def _notes(everybody: Sequence[Facts], channel: AnyChannel | None) -> list[str]:
+def _notes(facts_of_ranks: Sequence[Facts], channel: AnyChannel | None) -> list[str]:
     notes = []
     if channel is None:
         notes.append(
-            "torch.distributed is not initialised, so the ranks cannot agree on anything: shares stay even. Call"
+            "torch.distributed is not initialised, so the ranks cannot agree on shares: shares stay equal. Call"
             " init_process_group() before the first batch"
         )
     for name, what, cure in (
-        ("samples", "samples in its data set", "all use the first {0}; give each rank the same data set"),
-        ("batch", "samples per iteration", "each begins with its own; give loader() the same batch_size everywhere"),
-        ("seed", "as seed", "all use that of rank 0; give loader() the same seed everywhere"),
-        ("multiple", "as multiple of shares", "all use the largest; give loader() the same multiple everywhere"),
+        ("samples", "samples in its dataset", "all use the first {0}; give each rank the same dataset"),
+        ("batch", "samples per iteration", "each rank starts with its own; pass the same batch_size on every rank"),
+        ("seed", "as seed", "all use rank 0's; pass the same seed to loader() on every rank"),
+        ("multiple", "as multiple of shares", "all use the largest; pass the same multiple to loader() on every rank"),
     ):
-        values = [getattr(facts, name) for facts in everybody]
+        values = [getattr(facts, name) for facts in facts_of_ranks]
         if len(set(values)) > 1:
             found = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values[:8]))
             notes.append(f"ranks differ in {name} ({found} {what}): {cure.format(min(values))}")
-    if any(facts.governed for facts in everybody) and not all(facts.watched for facts in everybody):
-        notes.append("watch() was not called on each rank, so gradients are not weighted: shares stay even")
+    if any(facts.governed for facts in facts_of_ranks) and not all(facts.watched for facts in facts_of_ranks):
+        notes.append("watch() was not called on each rank, so gradients are not weighted: shares stay equal")
     return notes

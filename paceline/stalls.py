@@ -45,6 +45,11 @@ class Stalls:
         self._due_s = max(LEAST_S, TIMES * self._usual_s)
         self.place = "outside"
 
+    @property
+    def usual_s(self) -> float:
+        """Length of the iterations so far, smoothed; 0: not known."""
+        return self._usual_s
+
     def look(self) -> None:
         """Report the open iteration if it is overdue."""
         place, iteration, open_s = self.place, self._iteration, time.perf_counter() - self._since_s

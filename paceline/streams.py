@@ -6,8 +6,8 @@ batches of weight 0 until all streams have ended: every rank yields the same num
 """
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.utils.data import DataLoader, default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -18,6 +18,10 @@ from paceline.loading import GHOST, Draw, Plan
 
 if TYPE_CHECKING:
     from paceline.pacer import Pacer
+
+TOGETHER: Final = 32
+"""Samples that a worker's process hands over at once: one by one, each takes 80 µs. The order of samples depends on it,
+so it is the same for every batch size, as a state that was saved counts the samples that were taken."""
 
 
 class StreamLoader(DataLoader[Any]):
@@ -33,10 +37,11 @@ class StreamLoader(DataLoader[Any]):
         """Samples for the next iteration."""
         self.promised = -1
         """The last iteration whose samples are read before the current one has ended."""
-        super().__init__(dataset, batch_size=None, collate_fn=_same, **options)
+        self._has_workers = bool(options.get("num_workers"))
+        super().__init__(dataset, batch_size=TOGETHER if self._has_workers else None, collate_fn=_same, **options)
 
     def __len__(self) -> int:
-        raise TypeError("the length of a stream is not known before its end")
+        raise TypeError("the length of a stream is unknown before its end")
 
     @property
     def epoch(self) -> int:
@@ -56,13 +61,19 @@ class StreamLoader(DataLoader[Any]):
         """Resume from the saved position in each rank's stream; call it before the first batch, at each rank."""
         self.pacer.load_state_dict(state)
 
+    @property
+    def drawn(self) -> int:
+        """The last iteration of which samples were read."""
+        return self.promised
+
     def coming(self) -> int:
         """Samples that are available for the next iteration."""
         return len(self._next)
 
     def __iter__(self) -> Any:
         self.pacer.begin_pass(self)
-        return self._pass(super().__iter__())
+        stream = super().__iter__()
+        return self._pass(chain.from_iterable(stream) if self._has_workers else stream)
 
     def _pass(self, stream: Iterator[Any]) -> Iterator[Any]:
         pacer = self.pacer
@@ -74,14 +85,12 @@ class StreamLoader(DataLoader[Any]):
             empty = ", ".join(str(rank) for rank, size in enumerate(sizes) if not size)
             raise CannotAttach(f"the streams of ranks {empty} have no sample: give each rank some")
         ghost: list[Any] = []
-        while self._goes_on(sizes):
+        while self._continues(sizes):
             pacer.awaiting_batch()
             iteration, samples = pacer.iteration, self._next
             ghost = samples[:GHOST] or ghost
             if not ghost:
-                raise CannotAttach(
-                    f"the stream of rank {pacer.rank} ended before it was taken up again: begin a new pass"
-                )
+                raise CannotAttach(f"the stream of rank {pacer.rank} ended before the saved position: start a new pass")
             for micro, part in enumerate(parts(Span(0, len(samples)), self.plan.accumulate)):
                 if micro:
                     pacer.awaiting_batch()
@@ -97,9 +106,8 @@ class StreamLoader(DataLoader[Any]):
             sizes = pacer.coming_sizes
         pacer.end_pass()
 
-    def _goes_on(self, sizes: list[int]) -> bool:
-        batch = self.plan.share * self.pacer.world
-        return sum(sizes) >= (batch if self.plan.drop_last else 1)
+    def _continues(self, sizes: list[int]) -> bool:
+        return sum(sizes) >= (self.pacer.cursor.batch if self.plan.drop_last else 1)
 
     def _read(self, stream: Iterator[Any], iteration: int) -> None:
         self.promised = iteration

@@ -6,6 +6,7 @@ A rank's mean gradient counts ``n W / N`` times where the engine averages over `
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from controlplane.protocol.messages import Place
 from paceline.errors import CannotAttach
-from paceline.marks import Part
+from paceline.marks import Norms, Part
 
 Hook = Callable[[Any, Any], torch.futures.Future[Any]]
 """Of DDP: ``hook(state, bucket)``, whose future has the average over the ranks."""
@@ -34,11 +35,20 @@ class Watcher(Protocol):
     def micro_weight(self) -> float:
         """Weight of this micro-batch among those of its rank."""
 
+    def norms(self) -> Norms | None:
+        """Where the gradients' norms of this iteration are to be noted; None: nowhere."""
+
     def mark(self, part: Part) -> None:
         """The time since the previous mark was spent on ``part``."""
 
     def enter(self, place: Place) -> None:
         """The script is at this point now."""
+
+    def summing(self) -> None:
+        """All gradients of this backward were handed over: the script waits for their sum."""
+
+    def summed(self) -> None:
+        """That sum is complete at this rank; said only where the CPU waits for it."""
 
     def time_collective(self) -> Callable[[], None]:
         """Begin to time a collective that is waited for; the returned function is called at its end."""
@@ -53,7 +63,7 @@ class Unweighted:
     def __init__(self, watcher: Watcher) -> None:
         self.world = watcher.world
         self.mark, self.time_collective, self.give_up = watcher.mark, watcher.time_collective, watcher.give_up
-        self.enter = watcher.enter
+        self.enter, self.summing, self.summed = watcher.enter, watcher.summing, watcher.summed
         self._weight = watcher.weight
 
     def weight(self) -> float:
@@ -63,6 +73,10 @@ class Unweighted:
     def micro_weight(self) -> float:
         """1: the loss is divided by the samples of all micro-batches."""
         return 1.0
+
+    def norms(self) -> Norms | None:
+        """Nowhere: a loss may be divided by tokens, which the loader does not know."""
+        return None
 
 
 def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) -> None:
@@ -77,12 +91,12 @@ def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) ->
         module.register_forward_hook(_Outputs(watcher, watcher.micro_weight))
         return
     if hook is not None:
-        raise CannotAttach(f"watch(): hook is DDP's, and the module is a {type(inner).__name__}; leave it out")
+        raise CannotAttach(f"watch(): hook is for DDP, but the module is a {type(inner).__name__}; omit it")
     if isinstance(inner, FSDPModule):
         _watch_fsdp(module, inner, watcher)
     elif isinstance(inner, FullyShardedDataParallel):
         module.register_forward_hook(_Outputs(watcher, _total(watcher)))
-        watcher.give_up("FSDP1 sums gradients in the midst of backward, which cannot be timed; use fully_shard (FSDP2)")
+        watcher.give_up("FSDP1 reduces gradients during backward, which cannot be timed; use fully_shard (FSDP2)")
     else:
         module.register_forward_hook(_Outputs(watcher, _total(watcher), at_end=True))
 
@@ -109,34 +123,52 @@ def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | N
         )
     if getattr(module, "_comm_hooks", None):
         raise CannotAttach(
-            "watch(): this module has a communication hook already, and DDP takes one: give it to watch(model,"
+            "watch(): this module already has a communication hook, and DDP supports only one: pass it to watch(model,"
             " hook=powerSGD_hook, hook_state=state) instead of register_comm_hook()"
         )
     module.register_comm_hook(None, _ddp_hook(watcher, hook, state, module.process_group))
+    module.register_forward_pre_hook(_Fresh(watcher))
 
 
 def _ddp_hook(watcher: Watcher, hook: Hook | None, state: Any, group: Any) -> Hook:
-    """What DDP calls for each bucket of gradients: the given hook, or the average, after weighting."""
+    """DDP's hook for each bucket of gradients: the given hook, or the average, after weighting."""
     world = group.size()
 
     def summed(future: torch.futures.Future[Any]) -> Any:
         watcher.mark(Part.SUM)
         watcher.enter("compute")
-        return future.value() if hook is not None else future.value()[0]
+        if hook is not None:
+            return future.value()
+        (total,) = future.value()
+        if total.is_cpu:
+            watcher.summed()
+        return total
 
     def first(future: torch.futures.Future[Any]) -> Any:
         return future.value()[0]
 
+    def measured(future: torch.futures.Future[Any], norms: Norms) -> Any:
+        norms.add_mean(_norm(future.value()[0]))
+        return future.value()
+
     def weighted(_: Any, bucket: Any) -> torch.futures.Future[Any]:
         watcher.mark(Part.COMPUTE)
         _weigh(bucket.buffer(), watcher.weight(), world if hook is None else 1)
+        norms = watcher.norms() if hook is None else None
+        if norms is not None:
+            norms.add_own(_norm(bucket.buffer()), is_first=bucket.index() == 0)
         if hook is not None:
             future = hook(state, bucket)
         else:
-            future = dist.all_reduce(bucket.buffer(), group=group, async_op=True).get_future()
+            # On the CPU by the group itself, as small models notice; on a GPU, by the function that chooses streams.
+            buffer = bucket.buffer()
+            work = group.allreduce([buffer]) if buffer.is_cpu else dist.all_reduce(buffer, group=group, async_op=True)
+            future = work.get_future()
+            if norms is not None:
+                future = future.then(partial(measured, norms=norms))
         watcher.mark(Part.SENDING)
         if bucket.is_last():
-            watcher.enter("sum")
+            watcher.summing()
             return future.then(summed)
         return future if hook is not None else future.then(first)
 
@@ -147,8 +179,30 @@ def _ddp_hook(watcher: Watcher, hook: Hook | None, state: Any, group: Any) -> Ho
     return weighted
 
 
+class _Fresh:
+    """Notices gradients that are left from an earlier backward: what is then summed is no mean over the shares."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def __call__(self, module: DistributedDataParallel, inputs: Any) -> None:
+        norms = self._watcher.norms() if torch.is_grad_enabled() else None
+        if norms is None:
+            return
+        left = next((each.grad for each in module.parameters() if each.grad is not None), None)
+        norms.is_spoilt |= not module.require_backward_grad_sync
+        if left is not None:
+            norms.add_left(left.any())
+
+
+def _norm(gradients: torch.Tensor) -> torch.Tensor:
+    norm: torch.Tensor = torch.linalg.vector_norm(gradients, dtype=torch.promote_types(gradients.dtype, torch.float32))
+    return norm
+
+
 def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
-    """Multiply by the weight, divided by the number of ranks, in one pass; with even shares as DDP does it."""
+    """Multiply by the weight, divided by the number of ranks, in one pass; with equal shares as DDP does it."""
     if weight == 0.0:
         gradients.zero_()
     elif weight != 1.0:
@@ -177,8 +231,8 @@ class _Outputs:
         hooked = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
         if not hooked and self._is_first:
             self._watcher.give_up(
-                f"{type(module).__name__} returns {type(outputs).__name__}, in which no tensor with a gradient was"
-                " found to weigh; return tensors in tuples, lists, mappings or dataclasses"
+                f"{type(module).__name__} returns {type(outputs).__name__}, which contains no tensor with a"
+                " gradient; return tensors in tuples, lists, mappings or dataclasses"
             )
         self._is_first = False
         for tensor in hooked:
@@ -227,7 +281,7 @@ def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
     module.register_forward_hook(_Outputs(watcher, _total(watcher)))
     if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
         watcher.give_up(
-            "FSDP2 on a GPU overlaps its collectives with compute in streams of its own: events of the script's stream"
+            "FSDP2 on a GPU runs its collectives in separate streams: events of the script's stream"
             " cannot separate a rank's compute time from its waiting time"
         )
         return

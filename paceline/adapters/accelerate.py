@@ -36,7 +36,7 @@ class Accelerator(accelerate.Accelerator):
 
     def prepare_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
         """As Accelerate's, or a loader that follows the shares."""
-        if not (self.pacer.active and is_for_training(data_loader)):
+        if not (self.pacer.active and is_for_training(data_loader, self.pacer)):
             return super().prepare_data_loader(data_loader, *args, **named)
         paced = self.pacer.loader(data_loader, seed=self._seed, accumulate=self.gradient_accumulation_steps)
         return prepared(self, cast(Loader, paced))
@@ -70,8 +70,8 @@ class Accelerator(accelerate.Accelerator):
         """Not supported for a loader that follows the shares: it resumes where ``load_state`` says."""
         if isinstance(dataloader, PreparedLoader):
             raise CannotAttach(
-                "skip_first_batches(): a number of batches is meaningless where shares change; omit it,"
-                " load_state() has brought the loader to its place"
+                "skip_first_batches(): a number of batches has no fixed meaning when shares change; omit it,"
+                " load_state() has already restored the position"
             )
         return super().skip_first_batches(dataloader, num_batches)
 

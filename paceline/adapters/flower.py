@@ -1,4 +1,4 @@
-"""Flower: a strategy that sets each client's batch size by LB-BSP for federations, and a modifier that times clients.
+"""Flower: a strategy that sets each client's batch size by LB-BSP, and a modifier of clients that times them.
 
     from paceline.adapters.flower import paced, timed
 
@@ -7,25 +7,36 @@
 
 The job's ``batch_size`` is a client's samples of one round, ``local_steps`` times its batch, and ``sample_multiple`` is
 ``local_steps``. Each round every client that trains finds its batch in ``config["batch-size"]``. Clients are the job's
-ranks, by the order in which they first took part. Without a control plane strategies and clients are Flower's own.
+ranks, by the order in which they first took part; one that fails or is not sampled has an iteration without samples.
+A pause holds the next round back. Once the job is stopped, the remaining rounds train no client, and ``start`` returns
+the arrays of the last one. Without a control plane strategies and clients are Flower's own.
 """
 
 import atexit
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from paceline.errors import CannotAttach
+from paceline.address import socket_address
 from paceline.ranks import RemoteRank
 from paceline.variables import target
 
 FIRST_ORDERS_S = 3.0
 """How long the first round may wait for the control plane."""
 
+PAUSE_POLL_S = 0.2
+"""How often a paused federation looks whether it may continue."""
+
 SECONDS = "paceline-seconds"
 """The metric by which a client says how long its training took."""
+
+BATCH_SIZE = "batch-size"
+"""The client's batch in its configuration."""
+
+log = logging.getLogger("paceline")
 
 Strategy = TypeVar("Strategy", bound=Any)
 
@@ -49,7 +60,7 @@ def paced(strategy: Strategy, *, clients: int, local_steps: int = 1) -> Strategy
         local_steps: steps of a client in one round.
 
     Raises:
-        CannotAttach: if its train configuration has no batch size, or address or job number cannot be used.
+        CannotAttach: if address or job number cannot be used.
     """
     aim = target()
     if not aim.missing:
@@ -58,66 +69,107 @@ def paced(strategy: Strategy, *, clients: int, local_steps: int = 1) -> Strategy
 
 
 class _Federation:
-    """The clients of one strategy, as ranks of a job."""
+    """The clients of one strategy, as ranks of a job. It raises no exception in a round: problems are logged once."""
 
     def __init__(self, strategy: Any, clients: int, steps: int, *, url: str, job: int, token: str) -> None:
+        socket_address(url, "/")  # an address that cannot be used is refused before the first round
         self.strategy, self.clients, self.steps = strategy, clients, steps
         self.url, self.job, self.token = url, job, token
         self.configure, self.aggregate = strategy.configure_train, strategy.aggregate_train
+        self.configure_evaluate = strategy.configure_evaluate
         self.ranks: list[RemoteRank] = []
         self.rank_of: dict[int, int] = {}
         """By node."""
         self.sent_s = 0.0
+        self.is_over = False
+        """Whether the job was stopped."""
+        self.logged: set[str] = set()
 
     def take_over(self) -> None:
         self.strategy.configure_train, self.strategy.aggregate_train = self.configured, self.aggregated
+        self.strategy.configure_evaluate = self.configured_evaluation
 
     def configured(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Message]:
-        if "batch-size" not in config:
-            raise CannotAttach('paced(): the train configuration has no "batch-size"; give one in train_config')
-        if not self.ranks:
-            self._connect(int(config["batch-size"]))
+        self._await_leave(server_round)
+        if self.is_over:
+            return []
         messages = list(self.configure(server_round, arrays, config, grid))
-        shares = self.ranks[0].shares
         for message in messages:
-            rank = self._rank_of(message.metadata.dst_node_id)
-            content = RecordDict(dict(message.content))
-            content[self.strategy.configrecord_key] = ConfigRecord(
-                dict(config) | {"batch-size": max(1, shares[rank] // self.steps)}
-            )
-            message.content = content
+            self._set_batch(message)
         self.sent_s = time.perf_counter()
         return messages
 
+    def configured_evaluation(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Iterable[Message]:
+        return [] if self.is_over else self.configure_evaluate(server_round, arrays, config, grid)
+
     def aggregated(self, server_round: int, replies: Iterable[Message]) -> Any:
-        found = list(replies)
-        round_s = time.perf_counter() - self.sent_s
-        for reply in found:
-            if not reply.has_error():
-                self._report(reply, round_s)
+        if self.is_over:
+            return None, None
+        found, round_s = list(replies), time.perf_counter() - self.sent_s
+        trained = {self._rank_of(reply.metadata.src_node_id): self._metrics(reply) for reply in found}
+        for rank in self.ranks:
+            self._report(rank, trained.get(rank.rank, {}), round_s)
         return self.aggregate(server_round, found)
 
-    def _report(self, reply: Message, round_s: float) -> None:
-        rank = self.ranks[self._rank_of(reply.metadata.src_node_id)]
+    def _await_leave(self, server_round: int) -> None:
+        """Hold a round back while the job is paused; see whether it is stopped."""
+        while True in [rank.held for rank in self.ranks]:  # each rank is asked, and says that it is paused
+            time.sleep(PAUSE_POLL_S)
+        if not self.is_over and any(rank.stopped for rank in self.ranks):
+            self.is_over = True
+            self._log(f"the job was stopped before round {server_round}: no client trains in the remaining rounds")
+            for rank in self.ranks:
+                rank.close()
+
+    def _set_batch(self, message: Message) -> None:
+        given = message.content.config_records
+        name = next((name for name, record in given.items() if BATCH_SIZE in record), None)
+        if name is None:
+            self._log(
+                f'paced(): the train configuration has no "{BATCH_SIZE}", so none is set; give one in train_config'
+            )
+            return
+        if not self.ranks:
+            self._connect(int(given[name][BATCH_SIZE]))
+        if (rank := self._rank_of(message.metadata.dst_node_id)) is not None:
+            content = RecordDict(dict(message.content))  # the records are those of all messages
+            share = max(1, self.ranks[0].shares[rank] // self.steps)
+            content[name] = ConfigRecord(dict(given[name]) | {BATCH_SIZE: share})
+            message.content = content
+
+    def _metrics(self, reply: Message) -> dict[str, Any]:
+        """Those of a client that was timed; none of one that failed. The added entries are removed from the reply."""
+        if not reply.has_content():
+            return {}
         metrics: dict[str, Any] = {}
         for record in reply.content.metric_records.values():
             metrics |= dict(record)
             record.pop(SECONDS, None)
-        if SECONDS not in metrics:
-            raise CannotAttach(f"paced(): client {rank.rank} did not report its training time: ClientApp(mods=[timed])")
-        samples = int(metrics.get(self.strategy.weighted_by_key, rank.share))
+        if SECONDS in metrics:
+            return metrics
+        self._log("paced(): clients do not report their training time, so shares stay: ClientApp(mods=[timed])")
+        return {}
+
+    def _report(self, rank: RemoteRank, metrics: dict[str, Any], round_s: float) -> None:
+        """The rank's part in the round; without metrics it had no samples."""
+        trained_s = float(metrics.get(SECONDS, 0.0))
+        weight = getattr(self.strategy, "weighted_by_key", "num-examples")
         rank.report(
-            samples=samples,
-            compute_s=float(metrics[SECONDS]),
-            waiting_s=max(0.0, round_s - float(metrics[SECONDS])),
+            samples=int(metrics.get(weight, rank.share)) if metrics else 0,
+            compute_s=trained_s,
+            waiting_s=max(0.0, round_s - trained_s),
             loss=float(metrics.get("loss", metrics.get("train-loss", 0.0))),
         )
 
-    def _rank_of(self, node: int) -> int:
-        rank = self.rank_of.setdefault(node, len(self.rank_of))
-        if rank >= self.clients:
-            raise CannotAttach(f"paced(): more than {self.clients} clients took part; give clients= their number")
-        return rank
+    def _rank_of(self, node: int) -> int | None:
+        if node not in self.rank_of and len(self.rank_of) < self.clients:
+            self.rank_of[node] = len(self.rank_of)
+        if node not in self.rank_of:
+            self._log(
+                f"paced(): more than {self.clients} clients took part; the others keep the batch of the configuration:"
+                " give clients= their number"
+            )
+        return self.rank_of.get(node)
 
     def _connect(self, batch_size: int) -> None:
         self.ranks = [
@@ -135,3 +187,8 @@ class _Federation:
         for rank in self.ranks:
             rank.await_orders(FIRST_ORDERS_S)
             atexit.register(rank.close)
+
+    def _log(self, sentence: str) -> None:
+        if sentence not in self.logged:
+            self.logged.add(sentence)
+            log.warning("paceline: %s", sentence)

@@ -33,7 +33,7 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
             return
         if not pl_module.automatic_optimization:
             raise MisconfigurationException(
-                "PacelineCallback: this module optimizes by itself; call attach(), watch, loader and step in it instead"
+                "PacelineCallback: this module uses manual optimization; call attach(), watch, loader and step in it"
             )
         self.pacer = self.pacer or attach(rank=trainer.global_rank, world=trainer.world_size)
         if not self.pacer.active:
@@ -44,7 +44,7 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
         process = strategy.process_dataloader
 
         def paced(loader: Any) -> Any:
-            if is_for_training(loader):
+            if is_for_training(loader, pacer):
                 loader = pacer.loader(loader, seed=self.seed, accumulate=trainer.accumulate_grad_batches)
             return process(loader)
 

@@ -4,10 +4,29 @@ from typing import Any
 
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
+from paceline.pacer import Pacer
 
-def is_for_training(loader: Any) -> bool:
-    """Whether shares decide its batch sizes: only if it shuffles. Loaders for evaluation keep the samples' order."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return False
+ITERABLE = "an IterableDataset (the adapter cannot tell training from evaluation): pass it to pacer.loader() yourself"
+UNSHUFFLED = "a DataLoader that does not shuffle: give shuffle=True, or pass it to pacer.loader() yourself"
+OTHER = "a {}, which is no DataLoader of torch: pass its data set to pacer.loader() yourself"
+
+
+def is_for_training(loader: Any, pacer: Pacer) -> bool:
+    """Whether shares decide its batch sizes: only if it shuffles. Loaders for evaluation keep the samples' order.
+
+    ``pacer`` is told why not: it says so if the script then trains by such a loader.
+    """
+    reason = _reason_against(loader)
+    if reason:
+        pacer.passed_over(reason)
+    return not reason
+
+
+def _reason_against(loader: Any) -> str:
+    if not isinstance(loader, DataLoader):
+        return OTHER.format(type(loader).__name__)
+    if isinstance(loader.dataset, IterableDataset):
+        return ITERABLE
     sampler = loader.sampler
-    return isinstance(sampler, RandomSampler) or (isinstance(sampler, DistributedSampler) and bool(sampler.shuffle))
+    shuffles = isinstance(sampler, RandomSampler) or (isinstance(sampler, DistributedSampler) and bool(sampler.shuffle))
+    return "" if shuffles else UNSHUFFLED

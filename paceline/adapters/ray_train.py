@@ -26,7 +26,7 @@ from paceline.variables import RANK_VARIABLES
 
 
 def runtime_env() -> dict[str, Any]:
-    """What a worker on another node needs to attach: for ``ray.init(runtime_env=...)``."""
+    """The environment that a worker on another node needs to attach, for ``ray.init(runtime_env=...)``."""
     return {"env_vars": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}}
 
 
@@ -43,11 +43,16 @@ def prepare_model(model: Any, *args: Any, **named: Any) -> Any:
     return pacer().watch(made) if pacer().active else made
 
 
-def prepare_data_loader(data_loader: Any, add_dist_sampler: bool = True, **named: Any) -> Any:
-    """As Ray's, or a loader that follows the shares."""
-    if not (pacer().active and is_for_training(data_loader)):
+def prepare_data_loader(
+    data_loader: Any, add_dist_sampler: bool = True, *, seed: int = 0, accumulate: int = 1, **named: Any
+) -> Any:
+    """As Ray's, or a loader that follows the shares; ``seed`` and ``accumulate`` are those of ``pacer.loader``."""
+    if not (pacer().active and is_for_training(data_loader, pacer())):
         return ray.train.torch.prepare_data_loader(data_loader, add_dist_sampler, **named)
-    paced, device = cast(Loader, pacer().loader(data_loader)), ray.train.torch.get_device()
+    paced, device = (
+        cast(Loader, pacer().loader(data_loader, seed=seed, accumulate=accumulate)),
+        ray.train.torch.get_device(),
+    )
     # Ray's own loader prefetches a batch during the current one's computation; that would be timed as part of it.
     return paced if device.type == "cpu" or not named.get("move_to_device", True) else OnDevice(paced, device)
 

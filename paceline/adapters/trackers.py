@@ -31,7 +31,7 @@ def forward(pacer: Pacer, environment: Mapping[str, str] = os.environ) -> None:
         try:
             send = connect(where)
         except ImportError as error:
-            log.warning("paceline: %s is set, and %s is not installed: nothing is forwarded there", name, error.name)
+            log.warning("paceline: %s is set, but %s is not installed: nothing is forwarded", name, error.name)
             continue
         except Exception as error:
             log.warning("paceline: nothing is forwarded to %s: %s", where, error)
@@ -40,7 +40,7 @@ def forward(pacer: Pacer, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def values(iteration: Iteration, shares: tuple[int, ...]) -> dict[str, float]:
-    """What is forwarded for one iteration, by name."""
+    """The forwarded values of one iteration, by name."""
     found = {
         "paceline/loss": iteration.loss,
         "paceline/iteration_s": iteration.seconds,

@@ -56,7 +56,7 @@ class _Paced:
         self.trainer.add_callback(_Steps(self))
 
     def paced_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
-        if not is_for_training(data_loader):
+        if not is_for_training(data_loader, self.pacer):
             return self.prepare_data_loader(data_loader, *args, **named)
         accumulate = self.trainer.args.gradient_accumulation_steps
         self.loader = self.pacer.loader(data_loader, seed=self.trainer.args.seed, accumulate=accumulate)

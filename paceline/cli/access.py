@@ -38,6 +38,13 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the token was made for this command and is revoked when it ends."""
 
 
+def add_team(parser: ArgumentParser) -> None:
+    """Whose the submitted job is."""
+    parser.add_argument(
+        "--team", metavar="NAME", help="the team that owns the job (default: the first that you joined, if any)"
+    )
+
+
 def add_options(parser: ArgumentParser) -> None:
     """The address and the credentials."""
     parser.add_argument("--url", help="the control plane (default: PACELINE_URL, else the one on this machine)")

@@ -38,7 +38,7 @@ class Delegate:
     help: str
     extras: tuple[Extra, ...]
     program: tuple[str, ...]
-    """What Python runs, before the command's own arguments."""
+    """Python's arguments, before those of the command."""
 
 
 def managed(name: str, help: str, *extras: Extra) -> Delegate:
@@ -65,10 +65,10 @@ def delegate(name: str, arguments: Sequence[str]) -> None:
     Raises:
         Refusal: if what it needs is not installed.
     """
-    asked = DELEGATES[name]
-    missing = [extra.name for extra in asked.extras if not extra.is_installed]
+    requested = DELEGATES[name]
+    missing = [extra.name for extra in requested.extras if not extra.is_installed]
     if missing:
-        wanted = ",".join(extra.name for extra in asked.extras)
+        wanted = ",".join(extra.name for extra in requested.extras)
         raise Refusal(
             f"paceline {name}: found no paceline[{','.join(missing)}] in this environment ({sys.prefix}), "
             f"which this command needs; install it: pip install 'paceline[{wanted}]'"
@@ -76,6 +76,6 @@ def delegate(name: str, arguments: Sequence[str]) -> None:
     sys.stdout.flush()
     os.execve(
         sys.executable,
-        [sys.executable, *asked.program, *arguments],
+        [sys.executable, *requested.program, *arguments],
         with_data_folder(environment(os.environ)),
     )

@@ -1,14 +1,23 @@
-"""What a run gained: its iterations with even shares compared with its last ones. Pure."""
+"""The gain of a run by its shares. Pure.
+
+Its last iterations are compared with those that had even shares, if it had enough of these when it was warm. Otherwise
+equal shares are estimated from the last iterations: each rank's time per sample, times an equal share. That is the most
+that they would take: a rank's constant time per iteration counts as if it grew with the share.
+"""
 
 from collections.abc import Sequence
 from statistics import median, mode
 
 from paceline.client.columns import Metrics
 
-METRICS = ("iteration_s", "waiting_s", "samples")
-WARM_UP = 2
-"""Iterations that load kernels and fill caches."""
+METRICS = ("iteration_s", "compute_s", "waiting_s", "samples")
+WARM_UP = 16
+"""Iterations that load kernels, fill caches, and wait for the exchange of measurements."""
+ENOUGH = 10
+"""Iterations with even shares that can be compared with."""
 LAST = 20
+APART = 1.05
+"""Shares whose quotient is smaller are about equal."""
 
 
 def gained(metrics: Metrics, page: str) -> str:
@@ -25,13 +34,17 @@ def gained(metrics: Metrics, page: str) -> str:
             if _world(rows) > 1
             else "one rank"
         )
-        return f"{len(whole)} iterations of {_ms(rows, whole)}, with even shares throughout: {why}. {page}"
+        return f"{len(whole)} iterations of {_ms(rows, whole)}, with equal shares throughout: {why}. {page}"
     now = _ms(rows, last)
     text = f"{len(whole)} iterations, the last {len(last)} of {now}, {_waiting(rows, last)} of it waiting"
-    before = [k for k in even if k >= whole[0] + WARM_UP] or even
-    if before:
-        ratio = _time(rows, before) / _time(rows, last)
-        text += f"; with even shares {_ms(rows, before)}, {_waiting(rows, before)} waiting: {ratio:.2f} times as fast"
+    before = [k for k in even if k >= whole[0] + WARM_UP]
+    if not _are_apart(rows["samples"], last):
+        text += "; the ranks are about equally fast"
+    elif len(before) >= ENOUGH:
+        ratio = _time(rows, before) / _time(rows, last) * _size(rows, last) / _size(rows, before)
+        text += f"; with equal shares {_ms(rows, before)}, {_waiting(rows, before)} waiting: {ratio:.2f} times as fast"
+    elif (equal_s := _estimated_s(rows, last)) > _time(rows, last):
+        text += f"; equal shares would take up to {_seconds(equal_s)}, by each rank's time per sample"
     return f"{text}. Shares: {_shares(rows['samples'], last)}. {page}"
 
 
@@ -52,10 +65,15 @@ def _world(rows: Rows) -> int:
 
 
 def _alike(rows: Rows, whole: Sequence[int]) -> list[int]:
-    """Iterations of the usual size: the last one of a pass has only the remaining samples."""
+    """Iterations of the usual size, or of a batch that has grown: the last of a pass has only the remaining samples."""
     sizes = {k: sum(rows["samples"].get(k, {}).values()) for k in whole}
     usual = mode(sizes.values()) if sizes else 0
-    return [k for k in whole if sizes[k] == usual]
+    return [k for k in whole if sizes[k] >= usual]
+
+
+def _size(rows: Rows, iterations: Sequence[int]) -> float:
+    """Samples of one iteration, over all ranks."""
+    return median(sum(rows["samples"].get(k, {}).values()) for k in iterations) or 1.0
 
 
 def _even(samples: dict[int, dict[int, float]], whole: Sequence[int]) -> list[int]:
@@ -73,8 +91,23 @@ def _time(rows: Rows, iterations: Sequence[int]) -> float:
     return median(max(rows["iteration_s"][k].values()) for k in iterations)
 
 
+def _estimated_s(rows: Rows, iterations: Sequence[int]) -> float:
+    """The longest that these iterations would take with equal shares; 0: a rank took no samples in all of them."""
+    found = []
+    for k in iterations:
+        samples, compute = rows["samples"][k], rows["compute_s"].get(k, {})
+        if compute.keys() == samples.keys() and all(samples.values()):
+            equal = sum(samples.values()) / len(samples)
+            longest = max(compute[rank] * equal / share for rank, share in samples.items())
+            found.append(max(rows["iteration_s"][k].values()) - max(compute.values()) + longest)
+    return median(found) if found else 0.0
+
+
 def _ms(rows: Rows, iterations: Sequence[int]) -> str:
-    seconds = _time(rows, iterations)
+    return _seconds(_time(rows, iterations))
+
+
+def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
@@ -84,7 +117,16 @@ def _waiting(rows: Rows, iterations: Sequence[int]) -> str:
     return f"{waited / whole if whole else 0.0:.0%}"
 
 
-def _shares(samples: dict[int, dict[int, float]], iterations: Sequence[int]) -> str:
+def _are_apart(samples: dict[int, dict[int, float]], iterations: Sequence[int]) -> bool:
+    typical = _typical(samples, iterations)
+    return max(typical) > APART * min(typical) + 1
+
+
+def _typical(samples: dict[int, dict[int, float]], iterations: Sequence[int]) -> list[float]:
     ranks = sorted(samples[iterations[-1]])
-    typical = [median(samples[k][rank] for k in iterations if rank in samples.get(k, {})) for rank in ranks]
+    return [median(samples[k][rank] for k in iterations if rank in samples.get(k, {})) for rank in ranks]
+
+
+def _shares(samples: dict[int, dict[int, float]], iterations: Sequence[int]) -> str:
+    typical = _typical(samples, iterations)
     return " / ".join(f"{share:.0f}" for share in typical[:16]) + (" ..." if len(typical) > 16 else "")

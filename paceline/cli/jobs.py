@@ -22,9 +22,11 @@ def add_commands(commands: "_SubParsersAction[ArgumentParser]") -> None:
     """All of them, with their options."""
     submit = _add(commands, "submit", "submit a job", _submit)
     submit.add_argument("spec", metavar="SPEC", help="the job, in YAML or JSON; - reads standard input")
+    access.add_team(submit)
     submit.add_argument("--watch", action="store_true", help="follow the job until it is over")
     listed = _add(commands, "jobs", "list jobs, newest first", _jobs)
     listed.add_argument("--state", action="append", default=[], help="only jobs in this state; can be repeated")
+    listed.add_argument("--team", metavar="NAME", help="only jobs of this team")
     listed.add_argument("--limit", type=int, default=SHOWN, metavar="N", help="at most N jobs (default: %(default)s)")
     one = _add(commands, "job", "show a job and its last decisions", _job)
     one.add_argument("number", type=int)
@@ -53,7 +55,7 @@ def _add(
 
 
 def _submit(client: Client, options: Namespace) -> int:
-    job = client.submit(read_spec(options.spec))
+    job = client.submit(read_spec(options.spec), team=options.team)
     if options.watch:
         return _watch(client, job, options)
     _print(options, job, f"job {job.id} ({printable(job.name)}) is submitted: {client.address.page(job.id)}")
@@ -61,7 +63,7 @@ def _submit(client: Client, options: Namespace) -> int:
 
 
 def _jobs(client: Client, options: Namespace) -> int:
-    found = client.jobs(state=options.state, limit=options.limit)
+    found = client.jobs(state=options.state, team=options.team, limit=options.limit)
     if options.as_json:
         for job in found:
             _print(options, job, "")

@@ -1,4 +1,4 @@
-"""What a command line shows: which launcher it uses, and how many ranks it starts."""
+"""The launcher and the number of ranks, from a command line."""
 
 import json
 import re

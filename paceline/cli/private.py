@@ -1,4 +1,4 @@
-"""Folders and files that their owner alone can read, also where somebody has made them before."""
+"""Folders and files that only their owner can read, even if they existed before."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ def folder(path: Path) -> Path:
     """The folder, made where it is not there, and closed to others.
 
     Raises:
-        Refusal: if it is another user's, or no folder: what is written there would be theirs.
+        Refusal: if it is another user's, who could read the files, or not a folder.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.lstat()
@@ -27,7 +27,7 @@ def folder(path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """A new file with that text, in the place of the one that is there: whoever has that open reads nothing of it."""
+    """A new file with that text, replacing an existing one: processes that have the old one open cannot read it."""
     with suppress(FileNotFoundError):
         file.unlink()
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,6 +1,7 @@
 """A command that runs as if started directly: with its terminal, its signals and its exit code."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,19 @@ from paceline.cli.errors import Refusal
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 NO_COMMAND, NOT_EXECUTABLE = 127, 126
 """Exit codes of shells for a command that is not found, or cannot be run."""
+
+
+def check_found(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Refuse a command that cannot be started, before anything is submitted for it.
+
+    Raises:
+        Refusal: if it is not found in that environment's ``PATH``, or may not be executed.
+    """
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(command[0], os.F_OK, path) is None:
+        raise Refusal(f"{command[0]}: there is no such command", NO_COMMAND)
+    if shutil.which(command[0], path=path) is None:
+        raise Refusal(f"{command[0]}: cannot be run (Permission denied)", NOT_EXECUTABLE)
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -38,7 +52,7 @@ def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def ending(code: int) -> str:
-    """What an exit code means in words; empty where there is nothing to add."""
+    """The meaning of an exit code; empty if there is nothing to add."""
     if code <= 128:
         return ""
     with suppress(ValueError):

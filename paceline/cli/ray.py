@@ -23,7 +23,7 @@ EXAMPLES = """\
   paceline ray status
   paceline ray down
 
-Options behind -- are those of `paceline join`, for every agent.
+Options after -- are passed to `paceline join` of every agent.
 """
 
 
@@ -35,25 +35,25 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     up.epilog = EXAMPLES
     access.add_options(up)
     up.add_argument("--agents", type=_count, default=1, metavar="N", help="agents (default: %(default)s)")
-    text = "largest number of agents while jobs wait for slots (default: as --agents)"
+    text = "maximum number of agents while jobs wait for slots (default: as --agents)"
     up.add_argument("--max-agents", type=_count, metavar="N", help=text)
     text = "remove an agent beyond --agents after it was idle this long (default: 60s)"
     up.add_argument("--idle", type=seconds, default=60.0, metavar="TIME", help=text)
-    up.add_argument("--cpus", type=_amount, default=1.0, metavar="N", help="CPUs of an agent (default: 1)")
-    up.add_argument("--gpus", type=_amount, default=0.0, metavar="N", help="GPUs of an agent (default: 0)")
+    up.add_argument("--cpus", type=_amount, default=1.0, metavar="N", help="CPUs per agent (default: 1)")
+    up.add_argument("--gpus", type=_amount, default=0.0, metavar="N", help="GPUs per agent (default: 0)")
     text = "workers of an agent at a time (default: 1, or one for each GPU)"
     up.add_argument("--slots", type=_count, metavar="N", help=text)
     text = "parameter servers of an agent at a time (default: 1)"
     up.add_argument("--server-slots", type=_count_or_none, default=1, metavar="N", help=text)
-    text = "of the agents, by which jobs choose them"
+    text = "labels of the agents; jobs select agents by label"
     up.add_argument("--label", type=pair, action="append", default=[], metavar="KEY=VALUE", help=text)
-    text = "a reusable enrolment token (default: one is made, which takes an admin's API token)"
+    text = "a reusable enrolment token (default: create one, which requires an admin's API token)"
     up.add_argument("--enrolment-token", type=Path, metavar="FILE", help=text)
-    text = "lifetime of the enrolment token that is made, such as 12h (default: 30d, the longest)"
+    text = "lifetime of the created enrolment token, such as 12h (default: 30d, the longest)"
     up.add_argument("--expires", type=seconds, default=30 * 86_400.0, metavar="TIME", help=text)
     text = "remove an agent from the control plane after this time offline (default: 10m)"
     up.add_argument("--remove-after", type=seconds, default=600.0, metavar="TIME", help=text)
-    text = "what agents emulate, in turn: 1000 (samples/s), x3 (three times slower)"
+    text = "emulated speeds, assigned to agents in turn: 1000 (samples/s), x3 (three times slower)"
     up.add_argument("--emulate", type=_list, default=[], metavar="SPEED,...", help=text)
     up.add_argument("--insecure", action="store_true", help="allow unencrypted connections between the nodes")
     text = 'Ray\'s runtime environment of the agents, such as {"pip": ["paceline[agent]"]}'

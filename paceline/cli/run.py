@@ -16,14 +16,17 @@ from paceline.cli.gain import METRICS, gained
 from paceline.cli.launchers import NEEDED, for_ray, launcher_of, script_of, world_of
 from paceline.cli.lease import LEASE_S, renewed
 from paceline.cli.places import environment
-from paceline.cli.processes import ending, run
+from paceline.cli.processes import check_found, ending, run
 from paceline.client.columns import Metrics
 from paceline.client.retries import Patience
 from paceline.client.sync import Client
 from paceline.client.types import Job
 from paceline.errors import PacelineError, Refused
 
-BATCHING = "lb-bsp-linear"
+BATCHING, EVEN = "lb-bsp-linear", "uniform"
+POSSIBLE = ("lb-bsp-cpu", "lb-bsp-gpu", "lb-bsp-linear", "uniform")
+"""The batching policies that a script's own loop can have, for the help: the control plane checks the choice."""
+
 UNTOLD_BATCH = 32
 """Batch size of a rank until its hello reports one: the job's actual batch is that of its ranks."""
 
@@ -65,25 +68,49 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument(
         "--anyway", action="store_true", help="run the command even if the control plane is unreachable"
     )
-    parser.add_argument("--name", help="of the job (default: the script's)")
+    parser.add_argument("--name", help="name of the job (default: the script's)")
     parser.add_argument(
         "--batching",
         type=choice,
-        default=choice(BATCHING),
         metavar="NAME[,KEY=VALUE...]",
-        help=f"batching policy: uniform, lb-bsp-cpu, lb-bsp-gpu, lb-bsp-linear (default: {BATCHING})",
+        help=f"batching policy: {', '.join(POSSIBLE)} (default: {BATCHING}; with --policy {EVEN})",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="number of ranks (default: read from the command, then from the ranks)"
+        "--policy",
+        choices=["auto", "suggest"],
+        help="simulate other batching policies on what the job measures, and switch to the best, or only propose to",
     )
     parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="batch size of each rank (default: as the script's data loader)"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of ranks (default: read from the command, corrected when ranks connect)",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, metavar="N", help="batch size of each rank (default: the script's data loader's)"
     )
     parser.add_argument("--multiple", type=int, metavar="N", default=1, help="batch sizes are multiples of N")
     parser.add_argument("--least", type=int, metavar="N", help="smallest batch size of a rank")
     parser.add_argument("--most", type=int, metavar="N", help="largest batch size of a rank")
+    parser.add_argument(
+        "--fill",
+        type=float,
+        metavar="TIMES",
+        help="let the global batch grow as memory allows, to at most so many times the script's",
+    )
+    parser.add_argument(
+        "--learning-rate",
+        choices=["linear", "square-root"],
+        help="with --fill: how the learning rate follows the global batch",
+    )
+    parser.add_argument(
+        "--guard",
+        choices=["revert", "suggest"],
+        help="with --fill: judge each larger global batch by the loss, and go back where it harms, or only say so",
+    )
     parser.add_argument("--label", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of the job")
     parser.add_argument("--priority", type=int, metavar="N")
+    access.add_team(parser)
     for name, (_, metavar, text) in TRACKERS.items():
         parser.add_argument(f"--{name}", metavar=metavar, help=text)
     parser.add_argument("--seed", type=int, metavar="N", help="random seed of the policies")
@@ -95,7 +122,7 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
         type=float,
         metavar="SECONDS",
         default=LEASE_S,
-        help="without ranks, and without this command for so long, the job fails (default: 300)",
+        help="fail the job after this time without ranks and without this command (default: 300)",
     )
 
 
@@ -103,13 +130,14 @@ def carry_out(options: Namespace) -> int:
     """Submit, run, report the end, print the gain; return the command's exit code.
 
     Raises:
-        Refusal: if the job is refused, or no control plane answers.
+        Refusal: if there is no such command, the job is refused, or no control plane answers.
     """
     command = options.behind
     if not command:
         raise Refusal(
-            "paceline run: found no command, expected one behind --, such as: paceline run -- torchrun train.py"
+            "paceline run: found no command, expected one after --, such as: paceline run -- torchrun train.py"
         )
+    check_found(command, environment(os.environ))
     with ExitStack() as stack:
         try:
             found = (
@@ -118,17 +146,17 @@ def carry_out(options: Namespace) -> int:
                 else access.find(options, os.environ)
             )
             client = stack.enter_context(access.opened(found))
-            job = client.submit(spec(options, command))
+            job = client.submit(spec(options, command), team=options.team)
             token = job.token or client.new_job_token(job.id).token
         except (PacelineError, Refusal) as error:
             refusal = refusal_of(error) if isinstance(error, PacelineError) else error
             if not options.anyway:
                 raise refusal from None
-            say(f"{refusal}\nThe command runs all the same, with even shares.")
+            say(f"{refusal}\nThe command runs anyway, with equal shares.")
             return run(command, environment(os.environ))
         say(f"job {job.id} ({job.name}): {found.address.page(job.id)}")
         if found.login_link:
-            say(f"sign in, once and within five minutes: {found.login_link}")
+            say(f"one-time login link, valid for five minutes: {found.login_link}")
         launcher = launcher_of(command)
         job_variables = {
             **{name: value for name, value in NEEDED.get(launcher, {}).items() if name not in os.environ},
@@ -153,14 +181,23 @@ def spec(options: Namespace, command: list[str]) -> dict[str, Any]:
         "batch_size": options.batch_size or -(-UNTOLD_BATCH // max(multiple, 1)) * multiple,
         "sample_multiple": multiple,
         "lease_s": options.lease,
-        "synchronization": {"batching": options.batching},
+        "synchronization": {"batching": options.batching or choice(EVEN if options.policy else BATCHING)},
     }
     limits = {"minimum": options.least, "maximum": options.most}
     limits = {name: value for name, value in limits.items() if value is not None}
-    more = {"priority": options.priority, "seed": options.seed, "wait_s": options.wait}
+    more = {
+        "policy": options.policy,
+        "guard": options.guard,
+        "priority": options.priority,
+        "seed": options.seed,
+        "wait_s": options.wait,
+    }
     document |= {name: value for name, value in more.items() if value is not None}
     document |= {"limits": limits} if limits else {}
     document |= {"labels": dict(options.label)} if options.label else {}
+    fill = {"limit": options.fill, "learning_rate": options.learning_rate}
+    fill = {name: value for name, value in fill.items() if value is not None}
+    document |= {"fill": fill} if fill else {}
     return document
 
 
@@ -208,7 +245,7 @@ def _finish(client: Client, job: Job, code: int, reason: str) -> None:
 
 
 def _gain(client: Client, job: Job) -> str:
-    """What was gained, once all reports are stored."""
+    """The gain, once all reports are stored."""
     deadline = time.monotonic() + HISTORY_S
     try:
         metrics = client.metrics(job.id, METRICS)
@@ -219,7 +256,7 @@ def _gain(client: Client, job: Job) -> str:
             if over and known == _points(metrics):
                 break
     except PacelineError as error:
-        return f"what was gained is not known ({error})"
+        return f"the gain is unknown ({error})"
     return gained(metrics, client.address.page(job.id))
 
 

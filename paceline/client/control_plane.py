@@ -8,7 +8,7 @@ from paceline.client.steps import Operation, Sleep
 from paceline.client.types import Agent, ApiToken, Invitation, Me, Scenario, Simulation
 
 RECORDED = "recorded"
-"""What a recorded job's own policies are called in a simulation of it."""
+"""The name of a recorded job's own policies in a simulation of it."""
 
 
 def scenarios() -> Operation[list[Scenario]]:
@@ -41,7 +41,7 @@ def what_if(
     bandwidth: float | None = None,
     seconds: float | None = None,
 ) -> Operation[Simulation]:
-    """What a finished job would have done under other policies, on machines as they were recorded in it.
+    """Simulates a finished job under other policies, on its recorded machines.
 
     The outcome called ``recorded`` has the job's own policies, and shows the error of the prediction.
     """

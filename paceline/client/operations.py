@@ -6,35 +6,40 @@ from typing import Any
 
 import msgspec
 
-from paceline.client.calls import get, pages, post, read, request
+from paceline.client.calls import Raw, get, pages, post, read, request
 from paceline.client.steps import Operation, Sleep
 from paceline.client.types import Check, EngineRequest, Flat, Job, JobToken, Policy, Process
 from paceline.errors import PacelineError, Refused
 
 LOOK_S = 0.5
 """Polling interval for operations that take a while."""
-SEEN_ANEW = 5
+POLICY_ATTEMPTS = 5
 """How often a change of policy is retried if another client changed it at the same time."""
 
 Spec = str | Mapping[str, Any]
 """A job as YAML or JSON, or as a mapping."""
 
 
-def submit(spec: Spec, *, idempotency_key: str | None = None) -> Operation[Job]:
-    """Submit a job. Requests with the same key create one job; a key is generated where none is given."""
+def submit(spec: Spec, *, idempotency_key: str | None = None, team: str | None = None) -> Operation[Job]:
+    """Submit a job, for the team that is to own it; without one, for the first that its user joined, if any.
+
+    Requests with the same key create one job; a key is generated where none is given.
+    """
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-    if isinstance(spec, str):
-        headers["Content-Type"] = "application/yaml"
-        return read((yield from request("POST", "jobs", body=spec.encode(), headers=headers)), Job)
-    return read((yield from request("POST", "jobs", body=dict(spec), headers=headers)), Job)
+    return read((yield from _send_spec("jobs", spec, team, headers)), Job)
 
 
-def check(spec: Spec) -> Operation[Check]:
+def check(spec: Spec, *, team: str | None = None) -> Operation[Check]:
     """A spec with all its defaults, and what the job would wait for now; nothing is submitted."""
+    return read((yield from _send_spec("jobs/check", spec, team, {})), Check)
+
+
+def _send_spec(path: str, spec: Spec, team: str | None, headers: dict[str, str]) -> Raw:
+    query = {"team": team} if team else {}
     if isinstance(spec, str):
-        headers = {"Content-Type": "application/yaml"}
-        return read((yield from request("POST", "jobs/check", body=spec.encode(), headers=headers)), Check)
-    return (yield from post(Check, "jobs/check", dict(spec)))
+        yaml = headers | {"Content-Type": "application/yaml"}
+        return (yield from request("POST", path, query=query, body=spec.encode(), headers=yaml))
+    return (yield from request("POST", path, query=query, body=dict(spec), headers=headers))
 
 
 def job(number: int) -> Operation[Job]:
@@ -42,9 +47,15 @@ def job(number: int) -> Operation[Job]:
     return get(Job, f"jobs/{number}")
 
 
-def jobs(*, state: str | Sequence[str] = (), name: str | None = None, limit: int | None = None) -> Operation[list[Job]]:
-    """Jobs, the latest first: those in these states, with this in their names, at most ``limit``."""
-    return pages(Job, "jobs", limit, state=[state] if isinstance(state, str) else state, name=name)
+def jobs(
+    *,
+    state: str | Sequence[str] = (),
+    name: str | None = None,
+    team: str | None = None,
+    limit: int | None = None,
+) -> Operation[list[Job]]:
+    """Jobs, the latest first: those in these states, with this in their names, of this team, at most ``limit``."""
+    return pages(Job, "jobs", limit, state=[state] if isinstance(state, str) else state, name=name, team=team)
 
 
 def moved(number: int, last: Job | None = None, *, every: float = LOOK_S) -> Operation[Job]:
@@ -129,7 +140,7 @@ def change_policy(
     choices = {question: choice for question, choice in given.items() if choice is not None}
     if not choices:
         raise PacelineError(f"change_policy: found nothing to change, expected one or more of {', '.join(given)}")
-    tries = 1 if etag is not None else SEEN_ANEW
+    tries = 1 if etag is not None else POLICY_ATTEMPTS
     while True:
         seen = etag if etag is not None else (yield from policy(number)).etag
         tries -= 1
@@ -163,7 +174,7 @@ def drain_worker(number: int, rank: int) -> Operation[EngineRequest]:
 
 
 def requests(number: int) -> Operation[list[EngineRequest]]:
-    """What users lately requested of a job's engine, and the outcome of each request; the latest first."""
+    """Recent requests of users to a job's engine, with the outcome of each; the latest first."""
     return get(list[EngineRequest], f"jobs/{number}/requests")
 
 

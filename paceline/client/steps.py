@@ -1,4 +1,4 @@
-"""What an operation may request of the client that runs it: to send a request, or to wait."""
+"""Steps that an operation requests from its client: send a request, or wait."""
 
 from collections.abc import Generator, Mapping
 from typing import TypeVar

@@ -16,7 +16,7 @@ Flat = dict[str, Any]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What all answers have in common."""
+    """The base of all answers."""
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
@@ -55,6 +55,8 @@ class Job(Answer, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     submitted_by: str | None = None
+    team: str | None = None
+    """Its owner; None: no team, all users see it."""
     workload: str = ""
     dataset: str = ""
     workers: int = 0
@@ -252,7 +254,7 @@ class Agent(Answer, frozen=True, kw_only=True):
     reserved: list[dict[str, Any]] = []
     """Slots that a job holds: ``role``, ``slot``, ``job``, ``index``."""
     unverified_labels: dict[str, str] = {}
-    """What the machine reports about itself; the ``labels`` come from its token."""
+    """Labels set by the machine itself; ``labels`` come from its token."""
     cpu_count: int | None = None
     memory_bytes: int | None = None
     seen_at: datetime | None = None

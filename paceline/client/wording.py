@@ -4,7 +4,7 @@ from paceline.client.types import Job
 
 
 def in_one_line(job: Job) -> str:
-    """What there is to say about the job now."""
+    """The present state of the job in words."""
     if job.waiting is not None:
         return job.waiting.sentence
     if job.awaited and not job.iteration:

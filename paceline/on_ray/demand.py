@@ -50,7 +50,7 @@ def demand_of(jobs: Sequence[Job], agents: Sequence[Agent], names: frozenset[str
         needs=tuple(
             Need(job=job.id, slots=Slots(workers=job.workers, servers=job.servers))
             for job in jobs
-            if job.launch == "native" and _has(labels, _asked(job))
+            if job.launch == "native" and _has(labels, _requested(job))
         ),
         free=sum((_free(agent) for agent in there), Slots()),
         elsewhere=sum((_all(agent) for agent in there if agent.name not in names), Slots()),
@@ -59,13 +59,13 @@ def demand_of(jobs: Sequence[Job], agents: Sequence[Agent], names: frozenset[str
     )
 
 
-def _asked(job: Job) -> Mapping[str, str]:
+def _requested(job: Job) -> Mapping[str, str]:
     found: Mapping[str, str] = job.spec.get("labels") or {}
     return found
 
 
-def _has(labels: Mapping[str, str], asked: Mapping[str, str]) -> bool:
-    return all(labels.get(name) == value for name, value in asked.items())
+def _has(labels: Mapping[str, str], requested: Mapping[str, str]) -> bool:
+    return all(labels.get(name) == value for name, value in requested.items())
 
 
 def _all(agent: Agent) -> Slots:

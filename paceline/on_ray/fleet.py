@@ -43,7 +43,7 @@ class Fleet:
         self._plan = plan
         self._groups: dict[str, PlacementGroup] = {}
         self._actors: dict[int, Any] = {}
-        self._asked: dict[int, Any] = {}
+        self._requested: dict[int, Any] = {}
         """Calls to each actor that have not returned."""
         self._members: dict[int, Member] = {}
         self._idle_since: dict[int, float] = {}
@@ -109,16 +109,16 @@ class Fleet:
 
     def _ask(self) -> None:
         for index, actor in self._actors.items():
-            if index not in self._asked:
-                self._asked[index] = actor.sight.remote()
-        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=ANSWER_S)
-        answered = {index: answer for index, answer in self._asked.items() if answer in ready}
+            if index not in self._requested:
+                self._requested[index] = actor.sight.remote()
+        ready, _ = ray.wait(list(self._requested.values()), num_returns=len(self._requested), timeout=ANSWER_S)
+        answered = {index: answer for index, answer in self._requested.items() if answer in ready}
         for index, answer in answered.items():
-            del self._asked[index]
+            del self._requested[index]
             self._members[index] = self._answer(index, answer)
             if self._members[index].state == "failed":
                 self._add_again(index)
-        for index in self._asked:
+        for index in self._requested:
             member = self._members[index]
             if member.state not in ("unplaced", "moving", "failed"):
                 self._members[index] = msgspec.structs.replace(member, state="moving")
@@ -177,7 +177,7 @@ class Fleet:
         """End the actors, in order where they answer, otherwise by force."""
         actors = {index: self._actors.pop(index) for index in indices}
         for index in indices:
-            self._asked.pop(index, None)
+            self._requested.pop(index, None)
             self._idle_since.pop(index, None)
         placed = [index for index in indices if self._members[index].state not in ("unplaced", "moving", "failed")]
         ray.wait(

@@ -29,7 +29,7 @@ class Hosting:
     ) -> None:
         self._command, self._secret, self._environment = list(command), secret, dict(environment)
         self._pause_s = pause_s
-        self._said: deque[str] = deque(maxlen=TAIL)
+        self._message: deque[str] = deque(maxlen=TAIL)
         self._process: subprocess.Popen[str] | None = None
         self._ending = threading.Event()
         self.state = "starting"
@@ -48,7 +48,7 @@ class Hosting:
     @property
     def last(self) -> str:
         """Its last line of output, where it is not connected."""
-        return "" if self.state == "connected" or not self._said else self._said[-1]
+        return "" if self.state == "connected" or not self._message else self._message[-1]
 
     def end(self) -> None:
         """Have the agent end its workers and leave; returns when it has."""
@@ -67,8 +67,8 @@ class Hosting:
             try:
                 connected = self._live()
             except OSError as error:  # no memory, no processes, no files left on this node: that may pass
-                self._said.append(f"{self._command[0]} cannot be started: {error}")
-                log.warning("paceline: %s", self._said[-1])
+                self._message.append(f"{self._command[0]} cannot be started: {error}")
+                log.warning("paceline: %s", self._message[-1])
             self.state = "ended"
             pause = self._pause_s if connected else min(2 * pause, LONGEST_PAUSE_S)
             self._ending.wait(pause)
@@ -98,7 +98,7 @@ class Hosting:
             connected = False
             for line in process.stdout:
                 sys.stdout.write(line)  # to Ray's log of this actor
-                self._said.append(line.rstrip())
+                self._message.append(line.rstrip())
                 if CONNECTED in line and not connected:
                     connected, self.state = True, "connected"
         return connected

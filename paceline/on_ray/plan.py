@@ -33,7 +33,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     """Labels of the token, by which jobs select agents."""
     speeds: list[str] = []
-    """What the slots of each agent emulate, in turn; empty: they run at their real speed."""
+    """The emulated speeds of each agent's slots, in turn; empty: their real speed."""
     insecure: bool = False
     idle_s: float = 60.0
     """How long an agent beyond ``agents`` stays while no job needs it."""
@@ -51,8 +51,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bundle(self) -> dict[str, float]:
         """The resources that Ray reserves for one agent."""
-        asked = {"CPU": self.cpus, "GPU": self.gpus}
-        return {name: amount for name, amount in asked.items() if amount}
+        requested = {"CPU": self.cpus, "GPU": self.gpus}
+        return {name: amount for name, amount in requested.items() if amount}
 
     @property
     def actor_of_all(self) -> str:

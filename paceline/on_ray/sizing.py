@@ -17,13 +17,13 @@ class Slots:
     def __mul__(self, times: int) -> "Slots":
         return Slots(workers=self.workers * times, servers=self.servers * times)
 
-    def lacks(self, asked: "Slots") -> "Slots":
-        """What is missing for ``asked``."""
-        return Slots(workers=max(0, asked.workers - self.workers), servers=max(0, asked.servers - self.servers))
+    def lacks(self, requested: "Slots") -> "Slots":
+        """The missing slots for ``requested``."""
+        return Slots(workers=max(0, requested.workers - self.workers), servers=max(0, requested.servers - self.servers))
 
-    def holds(self, asked: "Slots") -> bool:
-        """Whether there is room for ``asked``."""
-        return self.lacks(asked) == Slots()
+    def holds(self, requested: "Slots") -> bool:
+        """Whether there is room for ``requested``."""
+        return self.lacks(requested) == Slots()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +55,14 @@ def sizing(needs: Sequence[Need], *, free: Slots, each: Slots, here: int, most: 
         elsewhere: slots of other machines, free or not.
     """
     whole = each * most + elsewhere
-    asked, agents = Slots(), here
+    requested, agents = Slots(), here
     served, too_large = [], []
     for need in needs:
         if not whole.holds(need.slots):
             too_large.append(need.job)
             continue
-        asked += need.slots
-        missing = free.lacks(asked)
+        requested += need.slots
+        missing = free.lacks(requested)
         served.append(need.job)
         if missing != Slots():
             agents = max(agents, here + _agents_for(missing, each))

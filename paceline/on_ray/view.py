@@ -38,7 +38,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     """Why the waiting jobs are not known."""
     stale: str = ""
-    """Why this is an earlier moment than now: what the last look failed by."""
+    """The error of the last look, if this state is older than now."""
 
     @property
     def connected(self) -> int:
@@ -47,7 +47,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """Looks at a fleet again and again, whatever a look fails by, until it is ended; then it takes the fleet down."""
+    """Polls a fleet until it is ended, despite any error, then takes the fleet down."""
 
     def __init__(self, look: Callable[[], View], end: Callable[[], None], *, round_s: float = ROUND_S) -> None:
         self._look, self._end, self._round_s = look, end, round_s
@@ -65,7 +65,7 @@ class Watch:
         while not self._ending.wait(self._round_s):
             try:
                 self.view = self._look()
-            except Exception as error:  # nobody else replaces agents or grows the fleet
+            except Exception as error:  # no other process replaces agents or grows the fleet
                 log.exception("paceline: a look at the agents failed, another follows")
                 self.view = msgspec.structs.replace(self.view, stale=f"{type(error).__name__}: {error}")
         self._end()

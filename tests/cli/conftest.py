@@ -1,6 +1,8 @@
 """The command against a real web server."""
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from knox.models import AuthToken
 
 from controlplane.jobs.roles import Role
 from paceline.cli.main import main
+from tests.cli.slurm_commands import RUNS, SBATCH, SINFO, program
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -28,7 +31,7 @@ def paceline(capfd: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def operator(live_server: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of a control plane whose operator's token stands in the environment."""
+    """The address of a control plane whose operator's token is in the environment."""
     return _signed_in(Role.OPERATOR, live_server, monkeypatch)
 
 
@@ -36,6 +39,24 @@ def operator(live_server: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) 
 def admin(live_server: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Likewise, with an admin's."""
     return _signed_in(Role.ADMIN, live_server, monkeypatch)
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Slurm's commands, each a script that notes how it was called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    for name, does in {
+        "sinfo": SINFO,
+        "sbatch": SBATCH,
+        "scancel": ":",
+        "squeue": ":",
+        "scontrol": f"echo '{RUNS}'",
+    }.items():
+        program(folder, name, does)
+    return folder
 
 
 def _signed_in(role: Role, live_server: Any, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 
 from controlplane.jobs.models import Job
+from controlplane.people.teams import member_set, team_create
 from tests.cli.conftest import Command
 from tests.support.rows import SPEC
 
@@ -33,6 +35,19 @@ def test_a_job_is_submitted_listed_shown_and_stopped(paceline: Command, operator
     assert json.loads(paceline("job", str(number), "--json")[1])["name"] == "digits"
 
 
+def test_a_job_is_submitted_for_a_team_and_listed_by_it(paceline: Command, operator: str, spec: str) -> None:
+    vision = team_create(name="vision", actor="root")
+    code, _, told = paceline("submit", spec, "--team", "vision")
+    name = User.objects.get().username
+    assert (code, told.startswith(f"user '{name}' is in no team 'vision' (teams: none): ")) == (2, True)
+    assert told.endswith(f"python manage.py teams member vision {name} --role operator\n")
+    member_set(team=vision, user=User.objects.get(), role="operator", actor="root")
+    assert paceline("submit", spec, "--team", "vision")[0] == 0
+    assert Job.objects.get().team == vision
+    rows = [paceline("jobs", "--team", name)[1].splitlines()[1:] for name in ("vision", "speech")]
+    assert [len(each) for each in rows] == [1, 0]
+
+
 def test_watching_ends_with_the_job(
     paceline: Command, operator: str, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +65,7 @@ def test_what_is_refused_is_exit_code_2_with_field_and_cure(paceline: Command, o
     assert paceline("pause", "99")[0] == 2
 
 
-def test_nobody_there_is_exit_code_3_with_the_cure(paceline: Command, operator: str) -> None:
+def test_no_one_there_is_exit_code_3_with_the_cure(paceline: Command, operator: str) -> None:
     code, _, err = paceline("jobs", "--url", "http://127.0.0.1:1")
     assert code == 3
     assert err.startswith("http://127.0.0.1:1: does not answer (")

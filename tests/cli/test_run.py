@@ -2,14 +2,19 @@
 
 import json
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from controlplane.jobs.models import Job
+from controlplane.protocol.autopilot import Autopilot
+from controlplane.protocol.filling import Fill
+from controlplane.protocol.guard import Guard
 from controlplane.protocol.spec import parse_spec
 from paceline import Client, PacelineError, Refused, Unreachable
+from paceline.cli import run
 from paceline.errors import Problem
 from tests.cli.conftest import Command
 
@@ -33,6 +38,7 @@ def test_a_command_runs_with_the_jobs_address_number_and_token(
     paceline: Command, operator: str, finished: list[tuple[int, str]]
 ) -> None:
     options = ["--name", "digits", "--batching", "lb-bsp-cpu,predictor=ema", "--multiple", "8", "--most", "48"]
+    options += ["--fill", "2.5", "--learning-rate", "linear", "--guard", "suggest", "--policy", "suggest"]
     code, out, err = paceline("run", *options, "--workers", "3", "--label", "gpu=t4", "--", sys.executable, "-c", TELL)
     job = Job.objects.get()
     told = json.loads(out)
@@ -49,11 +55,24 @@ def test_a_command_runs_with_the_jobs_address_number_and_token(
     )
     assert spec.synchronization.batching.flat == {"name": "lb-bsp-cpu", "predictor": "ema"}
     assert (spec.limits.maximum, spec.labels) == (48, {"gpu": "t4"})
+    assert spec.fill == Fill(limit=2.5, learning_rate="linear")
+    assert spec.guard == Guard(mode="suggest")
+    assert spec.autopilot == Autopilot(mode="suggest")
     assert finished == [(0, "")]
     assert err.splitlines() == [
         f"paceline: job {job.pk} (digits): {operator}/jobs/{job.pk}/",
         f"paceline: No iteration was reported by all ranks; see {operator}/jobs/{job.pk}/ for the reports received.",
     ]
+
+
+@pytest.mark.parametrize(("options", "batching"), [([], "lb-bsp-linear"), (["--policy", "auto"], "uniform")])
+def test_a_job_with_an_autopilot_begins_with_equal_shares(options: list[str], batching: str) -> None:
+    parser = ArgumentParser()
+    run.add_command(parser.add_subparsers())
+    parsed = parser.parse_args(["run", *options])
+    document = run.spec(parsed, ["python", "train.py"])
+    assert document["synchronization"]["batching"] == {"name": batching}
+    assert document.get("policy") == (options[-1] if options else None)
 
 
 def test_the_lease_is_renewed_while_the_command_runs(
@@ -105,8 +124,30 @@ def test_the_exit_code_is_the_commands_and_ends_the_job(
     ((told, reason),) = finished
     assert told == 5
     assert reason.endswith("'raise SystemExit(5)' ended with 5")
-    assert paceline("run", "--", "/nowhere")[0] == 127
-    assert finished[1] == (127, "/nowhere: there is no such command")
+
+
+def test_a_command_that_cannot_be_started_submits_no_job(
+    paceline: Command, operator: str, finished: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "plain").write_text("")
+    for command, code, sentence in (
+        ("/nowhere", 127, "/nowhere: there is no such command"),
+        ("nothing-called-so", 127, "nothing-called-so: there is no such command"),
+        (str(tmp_path / "plain"), 126, f"{tmp_path}/plain: cannot be run (Permission denied)"),
+    ):
+        found, _, err = paceline("run", "--", command)
+        assert (found, sentence in err) == (code, True)
+    assert (finished, Job.objects.count()) == ([], 0)
+
+
+def test_a_command_that_cannot_be_run_after_all_ends_the_job(
+    paceline: Command, operator: str, finished: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/nowhere/interpreter\n")
+    broken.chmod(0o755)
+    assert paceline("run", "--", str(broken))[0] == 127
+    assert finished == [(127, f"{broken}: there is no such command")]
 
 
 @pytest.mark.parametrize(
@@ -139,12 +180,16 @@ def test_without_a_control_plane_the_command_does_not_run_unless_asked_to(
     assert (code, mark.exists()) == (3, False)
     code, _, err = paceline("run", "--anyway", "--url", "http://127.0.0.1:1", *command)
     assert (code, mark.exists()) == (0, True)
-    assert err.endswith("The command runs all the same, with even shares.\n")
+    assert err.endswith("The command runs anyway, with equal shares.\n")
 
 
 def test_a_refused_job_is_one_line_per_field(paceline: Command, operator: str) -> None:
     code, _, err = paceline("run", "--batching", "deadline", "--", "true")
     assert code == 2
-    assert err.startswith("synchronization.batching.name: found 'deadline', expected a policy of shares")
+    assert err.startswith("synchronization.batching.name: found 'deadline', expected a policy that sets shares")
+    code, _, err = paceline("run", "--fill", "4", "--", "true")
+    assert (code, err.startswith("fill.learning_rate: found None, expected a value")) == (2, True)
+    code, _, err = paceline("run", "--guard", "revert", "--", "true")
+    assert (code, err.startswith("guard: found 'revert', expected none with launch attached, unless")) == (2, True)
     assert paceline("run")[0] == 2
     assert "expected key=value" in paceline("run", "--label", "x", "--", "true")[2]

@@ -1,4 +1,4 @@
-"""``paceline slurm``: the script that it writes, what it refuses, and what follows when either side ends a job."""
+"""``paceline slurm``: the script that it writes, what it refuses, and both sides shown and ended."""
 
 import os
 import stat
@@ -18,6 +18,7 @@ from paceline.cli.slurm.rank import placed
 from paceline.cli.slurm.submit import check_address, limit_s
 from paceline.errors import Unreachable
 from tests.cli.conftest import Command
+from tests.cli.slurm_commands import calls, program
 
 NATIVE = """
 name: digits
@@ -28,30 +29,6 @@ batch_size: 8
 labels: {pool: a100}
 stop: {iterations: 5}
 """
-
-SINFO, SBATCH = "printf 'long\\nshort\\n'", "echo 77"
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Slurm's commands, each a script that notes how it was called."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    for name, does in {"sinfo": SINFO, "sbatch": SBATCH, "scancel": ":", "squeue": ":", "scontrol": ":"}.items():
-        program(folder, name, does)
-    return folder
-
-
-def program(folder: Path, name: str, does: str) -> None:
-    file = folder / name
-    file.write_text(f'#!/bin/sh\necho "{name} $*" >> "{folder}/calls"\n{does}\n')
-    file.chmod(0o755)
-
-
-def calls(slurm: Path) -> list[str]:
-    return (slurm / "calls").read_text().splitlines()
 
 
 def script_of(out: str) -> tuple[str, Path]:
@@ -302,111 +279,6 @@ def test_the_place_of_a_task_is_put_into_torchs_words() -> None:
     assert placed({"HOME": "x"}) == {"HOME": "x"}
 
 
-@pytest.fixture
-def followed(
-    paceline: Command, operator: str, slurm: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Job, list[tuple[str, Any]]]:
-    """A submitted job, what was asked for it, and the environment of a script of its."""
-    paceline("slurm", "submit", "--", "python", "train.py")
-    job = Job.objects.get()
-    asked: list[tuple[str, Any]] = []
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
-    monkeypatch.setenv("PACELINE_JOB", str(job.pk))
-
-    def finish(self: Client, number: int, *, exit_code: int, reason: str = "") -> None:
-        asked.append(("finish", (exit_code, reason)))
-
-    def stop(self: Client, number: int, *, reason: str = "") -> None:
-        asked.append(("stop", reason))
-
-    monkeypatch.setattr(Client, "finish", finish)
-    monkeypatch.setattr(Client, "stop", stop)
-    return job, asked
-
-
-Followed = tuple[Job, list[tuple[str, Any]]]
-FOLLOW = ("slurm", "follow", "--token-file", "paceline-slurm/job-{}/token")
-
-
-def follow(paceline: Command, job: Job, *options: str, script: str) -> int:
-    known = [word.format(job.pk) for word in FOLLOW]
-    return paceline(*known, *options, "--", sys.executable, "-c", script)[0]
-
-
-ENDED = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(30)"
-
-
-@pytest.mark.parametrize(
-    ("facts", "requeue", "expected"),
-    [
-        (
-            "JobState=COMPLETING Reason=None Restarts=0",
-            False,
-            [("stop", "Slurm job 77 was cancelled"), ("finish", (143, "Slurm job 77 was cancelled"))],
-        ),
-        (
-            "JobState=COMPLETING Reason=TimeLimit TimeLimit=00:10:00 Restarts=0",
-            False,
-            [("finish", (143, "Slurm job 77 reached its time limit of 00:10:00"))],
-        ),
-        ("JobState=COMPLETING Reason=None Restarts=1", True, []),
-    ],
-    ids=["cancelled", "time limit", "requeued"],
-)
-def test_what_ended_the_slurm_job_ends_the_job_with_that_reason(
-    paceline: Command, followed: Followed, slurm: Path, facts: str, requeue: bool, expected: list[tuple[str, Any]]
-) -> None:
-    job, asked = followed
-    program(slurm, "scontrol", f"echo '{facts}'")
-    assert follow(paceline, job, *(["--requeue"] if requeue else []), script=ENDED) == 143
-    assert asked == expected
-
-
-def test_behind_its_time_limit_a_job_is_requeued(
-    paceline: Command, followed: Followed, slurm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paceline.cli.slurm.follow.STOP_S", 0.1)
-    job, asked = followed
-    program(slurm, "scontrol", "echo 'Reason=TimeLimit TimeLimit=00:10:00 Restarts=0'")
-    assert follow(paceline, job, "--requeue", script=ENDED) == 143
-    assert (asked, calls(slurm)[-1]) == ([], "scontrol requeue 77")
-
-
-def test_ranks_that_leave_at_the_notice_are_requeued(
-    paceline: Command, followed: Followed, slurm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("paceline.cli.slurm.follow.STOP_S", 0.1)
-    job, asked = followed
-    noticed = "import os, signal, time; os.kill(os.getppid(), signal.SIGUSR1); time.sleep(1)"
-    assert follow(paceline, job, "--requeue", script=noticed) == 0
-    assert (asked, calls(slurm)[-2:]) == ([], ["scancel --signal=USR1 77", "scontrol requeue 77"])
-
-
-def test_a_command_that_ends_by_itself_ends_the_job_and_its_tokens_file(
-    paceline: Command, followed: Followed, slurm: Path
-) -> None:
-    job, asked = followed
-    output = Path(f"paceline-slurm/job-{job.pk}/output-77.txt")
-    output.touch()
-    told = "import os, sys; sys.exit(5 if os.environ['PACELINE_LAUNCHER'] == 'slurm' else 6)"
-    assert follow(paceline, job, script=told) == 5
-    assert asked == [("finish", (5, f"the ranks of Slurm job 77 ended with 5; {output} has what they printed"))]
-    assert not Path(f"paceline-slurm/job-{job.pk}/token").exists()
-
-
-def test_nothing_is_started_for_a_job_that_is_over(paceline: Command, followed: Followed, slurm: Path) -> None:
-    job, asked = followed
-    Job.objects.filter(pk=job.pk).update(state="cancelled")
-    assert follow(paceline, job, script="raise SystemExit(9)") == 0
-    assert asked == []
-
-
-def test_outside_of_a_script_nothing_is_followed(paceline: Command, operator: str, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("plj_x")
-    code, _, err = paceline("slurm", "follow", "--token-file", str(tmp_path / "token"), "--", "true")
-    assert (code, err.startswith("SLURM_JOB_ID: found '', expected the number of a job")) == (2, True)
-
-
 def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm: Path) -> None:
     paceline("slurm", "submit", "--", "python", "train.py")
     job = Job.objects.get()
@@ -421,6 +293,11 @@ def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm:
     assert heads.split() == ["job", "here", "Slurm", "there", "nodes"]
     assert row.split()[:5] == [str(job.pk), "submitted", "77", "pending", "4"]
     assert row.rstrip().endswith("Slurm: Resources"), "Slurm starts its ranks: nobody has to be told to"
+    started = f"77|paceline-{job.pk}|RUNNING|None|4|{operator}/jobs/{job.pk}/"
+    program(slurm, "squeue", f"printf '{started}\\n'")
+    _, out, _ = paceline("slurm", "status")
+    assert out.rstrip().endswith("Slurm has started it: its ranks connect when they call paceline.attach()")
+    program(slurm, "squeue", f"printf '{chr(10).join(rows)}\\n'")
     code, out, err = paceline("slurm", "cancel", str(job.pk))
     assert (code, err) == (0, "")
     assert "scancel --state=PENDING 77" in calls(slurm)

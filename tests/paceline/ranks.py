@@ -1,4 +1,4 @@
-"""Ranks of a gloo group as forked processes with a deadline, and a control plane that is a list of orders."""
+"""Ranks of a gloo group as processes with a deadline, and a control plane that is a list of orders."""
 
 import multiprocessing
 import os
@@ -19,7 +19,10 @@ from paceline.identity import Identity
 from paceline.pacer import Pacer
 from tests.protocol.orders import orders
 
-FORK = multiprocessing.get_context("fork")
+
+def processes_of_ranks() -> Any:
+    """Forked ones, which have imported everything; but a fork of a process that has found a GPU cannot train."""
+    return multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
 
 
 def free_port() -> int:
@@ -30,10 +33,10 @@ def free_port() -> int:
 
 def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds: float = 60.0) -> list[Any]:
     """What ``function(rank, world, *arguments)`` gives in each process; they are ended when the time is up."""
-    port, pipes, processes = free_port(), [], []
+    port, pipes, processes, context = free_port(), [], [], processes_of_ranks()
     for rank in range(world):
-        here, there = FORK.Pipe(duplex=False)
-        process = FORK.Process(target=_rank, args=(function, rank, world, port, there, arguments))
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=_rank, args=(function, rank, world, port, there, arguments))
         process.start()
         there.close()
         pipes.append(here)

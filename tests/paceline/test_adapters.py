@@ -21,7 +21,7 @@ MOST_LINES = 3
 ITERATIONS = {"flower": 6}
 """Others make four passes over 1,536 samples in batches of 64 or 32."""
 
-RUNS_S = 200.0
+RUNS_S = 420.0
 
 with_libraries = pytest.mark.skipif(
     not (ADAPTERS.parent / ".installed").exists(), reason="the adapters' libraries are not installed: make adapters"
@@ -74,7 +74,7 @@ def paced(stack: Stack, library: str, *options: str, **more: str) -> tuple[float
 
 @with_libraries
 @pytest.mark.integration
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_tutorial_trains_as_well_with_paceline_and_every_iteration_is_reported(stack: Stack, library: str) -> None:
     options = ("--workers", "2", *FEDERATION) if library == "flower" else ("--workers", "2")
@@ -94,7 +94,7 @@ FEDERATION = ("--batch-size", "640", "--multiple", "20")
 
 @with_libraries
 @pytest.mark.integration
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_iterations_are_forwarded_to_trackers_without_another_line(stack: Stack, tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in ("tensorboard", "mlflow", "wandb")}
     for folder in folders.values():
@@ -151,3 +151,19 @@ def test_each_of_two_optimizers_of_accelerate_takes_its_own_step_and_the_last_en
         words, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=RUNS_S, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@with_libraries
+@pytest.mark.parametrize(
+    ("version", "end", "finished", "ceiling"), [("v2", "ends", 1, 0), ("v2", "fails", 0, 4), ("v1", "fails", 0, 4)]
+)
+def test_a_loop_of_ray_that_raises_is_not_reported_as_finished_and_its_memory_limit_is_learned(
+    version: str, end: str, finished: int, ceiling: int
+) -> None:
+    words = [str(ADAPTERS / "python"), str(Path(__file__).with_name("ray_loop.py")), version, end]
+    done = subprocess.run(
+        words, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=RUNS_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    heard = {"RankHello": 1, "IterationReport": 3, "WorkerFinished": finished}
+    assert json.loads(done.stdout.splitlines()[-1]) == [heard, ceiling]

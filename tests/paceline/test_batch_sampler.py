@@ -151,7 +151,7 @@ def stepless(rank: int, world: int, workers: int) -> Any:
         for (batch,) in loader:
             model(torch.zeros(1, 1)).sum().backward()
             sizes.append(len(batch))
-    return sizes, sorted(pacer._said)
+    return sizes, sorted(pacer._logged_sentences)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -194,7 +194,7 @@ class Seconds:
         return lambda: float(value)
 
 
-def test_loading_computing_and_evaluating_are_told_apart() -> None:
+def test_loading_computing_and_evaluating_are_distinguished() -> None:
     pacer, script = paced(0, 1)
     clock = pacer._clock = Seconds()  # type: ignore[assignment]
     model = pacer.watch(nn.Linear(1, 1))

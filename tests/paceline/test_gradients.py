@@ -1,5 +1,8 @@
 """The same gradient: ranks with any shares, heard at any time, train as one process does on the same samples."""
 
+import os
+import shutil
+import warnings
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -99,8 +102,8 @@ def trained(rank: int, world: int, cases: list[tuple[int, int, int, bool]], wrap
     return results
 
 
-def check(cases: list[tuple[int, int, int, bool]], wrap: Wrap, world: int = 3) -> None:
-    ranks = run_ranks(trained, world, cases, wrap)
+def check(cases: list[tuple[int, int, int, bool]], wrap: Wrap, world: int = 3, seconds: float = 60.0) -> None:
+    ranks = run_ranks(trained, world, cases, wrap, seconds=seconds)
     for place, (seed, accumulate, *_) in enumerate(cases):
         expected = as_one_process(2, world * BATCH * accumulate, seed)
         assert all(rank[place][1] == ranks[0][place][1] for rank in ranks)
@@ -133,6 +136,17 @@ def test_a_compiled_module_equals_one_process(wrap: Wrap) -> None:
     check([(1, 1, 0, False)], wrap)
 
 
+def by_inductor(module: nn.Module) -> Any:
+    warnings.simplefilter("ignore")  # torch's own, in a process that ends with the test
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    return torch.compile(DistributedDataParallel(module))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler (g++) for the CPU")
+def test_a_module_that_is_compiled_to_machine_code_equals_one_process() -> None:
+    check([(1, 1, 0, False)], by_inductor, world=2, seconds=110.0)
+
+
 def sharded(module: nn.Module) -> nn.Module:
     mesh = torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     for child in (module[0], module[2], module):  # type: ignore[index]
@@ -145,7 +159,7 @@ def test_fsdp2_with_adamw_clipping_and_accumulation_equals_one_process() -> None
 
 
 class Averaging(nn.Module):
-    """A wrapper that nobody knows: it averages gradients by itself."""
+    """A wrapper that no one knows: it averages gradients by itself."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -201,8 +215,8 @@ def refused(rank: int, world: int) -> list[str]:
 
 def test_what_cannot_be_weighted_is_refused_with_the_cure() -> None:
     for first, second in run_ranks(refused, 2):
-        assert "give it to watch(model, hook=powerSGD_hook, hook_state=state)" in first
-        assert "hook is DDP's, and the module is a Sequential; leave it out" in second
+        assert "pass it to watch(model, hook=powerSGD_hook, hook_state=state)" in first
+        assert "hook is for DDP, but the module is a Sequential; omit it" in second
 
 
 def ungoverned(rank: int, world: int) -> list[Any]:

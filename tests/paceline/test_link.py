@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.protocol.messages import Held, RankHello
+from controlplane.protocol.messages import Quiesced, RankHello
 from controlplane.protocol.orders import Rejection
 from paceline.address import socket_address
 from paceline.errors import CannotAttach
@@ -26,7 +26,7 @@ def hello(number: int) -> RankHello:
 
 
 def held(iteration: int) -> Any:
-    return lambda number: Held(number=number, generation=0, iteration=iteration, sequence=0)
+    return lambda number: Quiesced(number=number, generation=0, iteration=iteration, sequence=0)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_what_is_said_in_an_outage_arrives_once_each_behind_it(plane: Plane) -> 
     link.say(hello)
     for iteration in range(5):
         link.say(held(iteration))
-    eventually(lambda: len(plane.said(Held)) == 5, what="what is said before the outage")
+    eventually(lambda: len(plane.said(Quiesced)) == 5, what="what is said before the outage")
     plane.stop()
     for iteration in range(5, 10):
         link.say(held(iteration))
@@ -70,7 +70,7 @@ def test_what_is_said_in_an_outage_arrives_once_each_behind_it(plane: Plane) -> 
     plane.start()
     eventually(lambda: not link.unacknowledged, what="what is said again")
     link.close(5)
-    assert [message.iteration for message in plane.said(Held)] == [*range(10)]
+    assert [message.iteration for message in plane.said(Quiesced)] == [*range(10)]
     assert [message.number for _, message in plane.heard[-12:]] == [*range(1, 13)]
 
 
@@ -92,7 +92,7 @@ def test_a_backlog_goes_out_in_bites(plane: Plane, monkeypatch: pytest.MonkeyPat
     eventually(lambda: not link.unacknowledged, what="what was kept")
     link.close(5)
     assert rests.count(BITE_S) == 5
-    assert [message.iteration for message in plane.said(Held)] == [*range(5 * BITE)]
+    assert [message.iteration for message in plane.said(Quiesced)] == [*range(5 * BITE)]
 
 
 def test_reports_of_a_fast_loop_go_together(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_reports_of_a_fast_loop_go_together(plane: Plane, monkeypatch: pytest.Mo
         link.say(held(iteration))
     eventually(lambda: not link.unacknowledged, what="all of them")
     link.close(5)
-    assert [message.iteration for message in plane.said(Held)] == [*range(10)]
+    assert [message.iteration for message in plane.said(Quiesced)] == [*range(10)]
     assert 1 <= len(rests) < 10
     assert max(rests) <= GATHER_S
 
@@ -127,10 +127,10 @@ def test_in_a_long_outage_what_is_kept_is_bounded_and_numbers_have_no_gap(
         link.say(held(iteration))
     plane.start()
     eventually(lambda: not link.unacknowledged, what="what was kept")
-    eventually(lambda: "6 reports of a long outage were not kept" in sentences.text, what="the sentence")
+    eventually(lambda: "6 reports were dropped in a long outage" in sentences.text, what="the sentence")
     link.say(held(20))
     link.close(5)
-    assert [message.iteration for message in plane.said(Held)] == [0, 1, 2, 20]
+    assert [message.iteration for message in plane.said(Quiesced)] == [0, 1, 2, 20]
     numbers = [message.number for _, message in plane.heard]
     assert numbers == [*range(1, len(numbers) + 1)]
 
@@ -153,7 +153,7 @@ def test_a_rank_that_is_sent_away_says_why_and_stays_away(
             link.say(held(iteration))
         link.close(5)
         assert len(plane.headers) == 1
-    assert "rank 0 of job 5 goes on without the control plane" in sentences.text
+    assert "rank 0 of job 5 continues without the control plane" in sentences.text
 
 
 @pytest.mark.parametrize("code", ["stale", "unauthorised", "malformed"])
@@ -179,7 +179,7 @@ def test_what_a_newer_control_plane_says_is_passed_over_with_a_sentence(
         link.say(held(1))
         eventually(lambda: not link.unacknowledged, what="what is said behind it")
         link.close(5)
-    assert sentences.text.count("what this release does not understand") == 1
+    assert sentences.text.count("a message that this release does not understand") == 1
 
 
 def test_a_refusal_that_is_about_other_ranks_is_said_once(sentences: pytest.LogCaptureFixture) -> None:
@@ -237,10 +237,10 @@ def test_one_who_speaks_for_others_hears_shares_and_reports(plane: Plane) -> Non
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("nowhere", "is no address; give one like https"),
+        ("nowhere", "PACELINE_URL: 'nowhere' is not an address of a control plane; give one like http"),
         ("http://10.0.0.7:8000", "not encrypted and not on this machine"),
         ("https://name:word@plane.example", "takes no password"),
-        ("http://[::1", "is no address"),
+        ("http://[::1", "is not an address"),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_with_the_cure(url: str, sentence: str) -> None:
@@ -281,7 +281,7 @@ def test_who_this_is_comes_from_the_launcher(environment: dict[str, str], expect
     [
         ({"JOB_COMPLETION_INDEX": "3"}, "set PACELINE_WORLD"),
         ({"RANK": "4", "WORLD_SIZE": "4"}, "rank 4 of 4 ranks"),
-        ({"RANK": "first", "WORLD_SIZE": "4"}, "RANK is 'first', which is no number"),
+        ({"RANK": "first", "WORLD_SIZE": "4"}, "RANK is 'first', which is not a number"),
     ],
 )
 def test_half_of_an_identity_is_refused(environment: dict[str, str], sentence: str) -> None:

@@ -157,29 +157,29 @@ def test_all_ranks_are_stopped_at_the_end_of_the_same_iteration() -> None:
     ranks = run_ranks(stopped, 2)
     assert ranks[0] == ranks[1]
     sentence, said = ranks[0]
-    assert sentence == "the job was stopped before iteration 5"
-    assert said == ["RankHello", *["IterationReport"] * 5, "WorkerFinished"]
+    assert sentence == "the job was stopped before iteration 4"
+    assert said == ["RankHello", *["IterationReport"] * 4, "WorkerFinished"]
 
 
 def leaving(rank: int, world: int) -> Any:
-    """The launcher tells rank 1 in the midst of iteration 3."""
+    """The launcher tells rank 1 as iteration 2 ends."""
     pacer, script = paced(rank, world, {1: shared(1, 12, 4)})
     pacer._watched, pacer._notice = True, lambda: rank == 1 and pacer.iteration >= 3
     try:
         taken(pacer, pacer.loader(numbers(), 8), 9)
     except Stopped as error:
         pacer.close()
-        return str(error), error.goes_on, pacer.state_dict(), [type(message).__name__ for message in script.said]
+        return str(error), error.will_restart, pacer.state_dict(), [type(message).__name__ for message in script.said]
     return None
 
 
 def test_all_ranks_leave_at_the_same_iteration_where_the_launcher_of_one_says_so() -> None:
     ranks = run_ranks(leaving, 2)
     assert ranks[0] == ranks[1]
-    sentence, goes_on, state, said = ranks[0]
-    assert (sentence, goes_on) == ("the ranks' launcher ends them before iteration 4, and will start them again", True)
-    assert said == ["RankHello", *["IterationReport"] * 4]  # and that it is over is not said: they come back
-    assert state["iteration"] == 4
+    sentence, will_restart, state, said = ranks[0]
+    assert (sentence, will_restart) == ("the launcher stops the ranks before iteration 3 and will restart them", True)
+    assert said == ["RankHello", *["IterationReport"] * 3]  # and that it is over is not said: they come back
+    assert state["iteration"] == 3
 
 
 def left_while_paused(rank: int, world: int) -> Any:
@@ -188,7 +188,7 @@ def left_while_paused(rank: int, world: int) -> Any:
     try:
         taken(pacer, pacer.loader(numbers(), 8), 1)
     except Stopped as error:
-        return error.goes_on
+        return error.will_restart
     return None
 
 
@@ -209,12 +209,12 @@ def paused(rank: int, world: int) -> Any:
 
     script.newest = newest  # type: ignore[method-assign]
     taken(pacer, pacer.loader(numbers(), 8), 1)
-    return [(type(m).__name__, m.iteration) for m in script.said if type(m).__name__ == "Held"], pacer.iteration
+    return [(type(m).__name__, m.iteration) for m in script.said if type(m).__name__ == "Quiesced"], pacer.iteration
 
 
 def test_a_pause_stands_all_ranks_at_one_boundary_and_says_so_once() -> None:
     ranks = run_ranks(paused, 2)
-    assert ranks[0] == ranks[1] == ([("Held", 3)], 7)
+    assert ranks[0] == ranks[1] == ([("Quiesced", 2)], 7)
 
 
 def differing(rank: int, world: int, what: str) -> Any:
@@ -223,7 +223,7 @@ def differing(rank: int, world: int, what: str) -> Any:
     samples = SAMPLES - 7 * rank if what == "samples" else SAMPLES
     loader = pacer.loader(numbers(samples), 8 + rank if what == "batch" else 8, seed=rank if what == "seed" else 1)
     found = taken(pacer, loader, 1)[0]
-    return [sample for batch in found for sample in batch], sorted(pacer._said), len(found)
+    return [sample for batch in found for sample in batch], sorted(pacer._logged_sentences), len(found)
 
 
 @pytest.mark.parametrize(("what", "count"), [("samples", 90), ("batch", 97), ("seed", 97)])
@@ -253,10 +253,10 @@ class Mine(BatchSampler):
         (numbers(), {"batch_size": 0}, "batch_size is 0; give a whole number, 1 or more"),
         (numbers(), {"accumulate": 1.5}, "accumulate is 1.5; give"),
         (numbers(), {"seed": -1}, "seed is -1; give"),
-        (numbers(0), {}, "has no sample"),
-        (numbers(), {"sampler": [1]}, "sampler is decided by the shares; leave it out"),
-        (DataLoader(numbers(), in_order=False), {}, "in_order is False, and a batch is weighted by its place"),
-        (DataLoader(numbers(), batch_sampler=Mine([1], 1, False)), {}, "has a batch sampler of its own"),
+        (numbers(0), {}, "the dataset is empty"),
+        (numbers(), {"sampler": [1]}, "sampler is determined by the shares; omit it"),
+        (DataLoader(numbers(), in_order=False), {}, "in_order is False, and batches are weighted by their position"),
+        (DataLoader(numbers(), batch_sampler=Mine([1], 1, False)), {}, "has its own batch sampler"),
         (DataLoader(numbers(), sampler=WeightedRandomSampler([1.0], 1)), {}, "draws by WeightedRandomSampler"),
     ],
 )

@@ -15,7 +15,7 @@ def logged(*each: dict[str, Any], loss: Any = 1.0) -> tuple[list[IterationReport
         pacer.log(**each[place])
         pacer.step(loss)
     pacer.close()
-    return script.all_said(IterationReport), sorted(pacer._said)
+    return script.all_said(IterationReport), sorted(pacer._logged_sentences)
 
 
 def test_numbers_and_tensors_of_one_travel_with_their_iteration() -> None:
@@ -28,7 +28,7 @@ def test_more_names_than_a_job_keeps_are_left_out_with_one_sentence() -> None:
     reports, said = logged({f"s{k:02}": k for k in range(MAX_LOGGED)}, {"s00": 1, "late": 2, "later": 3})
     assert [len(report.logged) for report in reports] == [MAX_LOGGED, 1]
     assert said[0] == (
-        "log(): 'late' and further names are left out: a job keeps 32 series, and has s00, s01, s02 and others; put"
+        "log(): 'late' and further names are dropped: a job keeps 32 series, and has s00, s01, s02 and others; put"
         " what varies into values, not into names"
     )
 
@@ -39,7 +39,7 @@ def test_more_names_than_a_job_keeps_are_left_out_with_one_sentence() -> None:
         ("high", "'high'"),
         (None, "None"),
         ([1.0], "[1.0]"),
-        (torch.zeros(2), "a tensor of 2 elements"),
+        (torch.zeros(2), "a tensor with 2 elements"),
         (10**400, "1000"),
     ],
 )
@@ -48,13 +48,15 @@ def test_what_is_no_number_is_named_and_left_out(value: Any, found: str) -> None
     assert reports[0].logged == {"epoch": 1.0}
     (sentence,) = said
     assert sentence.startswith(f"log(lr=...): found {found}")
-    assert sentence.endswith("expected a number or a tensor of one; it is left out")
+    assert sentence.endswith("expected a number or a tensor with one element; it is dropped")
 
 
 def test_a_loss_that_is_no_number_does_not_stop_the_loop() -> None:
     reports, said = logged({}, {}, loss=torch.zeros(3))
     assert len(reports) == 2
-    assert said == ["step(loss): found a tensor of 3 elements, expected a number or a tensor of one; it is left out"]
+    assert said == [
+        "step(loss): found a tensor with 3 elements, expected a number or a tensor with one element; it is dropped"
+    ]
 
 
 def test_a_name_that_is_too_long_is_left_out() -> None:

@@ -59,11 +59,11 @@ def test_each_sample_is_taken_once_a_pass_and_all_ranks_yield_alike(workers: int
     assert len({len(batch) for batch in ranks[0][0]}) > 1
 
 
-def restarted(rank: int, world: int) -> Any:
+def restarted(rank: int, world: int, workers: int) -> Any:
     def begun() -> Any:
         pacer, _ = paced(rank, world, {})
         pacer._watched = True
-        return pacer, pacer.loader(Stream(rank, LENGTHS[rank]), 8)
+        return pacer, pacer.loader(Stream(rank, LENGTHS[rank]), 8, num_workers=workers)
 
     pacer, loader = begun()
     before = taken(pacer, loader, 1, most=4)[0]
@@ -73,8 +73,9 @@ def restarted(rank: int, world: int) -> Any:
     return before + taken(pacer, loader, 1)[0]
 
 
-def test_each_sample_is_taken_once_across_a_restart() -> None:
-    ranks = run_ranks(restarted, 3)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_sample_is_taken_once_across_a_restart(workers: int) -> None:
+    ranks = run_ranks(restarted, 3, workers)
     counted = Counter(sample for rank in ranks for batch in rank for sample in batch)
     assert set(counted.values()) == {1}
     assert len(counted) == sum(LENGTHS)

@@ -26,7 +26,7 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
         access.add_options(parser)
         parser.add_argument("number", type=int, nargs="?" if name == "status" else None, help="of the job, here")
         parser.set_defaults(carry_out=act)
-    following = parts.add_parser("follow", help="within the batch script: run srun, and pass on how it ended")
+    following = parts.add_parser("follow", help="within the batch script: run srun, and report its exit status")
     following.add_argument("--url", default=None)
     following.add_argument("--token-file", type=Path, required=True, help="the job's own token")
     following.add_argument("--requeue", action="store_true", help="requeue the Slurm job at its time limit")
@@ -44,6 +44,7 @@ def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument(
         "spec", metavar="SPEC", nargs="?", help="the job, in YAML or JSON; without it, an attached job of the command"
     )
+    access.add_team(parser)
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes of the cluster (default: 1)")
     parser.add_argument(
         "--ntasks-per-node", type=positive, default=1, metavar="N", help="ranks, agents or torchruns of each node"
@@ -60,14 +61,21 @@ def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
         "--requeue", action="store_true", help="requeue after the time limit, a preemption or a node failure"
     )
     parser.add_argument(
-        "--notice", type=positive, default=120, metavar="SECONDS", help="before the limit, to save (default: 120)"
+        "--notice",
+        type=positive,
+        default=120,
+        metavar="SECONDS",
+        help="seconds before the limit at which to save (default: 120)",
     )
     parser.add_argument(
-        "--folder", type=Path, default=Path("paceline-slurm"), help="for script, tokens and output; on all nodes"
+        "--folder",
+        type=Path,
+        default=Path("paceline-slurm"),
+        help="folder for script, tokens and output; shared by all nodes",
     )
     parser.add_argument("--insecure", action="store_true", help="allow unencrypted connections: the network is private")
     parser.add_argument(
-        "--agent", action="append", default=[], metavar="OPTION", help="of each agent: --agent=--allow-code"
+        "--agent", action="append", default=[], metavar="OPTION", help="option for each agent: --agent=--allow-code"
     )
     parser.set_defaults(carry_out=submit.carry_out)
 

@@ -1,7 +1,8 @@
 """``paceline slurm follow -- srun ...``: runs within the allocation, and reports each side's end to the other.
 
-Slurm ends a job by SIGTERM: Slurm is queried for the reason (a cancellation, the time limit, a requeue). SIGUSR1 comes
-before the time limit: ranks and agents leave, and the script requeues itself. The end of the Paceline job is polled.
+Slurm ends a job by SIGTERM to this script, or to its steps alone (a preemption with a grace time): when either ends,
+Slurm is queried for the reason. SIGUSR1 comes before the time limit: ranks and agents leave, and the script requeues
+itself. The end of the Paceline job is polled.
 """
 
 import os
@@ -58,7 +59,8 @@ class Ending(Enum):
 
     NONE = "none"
     CANCELLED = "cancelled"
-    TIMED_OUT = "timed out"
+    INTERRUPTED = "interrupted"
+    """By its time limit, a preemption or a lost node: with ``--requeue`` it starts again."""
     REQUEUED = "requeued"
 
 
@@ -106,9 +108,7 @@ class Follower:
         elif came.si_signo == signal.SIGUSR1:
             self._take_notice()
         elif came.si_signo in (signal.SIGTERM, signal.SIGINT) and self._end is Ending.NONE:
-            self._end, self._reason = self._why()
-            if self._end is Ending.CANCELLED:
-                self._stop(self._reason)
+            self._ask_slurm(received=signal.Signals(came.si_signo).name)
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
 
@@ -121,18 +121,27 @@ class Follower:
         with suppress(Refusal):  # they may be leaving already
             queue.signal_steps(self._slurm, "TERM" if self._agents and self._requeues else NOTICE)
 
-    def _why(self) -> tuple["Ending", str]:
-        """How Slurm ends it, with a sentence that says so."""
+    def _ask_slurm(self, *, received: str = "") -> None:
+        """Find out how Slurm ends its job; a cancelled one is stopped here as well."""
+        self._end, self._reason = self._why(received=received)
+        if self._end is Ending.CANCELLED:
+            self._stop(self._reason)
+
+    def _why(self, *, received: str = "") -> tuple["Ending", str]:
+        """How Slurm ends it, with a sentence that says so; ``received``: the signal that ended this script."""
         who = f"Slurm job {self._slurm}"
+        unknown = (Ending.CANCELLED, f"{who} was ended by {received}") if received else (Ending.NONE, "")
         try:
             facts = queue.facts(self._slurm)
         except Refusal:
-            return Ending.CANCELLED, f"{who} was ended"
+            return unknown
         if int(facts.get("Restarts", "0")) > self._restarts:
             return Ending.REQUEUED, f"{who} was requeued"
-        if facts.get("Reason") == "TimeLimit":
-            return Ending.TIMED_OUT, f"{who} reached its time limit of {facts.get('TimeLimit', 'its partition')}"
-        return Ending.CANCELLED, f"{who} was cancelled"
+        if why := queue.interruption(facts):
+            return Ending.INTERRUPTED, f"{who} {why}"
+        if queue.is_ending(facts):
+            return Ending.CANCELLED, f"{who} was cancelled"
+        return unknown
 
     def _end_command(self, process: "subprocess.Popen[bytes]", job: Job) -> None:
         """The job is over: agents leave at once, ranks by themselves at the end of an iteration."""
@@ -145,17 +154,19 @@ class Follower:
 
     def _close(self, code: int) -> int:
         """The command has ended: report it to each side that does not know."""
+        job = self._look()
+        is_done = code == OK and job is not None and job.state == "finishing"
+        if self._end is Ending.NONE and not is_done and (job is None or not job.is_over):
+            self._ask_slurm()
         if self._end is Ending.REQUEUED:
-            say(f"{self._reason}: job {self._job} goes on when it starts again")
+            say(f"{self._reason}: job {self._job} continues when it starts again")
             return code
-        if self._end is Ending.CANCELLED or (self._end is Ending.TIMED_OUT and not self._requeues):
+        if self._end is Ending.CANCELLED or (self._end is Ending.INTERRUPTED and not self._requeues):
             self._report_end(code or FAILED, self._reason)
             return self._finish(None, code or FAILED)
-        job = self._look()
         if job is not None and job.is_over:
             return self._finish(job, code)
-        is_done = code == OK and job is not None and job.state == "finishing"
-        if self._requeues and (self._noticed or self._end is Ending.TIMED_OUT) and not is_done:
+        if self._requeues and (self._noticed or self._end is Ending.INTERRUPTED) and not is_done:
             return self._requeue(code)
         self._report_end(code, self._how(code) if code else "")
         return self._finish(None, code)
@@ -168,7 +179,8 @@ class Follower:
         return f"the {who} of Slurm job {self._slurm} ended with {code}{how}{where}"
 
     def _requeue(self, code: int) -> int:
-        say(f"Slurm job {self._slurm} is requeued, and job {self._job} goes on when it starts again")
+        why = f" ({self._reason})" if self._reason else ""
+        say(f"Slurm job {self._slurm} is requeued{why}, and job {self._job} continues when it starts again")
         try:
             queue.requeue(self._slurm)
         except Refusal as refusal:
@@ -215,7 +227,7 @@ class Follower:
             return None
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """What ranks need; agents have their own token."""
+        """The environment of ranks; agents have their own token."""
         known = environment(variables)
         if not self._agents:
             known |= {"PACELINE_TOKEN": self._client.address.token, "PACELINE_LAUNCHER": "slurm"}

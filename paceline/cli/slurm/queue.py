@@ -12,6 +12,9 @@ CLIENT_S = 60.0
 GONE = "Invalid job id"
 """Slurm's answer for a job that it has forgotten."""
 
+NEVER = "None"
+"""Slurm's word for a time that has not come."""
+
 NO_CLUSTER = "Could not establish a configuration source"
 """Slurm's answer where it is installed and belongs to no cluster."""
 
@@ -49,8 +52,8 @@ def run_slurm(*command: str) -> str:
             "this on a login node of the cluster, or name its slurm.conf in SLURM_CONF"
         )
     if done.returncode:
-        said = [re.sub(rf"^{command[0]}: (error: )?", "", line) for line in done.stderr.splitlines() if line.strip()]
-        raise Refusal(f"{command[0]} refused: {'; '.join(said) or f'it exited with {done.returncode} and no output'}")
+        lines = [re.sub(rf"^{command[0]}: (error: )?", "", line) for line in done.stderr.splitlines() if line.strip()]
+        raise Refusal(f"{command[0]} refused: {'; '.join(lines) or f'it exited with {done.returncode} and no output'}")
     return done.stdout
 
 
@@ -96,6 +99,26 @@ def facts(number: int) -> Mapping[str, str]:
             return {}
         raise
     return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def interruption(facts: Mapping[str, str]) -> str:
+    """The reason why a job loses its nodes without a cancellation, as the end of a sentence; empty: none.
+
+    A preemption is of this start of the job if it is not before it. Where the partition has a grace time, Slurm ends
+    the steps at once, and the job when that time is over: as one that reached its time limit.
+    """
+    if facts.get("PreemptTime", NEVER) != NEVER and facts["PreemptTime"] >= facts.get("StartTime", ""):
+        return "was preempted"
+    if facts.get("Reason") == "TimeLimit":
+        return f"reached its time limit of {facts.get('TimeLimit', 'its partition')}"
+    if facts.get("Reason") == "NodeDown":
+        return "lost a node"
+    return ""
+
+
+def is_ending(facts: Mapping[str, str]) -> bool:
+    """Whether Slurm ends the job, or has ended and forgotten it."""
+    return facts.get("JobState") not in ("RUNNING", "SUSPENDED")
 
 
 def address(node: str) -> str:

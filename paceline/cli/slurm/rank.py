@@ -1,4 +1,4 @@
-"""``paceline slurm rank -- COMMAND``: what srun starts as each task. It replaces itself by the command."""
+"""``paceline slurm rank -- COMMAND``: the command that srun starts for each task. It replaces itself by the command."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def carry_out(options: Namespace) -> int:
     """
     command = list(options.behind)
     if not command:
-        raise Refusal("paceline slurm rank: found no command, expected one behind --, such as: -- python train.py")
+        raise Refusal("paceline slurm rank: found no command, expected one after --, such as: -- python train.py")
     known = placed(os.environ)
     if any(ADDRESS in word for word in command):
         here = queue.address(known.get("SLURMD_NODENAME", "localhost"))

@@ -16,7 +16,7 @@ MEETING = ("--nnodes", "--rdzv", "--standalone", "--master", "--node-rank", "--n
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the script does."""
+    """The body of the script."""
 
     job: int
     name: str

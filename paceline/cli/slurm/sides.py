@@ -12,6 +12,7 @@ from paceline.client.sync import Client
 from paceline.client.wording import in_one_line
 from paceline.errors import Refused
 
+BEGINNING = ("submitted", "starting")
 HEADS = ("job", "here", "Slurm", "there", "nodes", "")
 
 
@@ -63,6 +64,8 @@ def _row(client: Client, number: int | None, entry: queue.Entry | None) -> tuple
     if entry is None:
         cure = "" if job.is_over else f"; Slurm has ended it: paceline slurm cancel {number} ends it here"
         return str(number), job.state, "-", "not in its queue", "-", f"{detail}{cure}"
+    if job.launch == "attached" and job.state in BEGINNING and entry.state == "RUNNING":
+        detail = "Slurm has started it: its ranks connect when they call paceline.attach()"
     reason = "" if entry.reason in ("None", "") else f"Slurm: {entry.reason}"
     starts_them = entry.state == "PENDING" and not job.is_over  # what the job waits for comes with Slurm's start
     detail = reason if starts_them and reason else "; ".join(filter(None, [reason, detail]))

@@ -59,7 +59,7 @@ def carry_out(options: Namespace) -> int:
         invitation = None if attached else _invite(client, document, options)
         job = None
         try:
-            job = client.submit(document)
+            job = client.submit(document, team=options.team)
             folder = private.folder(options.folder.absolute() / f"job-{job.id}")
             plan = planned(options, client, job.id, job.name, folder, command if attached else None, document)
             private.write(plan.token_file, f"{job.token or client.new_job_token(job.id).token}\n")
@@ -92,7 +92,7 @@ def spec(client: Client, options: Namespace, command: Sequence[str]) -> dict[str
         }
     else:
         options_set = read_spec(options.spec)
-    document = client.check(options_set).spec
+    document = client.check(options_set, team=options.team).spec
     if document["launch"] == "attached" and document["wait_s"] == DEFAULT_WAIT_S:
         document["wait_s"] = float(IN_QUEUE_S)
     if document["launch"] == "native":
@@ -192,7 +192,7 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
     """
     where, launch = options.spec, document["launch"]
     if launch == "attached" and not command:
-        raise Refusal(f"{where}: found launch: attached without a command, expected one behind --: -- python train.py")
+        raise Refusal(f"{where}: found launch: attached without a command, expected one after --: -- python train.py")
     if launch == "native" and command:
         raise Refusal(
             f"{where}: found launch: native and a command; expected launch: attached, whose ranks the command starts, "
@@ -218,7 +218,7 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
         )
     if options.requeue and document["checkpoint"] is None and not document["elastic"]["from_scratch"]:
         raise Refusal(
-            f"--requeue: found no checkpoint in {where}, expected one to go on from: checkpoint: {{every: 100}}"
+            f"--requeue: found no checkpoint in {where}, expected one to continue from: checkpoint: {{every: 100}}"
         )
 
 

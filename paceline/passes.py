@@ -1,0 +1,105 @@
+"""The loaders that a script asks its pacer for."""
+
+from typing import TYPE_CHECKING, Any
+
+from paceline.control import Control
+from paceline.current import AnyLoader, Current
+from paceline.forwards import Forwards
+
+if TYPE_CHECKING:
+    from paceline.sampling import BatchSampler
+
+
+class Passes(Current):
+    """Makes the loaders of a pacer.
+
+    Args:
+        rank: this one.
+        world: how many there are.
+        control: told of an iteration that does not end.
+    """
+
+    def __init__(self, rank: int, world: int, control: Control | None) -> None:
+        super().__init__(rank, world, control)
+        self._forwards = Forwards(self._next_batch)
+
+    def _next_batch(self) -> None:
+        """The script trains with the next batch that its own loader has handed out."""
+
+    def loader(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        *,
+        seed: int = 0,
+        accumulate: int = 1,
+        multiple: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        **options: Any,
+    ) -> "AnyLoader":
+        """The batches of this rank: a ``DataLoader`` whose batches follow the shares.
+
+        Args:
+            dataset: or a ``DataLoader``, whose batch size, order and options are taken over. An iterable data set
+                yields the samples of this rank alone, one by one.
+            batch_size: as ``DataLoader`` has it: of one rank and one backward pass, where shares are even.
+            seed: of the passes' permutations.
+            accumulate: batches of one iteration, between two steps of the optimizer.
+            multiple: what a batch's samples are multiples of, but for the last of a pass.
+            shuffle: whether each pass has its own order.
+            drop_last: whether a smaller iteration at the end of a pass is left out.
+            options: of ``DataLoader``.
+
+        Raises:
+            CannotAttach: if a value cannot be used.
+        """
+        from torch.utils.data import IterableDataset
+
+        from paceline.given import understood
+        from paceline.loading import Loader
+        from paceline.streams import StreamLoader
+
+        plan = {"seed": seed, "accumulate": accumulate, "multiple": multiple, "shuffle": shuffle}
+        plan |= {"batch_size": batch_size, "drop_last": drop_last}
+        data, made, options = understood(dataset, plan, options)
+        pacer: Any = self
+        kind: Any = StreamLoader if isinstance(data, IterableDataset) else Loader
+        loader: AnyLoader = kind(pacer, data, made, options)
+        return loader
+
+    def batch_sampler(
+        self,
+        length: int,
+        *,
+        batch_size: int = 1,
+        seed: int = 0,
+        accumulate: int = 1,
+        multiple: int = 1,
+        shuffle: bool = True,
+        drop_last: bool = False,
+    ) -> "BatchSampler":
+        """The batches of this rank as lists of indices, for a DataLoader of the script's own (``batch_sampler=``).
+
+        Call ``step`` after each batch, and train by the watched module's forward.
+
+        Args:
+            length: samples of the data set. The other arguments are those of ``loader``.
+            batch_size: of one rank and one backward pass, where shares are even.
+            seed: of the passes' permutations.
+            accumulate: batches of one iteration.
+            multiple: what a batch's samples are multiples of.
+            shuffle: whether each pass has its own order.
+            drop_last: whether a smaller iteration at the end of a pass is left out.
+
+        Raises:
+            CannotAttach: if a value cannot be used.
+        """
+        from paceline.given import checked
+        from paceline.sampling import BatchSampler
+
+        plan = {"batch_size": batch_size, "seed": seed, "accumulate": accumulate, "multiple": multiple}
+        plan |= {"shuffle": shuffle, "drop_last": drop_last}
+        self._forwards.follow()
+        pacer: Any = self
+        return BatchSampler(pacer, length, checked("batch_sampler", plan))
