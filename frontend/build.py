@@ -13,6 +13,7 @@ from django.core.cache import cache
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
+from controlplane.jobs.viewing import visible
 from controlplane.protocol.parts import MAX_ITERATIONS
 from controlplane.telemetry.logged import logged_series
 from controlplane.telemetry.models import Simulation
@@ -33,6 +34,7 @@ from frontend.queries import (
     simulations,
     staleness,
     timeline,
+    topology,
     waiting,
     whatif,
 )
@@ -40,7 +42,7 @@ from frontend.queries import figures as queries
 from frontend.queries.cache import key_of, state_key
 from frontend.queries.marks import marks
 
-EDITION = 10
+EDITION = 12
 """Increase it when figures are drawn differently, so that cached drawings are not used any more."""
 
 KEPT_S = 600
@@ -59,6 +61,7 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "predictions": effects.predictions,
     "predictors": whatif.predictors,
     "measured": measured.measured,
+    "topology": topology.topology,
     "logged": lambda job, view: logged_series(job.pk),
 }
 
@@ -175,7 +178,7 @@ def compared_jobs(text: str) -> list[Job]:
     least, most = comparison.LEAST, comparison.MOST
     expected = f"{least} to {most} numbers of jobs separated by commas, such as 3,5"
     requested = numbers({"jobs": text}, "jobs", expected, least=least, most=most)
-    found = Job.objects.in_bulk(requested)
+    found = visible(Job.objects.all()).in_bulk(requested)
     if missing := [pk for pk in requested if pk not in found]:
         raise QueryError("jobs", ", ".join(map(str, missing)), "jobs that exist")
     return [found[pk] for pk in requested]

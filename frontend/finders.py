@@ -10,6 +10,11 @@ from django.core.files.storage import FileSystemStorage
 FOLDER, FILE = "vendor", "plotly.min.js"
 """It is served as ``vendor/plotly.min.js``."""
 
+WHOLE_LIBRARY = f"{FOLDER}/{FILE}"
+CHART_LIBRARY = f"{FOLDER}/plotly-cartesian.min.js"
+"""The part of it for charts with axes, a third of its size: the npm package plotly.js-cartesian-dist-min of the same
+version, which no Python distribution has."""
+
 
 class PlotlyFinder(BaseFinder):
     """Finds one file."""

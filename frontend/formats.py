@@ -1,5 +1,6 @@
 """Values as text for display: always with units, at most four significant digits, relative time next to absolute."""
 
+import re
 from datetime import datetime
 
 NONE = "–"  # noqa: RUF001 - an en dash is what tables show for "not measured"
@@ -8,6 +9,18 @@ MINUS = "\u2212"
 """The minus sign for display; exported data keeps its hyphen."""
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+BROWSERS = (
+    *(rf"\b(?P<name>{name})\w*/(?P<version>\d+)" for name in ("Edg", "OPR", "Firefox")),
+    r"(?P<name>Chrome)/(?P<version>\d+)",
+    r"\b(?P<name>Version)/(?P<version>\d+)[\d.]* (?:Mobile/\w+ )?Safari/",
+)
+"""The first that fits counts: Edge and Opera call themselves Chrome, too, and Chrome calls itself Safari."""
+
+SYSTEMS = (
+    *(("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iOS"), ("iPad", "iOS")),
+    *(("Mac OS X", "macOS"), ("CrOS", "ChromeOS"), ("Linux", "Linux")),
+)
 
 STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -69,6 +82,23 @@ def duration(seconds: float | None) -> str:
     if hours:
         return f"{hours} h {minutes:02d} min"
     return f"{minutes} min {whole % 60:02d} s" if minutes else f"{whole} s"
+
+
+def span(seconds: float) -> str:
+    """A configured duration, without units that are zero: ``10 min``, ``1 min 30 s``."""
+    return duration(seconds).removesuffix(" 00 s").removesuffix(" 00 min")
+
+
+def browser(user_agent: str) -> str:
+    """A browser's user agent in short: ``Firefox 140 on Linux``. Others are shown as they are."""
+    if not user_agent:
+        return "unknown"
+    found = next((match for pattern in BROWSERS if (match := re.search(pattern, user_agent))), None)
+    if found is None:
+        return user_agent if len(user_agent) <= 40 else f"{user_agent[:39]}…"
+    system = next((name for mark, name in SYSTEMS if mark in user_agent), "")
+    name = {"Edg": "Edge", "OPR": "Opera", "Version": "Safari"}.get(found["name"], found["name"])
+    return f"{name} {found['version']}{f' on {system}' if system else ''}"
 
 
 def worker_time(seconds: float | None) -> str:

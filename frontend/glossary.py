@@ -17,9 +17,11 @@ QUESTIONS: Final = {
     "placement": "Which parameter server holds which block.",
     "data": "Which samples a worker may draw.",
     "stragglers": "How slow workers and servers are detected.",
+    "autopilot": "When a job changes its policies by itself.",
+    "guard": "Whether a change of policies harms convergence.",
     "aggregation": "How updates are weighted when they are combined.",
 }
-"""What each kind of policy decides."""
+"""The decision of each kind of policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,11 @@ TERMS: Final[tuple[Term, ...]] = (
         paper="LB-BSP 3.2.2",
     ),
     Term(
+        name="autopilot",
+        meaning="Simulates the policies that a job may have on what was measured, and switches to a better one, or "
+        "proposes it. A switch after which a sample takes longer than before is taken back.",
+    ),
+    Term(
         name="barrier",
         meaning="The policy that decides when a worker may start its next iteration.",
         paper="PSP 2.2",
@@ -58,7 +65,7 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="busy time",
-        meaning="Data loading, compute and communication time of a worker. Cards of machines show it as a share of "
+        meaning="Data loading, compute and communication time of a worker. Machine cards show it as a share of "
         "worker time in the last 60 seconds; the rest is lost time.",
     ),
     Term(
@@ -146,6 +153,12 @@ TERMS: Final[tuple[Term, ...]] = (
         meaning="Index of a worker in its job: w0 is rank 0. Servers have an index as well: s0.",
     ),
     Term(
+        name="sampled by peers",
+        meaning="Each worker asks a sample of the others itself when it may continue, and needs no control plane for "
+        "it. Otherwise the control plane samples.",
+        paper="PSP 3.2",
+    ),
+    Term(
         name="server exchange",
         meaning="One push and one pull between a worker and a parameter server.",
     ),
@@ -160,7 +173,8 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="speed-up",
-        meaning="Iteration time with equal shares at the beginning of the job, divided by the iteration time now.",
+        meaning="Iteration time with equal shares at the beginning of the job, divided by the iteration time now. Of an"
+        " attached job that had none when it was warm, the former is estimated from each worker's time per sample.",
     ),
     Term(
         name="staleness",

@@ -1,10 +1,15 @@
 """Job specs to start from, and the options of the job form."""
 
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
 
 from controlplane.policies import registry
+from controlplane.protocol import catalogue
+from controlplane.protocol.autopilot import MODES
+from controlplane.protocol.optimizers import OPTIMIZERS
 from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Aggregation, Division
 
@@ -44,19 +49,28 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 CHOICES = ("batching", "barrier", "placement", "data")
-PREDICTOR = "synchronization.batching.predictor"
 
 
-def options() -> dict[str, list[str]]:
-    """The options of each field, by the field's path in a spec."""
-    entries = registry.catalogue()
-    choices = {
-        f"synchronization.{question}.name": [entry.name for entry in entries if entry.question == question]
-        for question in CHOICES
+@cache
+def offered() -> dict[str, Any]:
+    """The choices for a job, by kind and name, with explanations and the JSON schemas of parameters."""
+    policies: dict[str, Any] = {}
+    for entry in registry.catalogue():
+        policies.setdefault(entry.question, {})[entry.name] = _entry(msgspec.to_builtins(entry))
+    workloads = {each["name"]: each for each in catalogue.describe()}
+    data = {each["name"]: _entry(each) for entry in workloads.values() for each in entry["data"]}
+    return {
+        "policies": policies,
+        "workloads": {name: _entry(each) | {"datasets": each["datasets"]} for name, each in workloads.items()},
+        "datasets": dict(sorted(data.items())),
+        "optimizers": sorted(OPTIMIZERS),
     }
-    usual = _DIGITS["synchronization"]["batching"]["predictor"]
-    predictors = [entry.name for entry in entries if entry.question == "prediction"]
-    return choices | {PREDICTOR: sorted(predictors, key=lambda name: (name != usual, name))}
+
+
+def _entry(found: dict[str, Any]) -> dict[str, Any]:
+    """The part that a form needs."""
+    kept = {name: found[name] for name in ("name", "explanation", "paper", "parts") if found.get(name)}
+    return kept | {"schema": {"properties": found["schema"].get("properties", {})}}
 
 
 def details() -> dict[str, list[str]]:
@@ -66,17 +80,29 @@ def details() -> dict[str, list[str]]:
         "communication": [word for word in get_args(kinds["communication"]) if word != "servers"],
         "server_mode": [word for word in get_args(kinds["server_mode"]) if word != "stateful"],
         "aggregation": list(get_args(Aggregation)),
+        "autopilot": list(MODES),
         "partition": list(get_args(Division)),
     }
 
 
-def questions() -> dict[str, list[str]]:
-    """The policies of each of the four kinds."""
-    entries = registry.catalogue()
-    return {question: [entry.name for entry in entries if entry.question == question] for question in CHOICES}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One of the four kinds of policies, with those that answer it."""
+
+    name: str
+    explanation: str
+    entries: tuple[registry.CatalogueEntry, ...]
 
 
-def predicting() -> list[str]:
-    """The batching policies that use a predictor."""
+@cache
+def questions() -> list[Question]:
+    """The policies of each of the four kinds, with what they do."""
     entries = registry.catalogue()
-    return [entry.name for entry in entries if entry.question == "batching" and "predictor" in entry.parts]
+    return [
+        Question(
+            name=name,
+            explanation=registry.QUESTIONS[name],
+            entries=tuple(entry for entry in entries if entry.question == name),
+        )
+        for name in CHOICES
+    ]

@@ -15,6 +15,7 @@ from controlplane.telemetry.logged import has_logged
 from frontend.build import build_figure
 from frontend.figures import FIGURES, FigureKind
 from frontend.figures.lanes import verdict
+from frontend.finders import CHART_LIBRARY, WHOLE_LIBRARY
 from frontend.queries import job as queries
 from frontend.queries.environment import environments, protection
 from frontend.queries.jobs import one_job
@@ -37,6 +38,9 @@ _SYMBOL = re.compile(r'<symbol id="')
 def render_report(job: Job) -> str:
     """The document. Figures are drawn in the light theme, as for paper; times are absolute."""
     drawn, flags = lanes(job), queries.flags(job, timezone.now())
+    kinds = _figures_of(job)
+    figures = [(name, kind.title, _figure(name, job)) for name, kind in kinds.items()]
+    needs_whole = any(kinds[name].whole and '"data":[]' not in body for name, _, body in figures)
     context = {
         "report": True,
         "job": one_job(job, timezone.now()),
@@ -49,10 +53,10 @@ def render_report(job: Job) -> str:
         "control_plane": job.environment,
         "protection": protection(job),
         "spec": json.dumps(job.spec, indent=2),
-        "figures": [(name, kind.title, _figure(name, job)) for name, kind in _figures_of(job).items()],
+        "figures": figures,
         "styles": mark_safe("\n".join(_asset(f"paceline/css/{name}.css") for name in STYLES)),
         "sprite": mark_safe(_SYMBOL.sub('<symbol id="icon-', _asset(SPRITE))),
-        "plotly": mark_safe(_asset("vendor/plotly.min.js").replace("</script", "<\\/script")),
+        "plotly": mark_safe(_asset(WHOLE_LIBRARY if needs_whole else CHART_LIBRARY).replace("</script", "<\\/script")),
         "made_at": timezone.now(),
     }
     page = render_to_string("report.html", context)

@@ -7,9 +7,11 @@ from typing import Any
 
 from django.utils import timezone
 
+from controlplane.jobs.autopilots import job_autopilot
 from controlplane.jobs.models import Job
 from controlplane.jobs.tokens import live_tokens
 from controlplane.protocol.orders import Block
+from controlplane.runtime.alternatives import job_alternatives
 from controlplane.telemetry.logged import has_logged
 from controlplane.telemetry.selectors import LEVELS, process_of
 from frontend.figures.episodes import last_that_mattered
@@ -18,11 +20,15 @@ from frontend.parameters import Query, QueryError, number_of, one_of
 from frontend.queries import job as queries
 from frontend.queries import logs, moves, whatif
 from frontend.queries import waiting as lost
+from frontend.queries.advice import advice
 from frontend.queries.cache import of_job
+from frontend.queries.energy import energy, total
 from frontend.queries.environment import environments, protection
 from frontend.queries.episodes import episodes
+from frontend.queries.gpus import gpus
 from frontend.queries.lanes import lanes, steady_verdict
 from frontend.queries.measured import charts_of
+from frontend.queries.notes import notes
 from frontend.queries.placement import updates_per_s
 from frontend.queries.stepping import stepping
 
@@ -82,11 +88,15 @@ def _flags(job: Job, query: Query) -> dict[str, Any]:
 
 
 def _overview(job: Job, query: Query) -> dict[str, Any]:
-    drawn = of_job("lanes", job, lanes)
+    drawn, now = of_job("lanes", job, lanes), timezone.now()
+    verdict = steady_verdict(job, drawn, now.timestamp())
     return {
         "lanes": drawn,
-        "verdict": steady_verdict(job, drawn, timezone.now().timestamp()),
+        "verdict": verdict,
+        "advice": advice(job, now, waits=verdict.tone == "watch"),
+        "autopilot": job_autopilot(job),
         "mattered": last_that_mattered(of_job("episodes", job, episodes)),
+        "notes": notes(job),
     } | _flags(job, query)
 
 
@@ -106,6 +116,16 @@ def _is_open(flag: queries.FlagLine) -> bool:
 def _nothing(job: Job, query: Query) -> dict[str, Any]:
     """A tab of figures only, which load themselves."""
     return {}
+
+
+def _workers(job: Job, query: Query) -> dict[str, Any]:
+    found, used = of_job("gpus", job, gpus), of_job("energy", job, energy)
+    return {
+        "gpus": found,
+        "most_gpu_memory": max((each.memory or 0.0 for each in found), default=0.0) or 1.0,
+        "energy": used,
+        "energy_total": total(used),
+    }
 
 
 def _decisions(job: Job, query: Query) -> dict[str, Any]:
@@ -179,6 +199,9 @@ def _waiting(job: Job, query: Query) -> dict[str, Any]:
 def _whatif(job: Job, query: Query) -> dict[str, Any]:
     whatif.look(job)
     return {
+        "advice": advice(job, timezone.now(), waits=False),
+        "autopilot": job_autopilot(job),
+        "switches": {each.name: each for each in job_alternatives(job)},
         "others": whatif.others(job, View()),
         "forecast": whatif.forecast(job),
         "recent_s": whatif.RECENT_S,
@@ -198,14 +221,16 @@ TABS: dict[str, Tab] = {
     "overview": Tab(
         title="Overview",
         context=_overview,
-        parts=("lanes", "flags"),
+        parts=("lanes", "flags", "notes"),
         figures=("batch-size", "iteration-time", "convergence"),
         figures_of_many=("heat-map", "convergence"),
         charts_of=lambda job: ("logged",) if has_logged(job.pk) else (),
     ),
     "workers": Tab(
         title="Workers",
-        context=_nothing,
+        context=_workers,
+        parts=("gpus", "energy"),
+        figures_first=True,
         figures=("batch-size", "iteration-time", "worker-speed", "staleness"),
         charts_of=charts_of,
     ),
@@ -213,7 +238,10 @@ TABS: dict[str, Tab] = {
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
     "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
     "whatif": Tab(
-        title="What if", context=_whatif, parts=("whatif",), figures=("others", "machine-changes", "predictor-errors")
+        title="What if",
+        context=_whatif,
+        parts=("whatif", "autopilot"),
+        figures=("others", "machine-changes", "predictor-errors"),
     ),
     "placement": Tab(
         title="Placement",
@@ -225,8 +253,10 @@ TABS: dict[str, Tab] = {
     "decisions": Tab(
         title="Decisions", context=_decisions, parts=("decisions",), figures=("predictions",), figures_first=True
     ),
-    "logs": Tab(title="Logs & config", context=_logs, parts=("environment", "logs")),
-    "processes": Tab(title="Processes", context=_processes, parts=("processes", "spec")),
+    "logs": Tab(title="Logs & config", context=_logs, parts=("logs", "environment")),
+    "processes": Tab(
+        title="Processes", context=_processes, parts=("processes", "spec"), figures=("topology",), figures_first=True
+    ),
 }
 """In the order of the page; the first is shown if none is named."""
 

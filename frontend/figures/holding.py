@@ -33,7 +33,7 @@ class Shown(Generic[T]):
 
 
 def hold(before: Shown[T] | None, kind: Hashable, value: T, now_s: float) -> Shown[T]:
-    """What to show at ``now_s``, if the latest verdict is ``value``."""
+    """The verdict to show at ``now_s``, if the latest one is ``value``."""
     if before is None:
         return Shown(kind=kind, value=value, since_s=now_s)
     if kind == before.kind:

@@ -4,7 +4,8 @@ One lane per worker on one time scale: its iteration under the even split, thin,
 is drawn as a table with bars by a template, so that it is visible before any script runs.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from frontend.figures.phases import is_noticeable
 
@@ -57,7 +58,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One worker: its current mean iteration, and the one under the even split if that was measured."""
+    """One worker: its current mean iteration, and the one under the even split if that is known."""
 
     rank: int
     machine: str
@@ -66,6 +67,20 @@ class Lane:
     even_share: int
     even: Phases | None
     flagged: bool = False
+    others: tuple[int, ...] = ()
+    """Further workers that look the same and are drawn with it."""
+    machines: int = 1
+    """How many machines they run on."""
+
+    @property
+    def count(self) -> int:
+        """The number of workers that it represents."""
+        return 1 + len(self.others)
+
+    @property
+    def title(self) -> str:
+        """``w3``, or ``w0 to w5, w7``."""
+        return _ranges((self.rank, *self.others))
 
     @property
     def samples_per_second(self) -> float:
@@ -127,6 +142,23 @@ class Lanes:
     """The decision that set these shares."""
     run_s: float | None = None
     """The mean length of an iteration over the whole run."""
+    estimated: bool = False
+    """Whether the iterations under the even split are estimated from the current ones: none were measured when warm."""
+
+    @property
+    def each_now(self) -> list[Phases]:
+        """The current iteration of each worker that is shown."""
+        return [lane.now for lane in self.rows for _ in range(lane.count)]
+
+    @property
+    def each_even(self) -> list[Phases]:
+        """And the one under the even split, where that is known."""
+        return [lane.even for lane in self.rows if lane.even for _ in range(lane.count)]
+
+    @property
+    def shown(self) -> int:
+        """The number of workers that the lanes represent."""
+        return sum(lane.count for lane in self.rows)
 
     @property
     def scale_s(self) -> float:
@@ -148,7 +180,7 @@ class Lanes:
     @property
     def speed_up(self) -> float | None:
         """The speed of an iteration relative to the even split; None without such iterations."""
-        before, now = [lane.even for lane in self.rows if lane.even], length([lane.now for lane in self.rows])
+        before, now = self.each_even, length(self.each_now)
         return length(before) / now if self.has_even and now else None
 
     @property
@@ -156,15 +188,96 @@ class Lanes:
         """The same, with that of the whole run."""
         if self.speed_up is None:
             return None
-        before = length([lane.even for lane in self.rows if lane.even])
-        return SpeedUp(
-            recent=self.speed_up, iterations=self.iterations, run=before / self.run_s if self.run_s else None
-        )
+        overall = length(self.each_even) / self.run_s if self.run_s and not self.estimated else None
+        return SpeedUp(recent=self.speed_up, iterations=self.iterations, run=overall)
 
     @property
     def largest_share(self) -> int:
         """The scale of the share bars."""
         return max((max(lane.share, lane.even_share) for lane in self.rows), default=1) or 1
+
+
+def estimated(rows: Sequence[Lane]) -> list[Lane]:
+    """The lanes with the iterations that their workers would have under the even split, by their time per sample.
+
+    That is the most that they would take: what a worker needs for any share counts as if it grew with the share.
+    """
+    if not rows or not all(lane.share for lane in rows):
+        return list(rows)
+    apart = []
+    for lane in rows:
+        times = lane.even_share / lane.share
+        apart.append(replace(lane.now, data_s=times * lane.now.data_s, compute_s=times * lane.now.compute_s))
+    later_s = max(each.busy_s for each in apart) - max(lane.now.busy_s for lane in rows)
+    return [
+        replace(
+            lane,
+            even=replace(each, waiting_s=max(0.0, lane.now.waiting_s + later_s + lane.now.busy_s - each.busy_s)),
+        )
+        for lane, each in zip(rows, apart, strict=True)
+    ]
+
+
+ALIKE = 0.04
+"""Workers look the same if each part of their iteration differs by less than this part of it."""
+
+
+def merged(rows: Sequence[Lane]) -> list[Lane]:
+    """The lanes with those that look the same drawn as one, by rank; a flagged worker always has its own."""
+    groups: list[list[Lane]] = []
+    for row in rows:
+        alike = next((group for group in groups if not row.flagged and _is_alike(group[0], row)), None)
+        if alike is not None:
+            alike.append(row)
+        else:
+            groups.append([row])
+    return [_one(group) for group in groups]
+
+
+def _is_alike(first: Lane, row: Lane) -> bool:
+    if first.flagged or abs(first.share - row.share) > max(1.0, ALIKE * first.share):
+        return False
+    if (first.even is None) != (row.even is None):
+        return False
+    pairs = [(first.now, row.now)] + ([(first.even, row.even)] if first.even and row.even else [])
+    return all(_looks_like(one, other) for one, other in pairs)
+
+
+def _looks_like(one: Phases, other: Phases) -> bool:
+    near = ALIKE * one.whole_s
+    return all(abs(getattr(one, name) - getattr(other, name)) <= near for name in Phases.__dataclass_fields__)
+
+
+def _one(group: Sequence[Lane]) -> Lane:
+    """The mean of lanes that look the same."""
+    evens = [lane.even for lane in group if lane.even]
+    return replace(
+        group[0],
+        now=_mean_of([lane.now for lane in group]),
+        even=_mean_of(evens) if evens else None,
+        others=tuple(lane.rank for lane in group[1:]),
+        machines=len({lane.machine for lane in group}),
+    )
+
+
+def _mean_of(phases: Sequence[Phases]) -> Phases:
+    return Phases(
+        **{name: sum(getattr(each, name) for each in phases) / len(phases) for name in Phases.__dataclass_fields__}
+    )
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """``w0 to w5, w7``."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    texts = [
+        ", ".join(f"w{rank}" for rank in part) if len(part) < 3 else f"w{part[0]} to w{part[-1]}" for part in parts
+    ]
+    return ", ".join(texts[:4]) + (f" and {len(texts) - 4} more" if len(texts) > 4 else "")
 
 
 def waiting(phases: list[Phases]) -> float:
@@ -186,7 +299,7 @@ class Verdict:
     headline: str
     detail: str = ""
     about: str = field(default="", compare=False)
-    """The verdict's subject: another subject makes another verdict, whatever the numbers."""
+    """The verdict's subject: another subject is another verdict, regardless of the numbers."""
 
 
 def verdict(lanes: Lanes) -> Verdict:
@@ -197,15 +310,19 @@ def verdict(lanes: Lanes) -> Verdict:
         return Verdict(tone="bad", headline="The job failed. Its last iterations are shown.", detail=_missing(lanes))
     if lanes.hangs:
         return Verdict(
-            tone="bad", headline="An iteration does not end. The last ones before it are shown.", detail=_missing(lanes)
+            tone="bad",
+            headline="An iteration has not completed. The iterations before it are shown.",
+            detail=_missing(lanes),
         )
     if lanes.reporting == 1:
         return Verdict(tone="calm", headline="Single worker: no waiting for others", detail=_missing(lanes))
-    lost = waiting([lane.now for lane in lanes.rows])
+    lost = waiting(lanes.each_now)
     if lost <= BALANCED:
         return _balanced(lanes, lost)
     slowest = max(lanes.rows, key=lambda lane: (lane.now.busy_s, -lane.rank))
-    others = waiting([lane.now for lane in lanes.rows if lane is not slowest])
+    rest = lanes.each_now
+    rest.remove(slowest.now)
+    others = waiting(rest)
     sets, spend = ("set", "spent") if lanes.over else ("sets", "spend")
     headline = f"w{slowest.rank} {sets} the pace: the other workers {spend} {others:.0%} of their time waiting for it"
     detail = _joined(_missing(lanes), _starved(slowest), _gain(lanes, lost) or _prospect(lanes))
@@ -251,16 +368,21 @@ def _missing(lanes: Lanes) -> str:
 
 def _orders_share(lanes: Lanes) -> float:
     """The cost of decisions, as part of an iteration."""
-    whole = sum(lane.now.whole_s for lane in lanes.rows)
-    return sum(lane.now.coordination_s for lane in lanes.rows) / whole if whole else 0.0
+    whole = sum(each.whole_s for each in lanes.each_now)
+    return sum(each.coordination_s for each in lanes.each_now) / whole if whole else 0.0
 
 
 def _gain(lanes: Lanes, lost: float) -> str:
-    """The gain from changing the shares, if it was measured."""
-    before = [lane.even for lane in lanes.rows if lane.even]
+    """The gain from changing the shares, if it is known."""
+    before = lanes.each_even
     if not lanes.has_even or waiting(before) - lost < NOTICED:
         return ""
-    was, now = length(before), length([lane.now for lane in lanes.rows])
+    was, now = length(before), length(lanes.each_now)
+    if lanes.estimated:
+        return (
+            f"With equal shares an iteration would take up to {was * 1000:.0f} ms instead of {now * 1000:.0f} ms,"
+            f" estimated from each worker's time per sample: up to {lanes.speed_up or 1:.1f} times as long."
+        )
     return (
         f"Compared with equal shares, waiting changed from {waiting(before):.0%} to {lost:.0%}"
         f" and the iteration time from {was * 1000:.0f} to {now * 1000:.0f} ms:"

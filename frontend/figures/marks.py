@@ -26,6 +26,7 @@ def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[st
     if view.marks == "off" or not figure["data"] or not marks:
         return figure
     theme, places = THEMES[view.theme], _by_place(marks, view.x)
+    noted = {mark.at(view.x) for mark in marks if mark.is_note}
     x = np.array(list(places), np.float64)
     lines = [
         {
@@ -45,12 +46,16 @@ def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[st
         "type": "scatter",
         "mode": "markers",
         "uid": UID,
-        "name": "Decisions",
+        "name": "Decisions and notes" if noted else "Decisions",
         "x": numbers(x),
         "y": [1] * len(places),
         "yaxis": "y99",
         "text": [LINE.join(words) for words in places.values()],
-        "marker": {"symbol": "triangle-down", "size": 9, "color": theme.text},
+        "marker": {
+            "symbol": ["star" if at in noted else "triangle-down" for at in places] if noted else "triangle-down",
+            "size": 11 if noted else 9,
+            "color": theme.text,
+        },
         "hovertemplate": "%{text}<extra></extra>",
         "showlegend": False,
         "cliponaxis": False,

@@ -112,7 +112,7 @@ def _highest(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measu
     """The highest of the workers' last values, which is the relevant one in most of these charts."""
     last = [(float(values[np.isfinite(values)][-1]), worker.label) for worker, values in lines]
     value, label = max(last, key=itemgetter(0))
-    return f"Last it was at most {quantity(value, measurement)}, of {label}"
+    return f"Latest value: at most {quantity(value, measurement)}, of {label}"
 
 
 def quantity(value: float, measurement: Measurement) -> str:

@@ -10,8 +10,10 @@ TIMES: Final = {"now": "Now", "before": "Before last move"}
 COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
 """The colour of the map: the time per MiB on its server, or the traffic per second."""
 
-MAX_BLOCKS = 1_500
-"""Blocks that are drawn one by one; beyond them, each server's smallest are drawn as one."""
+MAX_BLOCKS = 160
+"""Blocks that are drawn one by one, largest first; more would have no readable label, and are drawn as one."""
+
+PER_SERVER = 40
 
 NOISE = 0.05
 """Changes of an exchange below this part of it are within measurement noise."""
@@ -30,7 +32,11 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
     total = sum(holding.held_bytes for holding in holdings)
     nodes = [(ROOT, "", "", total, 0.0)]
     paces = {each.server: _traffic(each, placements) if colour == "traffic" else _ms_per_mib(each) for each in holdings}
-    nodes += [node for each in holdings for node in _nodes(each, paces[each.server], most=MAX_BLOCKS // len(holdings))]
+    nodes += [
+        node
+        for each in holdings
+        for node in _nodes(each, paces[each.server], most=max(1, min(PER_SERVER, MAX_BLOCKS // len(holdings))))
+    ]
     scale = _scale(max(paces.values()), "MiB/s" if colour == "traffic" else "ms/MiB", theme)
     grounds = [mixed(theme.surface, theme.waiting, node[4] / scale["cmax"]) for node in nodes]
     return {
@@ -46,12 +52,13 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
                 "sort": False,
                 "pathbar": {"visible": False},
                 "meta": "MiB",
-                "tiling": {"pad": 1},
+                "tiling": {"pad": 3},
                 "marker": {"colors": [node[4] for node in nodes], **scale},
-                "textfont": {"color": [readable_on(ground) for ground in grounds]},
+                "textfont": {"color": [readable_on(ground) for ground in grounds], "size": 13},
+                "textposition": "middle center",
                 "text": [_rate(node[3], placements) for node in nodes],
                 "textinfo": "label",
-                "hovertemplate": "%{label}: %{value:.3~g} MiB%{text}<extra></extra>",
+                "hovertemplate": "%{label}%{text}<extra></extra>",
             }
         ],
         "layout": layout(
@@ -129,11 +136,28 @@ def _nodes(holding: Holding, pace: float, *, most: int) -> list[tuple[str, str, 
     root = f"s{holding.server}"
     blocks = sorted(holding.blocks, key=lambda block: (-block[1], block[0]))
     shown, rest = blocks[:most], blocks[most:]
-    nodes = [(root, root, ROOT, holding.held_bytes, pace)]
-    nodes += [(f"{root}/{index}", f"block {index}", root, size, pace) for index, size in shown]
+    count = f"{len(blocks)} block{'' if len(blocks) == 1 else 's'}"
+    nodes = [(root, f"{root}: {_bytes(holding.held_bytes)} in {count}", ROOT, holding.held_bytes, pace)]
+    nodes += [(f"{root}/{index}", f"block {index}, {_bytes(size)}", root, size, pace) for index, size in shown]
     if rest:
-        nodes.append((f"{root}/rest", f"{len(rest)} smaller blocks", root, sum(size for _, size in rest), pace))
+        nodes.append(
+            (
+                f"{root}/rest",
+                f"{len(rest)} smaller blocks, {_bytes(sum(size for _, size in rest))}",
+                root,
+                sum(size for _, size in rest),
+                pace,
+            )
+        )
     return nodes
+
+
+def _bytes(count: int) -> str:
+    """In the unit that a person would use."""
+    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"
 
 
 def _ms_per_mib(holding: Holding) -> float:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tsdownsample import MinMaxDownsampler
 
 MAX_POINTS = 32_000
-"""Visible points of one figure, over all its traces: what a browser redraws within a frame or two."""
+"""Visible points of one figure, over all its traces, that a browser redraws within a frame or two."""
 
 MAX_POINTS_PER_TRACE = 2_000
 

@@ -374,7 +374,7 @@ class Other:
     """Samples processed, relative to the current way."""
     unfinished: bool
     kind: str = "policy"
-    """What differs: ``policy`` or ``machines``."""
+    """The difference: ``policy`` or ``machines``."""
 
     @property
     def whole(self) -> bool:
@@ -454,6 +454,8 @@ class Mark:
     updates: float = 0.0
     epochs: float | None = None
     """None: not known."""
+    is_note: bool = False
+    """Whether a person wrote it."""
 
     def at(self, x: str) -> float | None:
         """Its position on that axis; None: not known."""

@@ -19,6 +19,7 @@ from frontend.figures.predictions import predictions
 from frontend.figures.rows import View
 from frontend.figures.simulated import simulated_iterations
 from frontend.figures.timeline import timeline
+from frontend.figures.topology import topology
 from frontend.figures.waiting import waiting_price
 from frontend.figures.whatif import machine_changes, others, predictor_errors
 from frontend.figures.workers import batch_sizes, iteration_times
@@ -78,6 +79,8 @@ class FigureKind:
     """Whether decisions are marked on its horizontal axis."""
     windowed: bool = False
     """Whether it shows a movable window of iterations."""
+    whole: bool = False
+    """Whether the whole chart library draws it, and not only its part for charts with axes."""
 
     @property
     def measured(self) -> bool:
@@ -135,11 +138,13 @@ FIGURES: dict[str, FigureKind] = {
         rows="placement",
         x=("server",),
         draw=block_map,
+        whole=True,
         options=(
             Option(name="metric", title="Colour", values=COLOURS),
             Option(name="scale", title="When", values=TIMES),
         ),
     ),
+    "topology": FigureKind(title="Machines and links", rows="topology", x=("server",), draw=topology),
     "server-exchanges": FigureKind(
         title="Exchange time per server",
         rows="placement",

@@ -1,10 +1,14 @@
 """The cost of waiting: every worker's time by phase, and its lead over the slowest."""
 
-from typing import Any
+from typing import Any, Final
 
 from frontend.figures.phases import TITLES, bar_style
 from frontend.figures.rows import View, Waiting
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
+
+MOST_BARS: Final = 128
+"""With more workers a bar is narrower than what can be seen apart, and each of its parts is an element of the page
+that the browser lays out by itself: 512 workers took seconds to be drawn."""
 
 
 def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
@@ -14,7 +18,8 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
         return empty(name, "No data yet: bars appear after the first reported iteration.")
     theme, labels = THEMES[view.theme], [each.label for each in waiting.workers]
     ahead = [each.staleness for each in waiting.workers]
-    data = [_bar(phase, labels, seconds, theme) for phase, seconds in _parts(waiting).items()]
+    drawn = _bar if len(labels) <= MOST_BARS else _band
+    data = [drawn(phase, labels, seconds, theme) for phase, seconds in _parts(waiting).items()]
     if any(ahead):
         data.append(_staleness(labels, ahead, theme))
     return {
@@ -55,6 +60,19 @@ def _bar(phase: str, labels: list[str], seconds: list[float], theme: Theme) -> d
         "hovertemplate": f"%{{x}} {name.lower()}: %{{y:.4~g}} s<extra></extra>",
         "meta": f"{name} (s)",
     }
+
+
+def _band(phase: str, labels: list[str], seconds: list[float], theme: Theme) -> dict[str, Any]:
+    """The outline of bars side by side, as one shape."""
+    bar = _bar(phase, labels, seconds, theme)
+    style = bar.pop("marker")
+    filling = {"fillpattern": style["pattern"]} if "pattern" in style else {}
+    lines = {"width": 0, "shape": "hvh", "color": style["color"]}
+    return (
+        bar
+        | {"type": "scatter", "mode": "lines", "stackgroup": "phases", "line": lines, "fillcolor": style["color"]}
+        | filling
+    )
 
 
 def _staleness(labels: list[str], ahead: list[float | None], theme: Theme) -> dict[str, Any]:

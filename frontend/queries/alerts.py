@@ -1,4 +1,4 @@
-"""The page of alerts: what fires, silences, rules, targets and deliveries."""
+"""The page of alerts: firing alerts, silences, rules, targets and deliveries."""
 
 import json
 from collections import Counter
@@ -12,6 +12,7 @@ from controlplane.alerts.kinds import KINDS, Parameter
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
 from controlplane.alerts.rules import SEVERITIES, rule_document, rules_document
 from controlplane.alerts.services import shown_of
+from controlplane.jobs.viewing import visible
 from frontend import formats
 
 FIRING: Final = 100
@@ -31,7 +32,7 @@ class Line:
 
     @property
     def about(self) -> str:
-        """What a silence of it applies to, in words."""
+        """The subject of a silence of it, in words."""
         worker = self.alert.labels.get("worker", "")
         job = f" of job #{self.alert.job_id}" if self.alert.job_id else ""
         return f"{self.alert.rule_name}{f' for {worker}' if worker else ''}{job}"
@@ -59,24 +60,27 @@ class TargetLine:
 
 def alerts_context(now: datetime) -> dict[str, Any]:
     """All of the page."""
-    firing = Alert.objects.filter(stage=Stage.FIRING).order_by("silenced", "-fired_at")[:FIRING]
+    seen = visible(Alert.objects.all(), "job__team")
+    firing = seen.filter(stage=Stage.FIRING).order_by("silenced", "-fired_at")[:FIRING]
+    deliveries = visible(Delivery.objects.all(), "alert__job__team")
+    silences = visible(Silence.objects.filter(until__gt=now), "job__team")
     failed = Delivery.objects.filter(state=Delivery.State.FAILED)
     missed = Counter(failed.filter(alert__stage=Stage.FIRING).values_list("alert_id", flat=True))
     return {
         "firing": [_line(alert, missed.get(alert.pk, 0)) for alert in firing],
-        "pending": Alert.objects.filter(stage=Stage.PENDING).count(),
-        "resolved": Alert.objects.filter(stage=Stage.RESOLVED).order_by("-resolved_at", "-pk")[:RESOLVED],
-        "silences": Silence.objects.filter(until__gt=now).select_related("rule").order_by("until"),
+        "pending": seen.filter(stage=Stage.PENDING).count(),
+        "resolved": seen.filter(stage=Stage.RESOLVED).order_by("-resolved_at", "-pk")[:RESOLVED],
+        "silences": silences.select_related("rule").order_by("until"),
         "rules": [_rule(row) for row in Rule.objects.prefetch_related("targets").order_by("name")],
         "targets": [_target(row) for row in Target.objects.order_by("name")],
-        "deliveries": Delivery.objects.select_related("target", "alert").order_by("-pk")[:DELIVERIES],
+        "deliveries": deliveries.select_related("target", "alert").order_by("-pk")[:DELIVERIES],
         "failed": sum(missed.values()),
         "default_rules": json.dumps(rules_document(DEFAULT_RULES)),
     }
 
 
 def form_context() -> dict[str, Any]:
-    """What the form of a rule offers."""
+    """The options in the form of a rule."""
     kinds = {
         name: {
             "title": kind.title,
@@ -117,7 +121,7 @@ def _rule(row: Rule) -> RuleLine:
         for name, each in (kind.parameters.items() if kind else ())
     ]
     if rule.for_s:
-        parts.append(f"for {formats.duration(rule.for_s)}")
+        parts.append(f"for {formats.span(rule.for_s)}")
     parts += [f"{name} = {value}" for name, value in sorted(rule.where.items())]
     return RuleLine(
         row=row,
@@ -129,7 +133,7 @@ def _rule(row: Rule) -> RuleLine:
 
 
 def _value(value: float, unit: str) -> str:
-    return formats.percent(value) if unit == "%" else formats.duration(value)
+    return formats.percent(value) if unit == "%" else formats.span(value)
 
 
 def _target(row: Target) -> TargetLine:

@@ -5,23 +5,31 @@ from hashlib import blake2b
 from typing import Final, TypeVar
 
 from django.core.cache import cache
+from django.db.models import Count, Max, OuterRef, Subquery
 from redis.exceptions import RedisError
 
 from controlplane.jobs.models import Job
 from controlplane.runtime import names
 from controlplane.runtime.redis import shared
 from controlplane.telemetry.models import Cursor
+from frontend.models import JobNote
 
 KEPT_S: Final = 10
 """Seconds after which values expire even if nothing changes: a silent job has a throughput of 0."""
+
+NOTES: Final = 1_000
+"""A job has fewer notes: their newest and their number make one number."""
 
 T = TypeVar("T")
 
 
 def state_key(jobs: Sequence[Job]) -> tuple[object, ...]:
-    """A value that changes whenever ingest stores anything about these jobs. Reads two indexed rows of each."""
+    """A value that changes whenever ingest stores anything about these jobs, or people note something. One query."""
     copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
-    cursors = copied.order_by("job", "stream").values_list("job", "stream", "incarnation", "position")
+    notes = JobNote.objects.filter(job=OuterRef("job")).order_by().values("job")
+    noted = Subquery(notes.annotate(version=Max("id") * NOTES + Count("id")).values("version"))
+    found = copied.annotate(noted=noted).order_by("job", "stream")
+    cursors = found.values_list("job", "stream", "incarnation", "position", "noted")
     return [(job.pk, job.state, job.iteration, str(job.started_at)) for job in jobs], *cursors
 
 

@@ -11,6 +11,8 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry.metrics import ITERATION
 from frontend import formats
 from frontend.figures.rows import Compared, View
+from frontend.queries.cache import of_job
+from frontend.queries.energy import energy, total, unit
 from frontend.queries.figures import MAX_SUMMED, convergence
 from frontend.queries.history import History
 
@@ -88,7 +90,7 @@ def common_target(jobs: Sequence[Compared]) -> float | None:
 def differences(jobs: Sequence[Job]) -> list[Difference]:
     """Fields of the specs in which the jobs differ, by name."""
     flat = [dict(_flat(job.spec)) for job in jobs]
-    fields = sorted(set().union(*flat))
+    fields = sorted(_without_parents(set().union(*flat)))
     values = {field: tuple(_text(each.get(field)) for each in flat) for field in fields}
     return [Difference(field=field, values=found) for field, found in values.items() if len(set(found)) > 1]
 
@@ -107,6 +109,8 @@ def _lines(target: float | None) -> Iterator[_Line]:
     for title, value in (("Time lost to waiting", _waiting), ("Time lost to coordination", _coordination)):
         yield _Line(title=title, value=value, format=lambda v: formats.percent(v, 1), lower_is_better=True)
     yield _Line(title="Samples per second", value=_throughput, format=formats.significant, lower_is_better=False)
+    yield _Line(title="Joules per sample", value=_joules_per_sample, format=formats.significant, lower_is_better=True)
+    yield _Line(title="Cost per million samples", value=_cost, format=_money, lower_is_better=True)
     yield _Line(title="Best accuracy", value=_best, format=lambda v: formats.percent(v, 1), lower_is_better=False)
     if target is None:
         return
@@ -159,6 +163,20 @@ def _throughput(job: Job, side: Compared) -> float | None:
     return job.samples / float(elapsed[-1]) if len(elapsed) and elapsed[-1] > 0 else None
 
 
+def _joules_per_sample(job: Job, side: Compared) -> float | None:
+    used = total(of_job("energy", job, energy))
+    return used.joules_per_sample if used is not None else None
+
+
+def _cost(job: Job, side: Compared) -> float | None:
+    used = total(of_job("energy", job, energy))
+    return used.cost_per_million if used is not None else None
+
+
+def _money(amount: float | None) -> str:
+    return formats.NONE if amount is None else formats.money(amount, unit())
+
+
 def _best(job: Job, side: Compared) -> float | None:
     accuracy = side.learned.scored_accuracy
     return float(np.nanmax(accuracy)) if np.isfinite(accuracy).any() else None
@@ -182,6 +200,12 @@ def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
+
+
+def _without_parents(fields: set[str]) -> set[str]:
+    """Without those that are empty in one job and have parts in another: the parts say it."""
+    parents = {field[:at] for field in fields for at, letter in enumerate(field) if letter == "."}
+    return fields - parents
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ class Copy:
     spec: dict[str, Any]
     what: str
     left: tuple[str, ...] = ()
-    """What the user still has to fill in or check, one sentence each."""
+    """Fields that the user still has to fill in or check, one sentence each."""
 
 
 def copy_of(job: Job) -> Copy:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from controlplane.jobs.models import Job, Process
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.policies.wording import listing
-from controlplane.protocol.spec import parse_spec
 
 VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
 """Values that all processes of a job should have in common."""
@@ -33,7 +33,7 @@ class EnvironmentLine:
 
 def protection(job: Job) -> str:
     """How its parameters are sent between processes, in a sentence; empty if no agent reported it."""
-    spec = parse_spec(job.spec)
+    spec = stored_spec(job)
     if spec.attached:
         return "Tensors travel through the script's own process group: Paceline neither sees nor encrypts them."
     role, by = ("worker", "workers") if spec.reduces else ("server", "servers")

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.policies.stragglers.explanations import is_quiet
+from controlplane.telemetry.present_costs import present_costs, present_evidence
 from frontend import formats
 
 MOST: Final = 8
@@ -59,7 +60,7 @@ class Evidence:
     raised: Reference | None
     facts: tuple[Fact, ...]
     cost: str
-    """Its cost, as one clause; empty where that is not known."""
+    """Its present cost, as one clause; empty where that is not known. Once it is closed: that of its opening."""
     is_quiet: bool
     """It has no impact, and needs no attention."""
     since: Since | None
@@ -74,15 +75,15 @@ def evidence_of(job: Job, flags: Sequence[Flag]) -> dict[int, Evidence]:
     keys = [flag.key for flag in flags]
     rows = Decision.objects.filter(job=job, kind__in=("raise-flag", "close-flag"), payload__flag__in=keys)
     named = {(row.kind, row.payload["flag"]): row for row in rows}
-    found = {}
+    found, costs = {}, present_costs(flags)
     for place, flag in enumerate(flags):
         raised, closed = named.get(("raise-flag", flag.key)), named.get(("close-flag", flag.key))
         followed = raised is not None and flag.subject == "worker" and place < MOST
         found[flag.pk] = Evidence(
             raised=_reference(raised),
             facts=tuple(facts(flag.evidence)),
-            cost=cost(flag.evidence, subject=flag.subject),
-            is_quiet=is_quiet(flag.evidence),
+            cost=cost(present_evidence(flag, costs), subject=flag.subject),
+            is_quiet=is_quiet(present_evidence(flag, costs)),
             since=_since(job, flag.rank, raised, closed) if raised is not None and followed else None,
             left_out=_left_out(job, flag.rank, raised, closed) if raised is not None and followed else None,
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from controlplane.core.events import WorkerHeard
+from controlplane.core.events import WorkerMessageReceived
 from controlplane.jobs.models import Decision, Job
 from controlplane.protocol.messages import IterationReport
 from controlplane.runtime import log
@@ -44,7 +44,7 @@ def last_reports(job: Job, stretch: Stretch | None = None) -> Iterator[tuple[int
         rows = rows.filter(pk__lt=stretch.last) if stretch.last is not None else rows
     for payload in rows.order_by("-id").values_list("payload", flat=True)[:REPORTS]:
         event = log.decode_event(bytes(payload))
-        if isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport):
+        if isinstance(event, WorkerMessageReceived) and isinstance(event.message, IterationReport):
             yield event.rank, event.message
 
 

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.telemetry.history import (
     Windows,
     quotient,
@@ -38,14 +38,14 @@ RECENT = 20
 
 def traces(job: Job, view: View) -> Traces:
     """The workers' reports, iterations merged until they fit."""
-    roster, ranks = parse_spec(job.spec).workers, ranks_of(job, view)
+    roster, ranks = stored_spec(job).workers, ranks_of(job, view)
     width = History(job).width(MAX_WINDOWS, len(ranks))
     windows = History(job).windows(TRACED, width, ranks)
     return Traces(
         workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),
         roster=roster,
         width=width,
-        batch=parse_spec(job.spec).global_batch,
+        batch=stored_spec(job).global_batch,
         reports=sum(int(each.of("at_ms", "count").sum()) for each in windows.values()),
     )
 
@@ -70,7 +70,7 @@ def convergence(job: Job, view: View) -> Convergence:
         scored_updates=_before(scores[0], loss.first, updates),
         scored_loss=scores[2],
         scored_accuracy=scores[3],
-        target=parse_spec(job.spec).stop.accuracy,
+        target=stored_spec(job).stop.accuracy,
         training_samples=job.training_samples,
     )
 
@@ -118,7 +118,7 @@ def _over_workers(windows: Sequence[Windows]) -> _Loss:
 
 def ranks_of(job: Job, view: View) -> tuple[int, ...]:
     """The workers of a figure: the reader's selection, or as many as it can show."""
-    roster = parse_spec(job.spec).workers
+    roster = stored_spec(job).workers
     return view.ranks or (slowest(job, roster, view.top) if view.top else slowest_and_fastest(job, roster))
 
 

@@ -2,17 +2,20 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
-from controlplane.core.states import JOB_OVER, PROCESS_OVER, ProcessState
+from controlplane.core.processes import PROCESS_OVER, ProcessState
+from controlplane.core.states import JOB_OVER
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Job, Process
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_specs
+from controlplane.jobs.viewing import limits, unlimited, visible
+from controlplane.telemetry.present_costs import pressing
 from frontend.formats import percent
 from frontend.queries.cache import of_cluster
 from frontend.queries.minute import BusyMinute, busy_lines
@@ -86,6 +89,19 @@ class MachineCard:
     """The sum of its slots' parts."""
     losses: list[Loss]
     """Losses, the latest first: those that have not returned, and for a while those that have."""
+    team: str = ""
+    """Its team; empty: none, all users see it."""
+    scheduling: str = "open"
+    scheduling_reason: str = ""
+    scheduling_by: str = ""
+    scheduling_since: datetime | None = None
+
+    @property
+    def shown_scheduling(self) -> str:
+        """``cordoned``, ``draining`` or ``drained``; empty for a machine that takes new processes."""
+        if self.scheduling == Agent.Scheduling.DRAINING and not self.taken and not self.servers_taken:
+            return "drained"
+        return "" if self.scheduling == Agent.Scheduling.OPEN else self.scheduling
 
     @property
     def taken(self) -> int:
@@ -149,26 +165,52 @@ class _Held:
     reserved: dict[tuple[int, int], Reservation] = field(default_factory=dict)
     servers: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     batches: dict[int, int] = field(default_factory=dict)
-    """The global batch of each of these jobs."""
+    """The global batch of each of these jobs, where this release reads its spec."""
     flagged: set[tuple[int, int]] = field(default_factory=set)
     losses: dict[int, list[Loss]] = field(default_factory=lambda: defaultdict(list))
 
 
 def machines(now: datetime) -> list[MachineCard]:
     """Every machine, those online first, then in order of joining."""
-    agents = sorted(Agent.objects.order_by("id"), key=lambda agent: agent.state != Agent.State.ONLINE)
+    agents = sorted(
+        Agent.objects.select_related("team").order_by("id"), key=lambda agent: agent.state != Agent.State.ONLINE
+    )
     held, loads, minutes = _held(agents, now), _loads(agents), busy_lines(agents, now)
     return [_card(agent, held, loads.get(agent.pk), minutes.get(agent.pk, BusyMinute())) for agent in agents]
 
 
 def machines_now() -> list[MachineCard]:
-    """The same at the last tick, for all viewers."""
-    return of_cluster("machines", lambda: machines(timezone.now()))
+    """The same at the last tick, read once for all viewers; each sees those that no other team owns."""
+    with unlimited():
+        cards = of_cluster("machines", lambda: machines(timezone.now()))
+    if limits() is None or not cards:
+        return cards
+    seen = set(visible(Agent.objects.all()).values_list("pk", flat=True))
+    jobs = _seen_jobs(cards)
+    return [_masked(card, jobs) for card in cards if card.id in seen]
+
+
+def _seen_jobs(cards: Sequence[MachineCard]) -> set[int]:
+    """Jobs on these machines that the viewer may see."""
+    rows = Job.objects.filter(pk__in={slot.job for card in cards for slot in card.held})
+    return set(visible(rows).values_list("pk", flat=True))
+
+
+def _masked(card: MachineCard, jobs: set[int]) -> MachineCard:
+    """The card, without the jobs of teams that the viewer is not in."""
+    if all(slot.job in jobs for slot in card.held) and not card.losses:
+        return card
+    held = [
+        slot if slot.job in jobs else Slot(number=slot.number, emulated=slot.emulated, part=slot.part)
+        for slot in card.held
+    ]
+    return replace(card, held=held, losses=[loss for loss in card.losses if loss.job in jobs])
 
 
 def machine(agent: Agent, now: datetime) -> MachineCard:
     """One machine."""
-    return _card(agent, _held([agent], now), _loads([agent]).get(agent.pk), BusyMinute())
+    card = _card(agent, _held([agent], now), _loads([agent]).get(agent.pk), BusyMinute())
+    return card if limits() is None else _masked(card, _seen_jobs([card]))
 
 
 def _held(agents: Sequence[Agent], now: datetime) -> _Held:
@@ -182,10 +224,10 @@ def _held(agents: Sequence[Agent], now: datetime) -> _Held:
     for process in live.order_by("started_at"):
         held.workers[process.agent_id or 0, process.slot] = process
     jobs = {process.job_id for process in held.workers.values()}
-    specs = Job.objects.filter(pk__in=jobs).values_list("pk", "spec")
-    held.batches = {job: parse_spec(spec).global_batch for job, spec in specs}
+    specs, _ = stored_specs(Job.objects.filter(pk__in=jobs).only("name", "spec"))
+    held.batches = {job: spec.global_batch for job, spec in specs.items()}
     flags = Flag.objects.filter(job__in=jobs, subject="worker", closed_at=None)
-    held.flagged = set(flags.values_list("job_id", "rank"))
+    held.flagged = {(flag.job_id, flag.rank) for flag in pressing(flags, now)}
     return held
 
 
@@ -226,7 +268,7 @@ def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinut
         host=agent.host,
         version=agent.version,
         seen_at=agent.seen_at,
-        labels=dict(agent.labels),
+        labels=agent.placed_by,
         unverified=dict(agent.unverified_labels),
         cpu_count=agent.cpu_count,
         memory_bytes=agent.memory_bytes,
@@ -240,6 +282,11 @@ def _card(agent: Agent, held: _Held, load: AgentSample | None, minute: BusyMinut
         servers_taken=held.servers.get(agent.pk, 0),
         part=sum(slot.part for slot in slots),
         losses=held.losses.get(agent.pk, [])[:SHOWN_LOSSES],
+        team=agent.team.name if agent.team else "",
+        scheduling=agent.scheduling,
+        scheduling_reason=agent.scheduling_reason,
+        scheduling_by=agent.scheduling_by,
+        scheduling_since=agent.scheduling_since,
     )
 
 
@@ -247,13 +294,14 @@ def _slot(agent: Agent, number: int, offer: dict[str, Any], held: _Held) -> Slot
     emulated = emulation_title(offer.get("emulate"))
     process, reserved = held.workers.get((agent.pk, number)), held.reserved.get((agent.pk, number))
     if process is not None:
+        batch = held.batches.get(process.job_id)
         return Slot(
             number=number,
             emulated=emulated,
             job=process.job_id,
             rank=process.index,
             share=process.share,
-            part=process.share / held.batches[process.job_id],
+            part=process.share / batch if batch else 0.0,
             flagged=(process.job_id, process.index) in held.flagged,
         )
     if reserved is not None:

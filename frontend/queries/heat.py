@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.telemetry.history import Windows, quotient
 from controlplane.telemetry.metrics import BUSY, ITERATION
 from frontend.figures.rows import Heat, View
@@ -26,7 +26,7 @@ def heat(job: Job, view: View) -> Heat:
 
     For a very large roster, only the first ``MAX_RANKS``.
     """
-    ranks = range(min(parse_spec(job.spec).workers, MAX_RANKS))
+    ranks = range(min(stored_spec(job).workers, MAX_RANKS))
     width = History(job).width(MAX_CELLS, len(ranks))
     found = History(job).windows(("at_ms", "samples", *ITERATION), width, ranks)
     where, peaks = machines(job), _PEAKS[view.metric or "work"]

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.telemetry.columns import WIDTHS, Block, Column
 from controlplane.telemetry.history import (
     FOREVER,
@@ -51,7 +51,7 @@ class History:
 
     def width(self, most: int, workers: int | None = None) -> int:
         """How many iterations to merge into a window, so that all workers' windows are at most ``most``."""
-        count = parse_spec(self._job.spec).workers if workers is None else workers
+        count = stored_spec(self._job).workers if workers is None else workers
         width = width_for(self._job.iteration, count, most)
         return width if width > 1 or has_detail(self._job.pk) else WIDTHS[0]
 

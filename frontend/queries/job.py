@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
-from controlplane.core.states import PROCESS_OVER, ProcessState
+from controlplane.core.processes import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
 from controlplane.jobs.models import AuditEntry, Decision, Flag, Job, Process
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 from frontend.queries.acknowledgements import Acknowledgement, acknowledgements
 from frontend.queries.effects import Effect, effects
 from frontend.queries.evidence import Evidence, evidence_of
@@ -29,8 +29,16 @@ KINDS: dict[str, tuple[str, ...]] = {
     "key": (
         *("move-job", "set-roster", "set-placement", "move-blocks", "abandon-move", "measure-placement"),
         *("raise-flag", "close-flag", "begin-incarnation", "roll-back", "refill-blocks", "skip-checkpoint"),
-        *("change-policies", "adopt-predictor", "note-micro-batch", "partition-data", "move-splits"),
+        *(
+            "change-policies",
+            "judge-convergence",
+            "adopt-predictor",
+            "note-micro-batch",
+            "partition-data",
+            "move-splits",
+        ),
         *("decline-request", "leave-out", "take-back", "drain-server"),
+        *("judge-alternatives", "measure-switch", "set-autopilot"),
     ),
     "shares": ("set-shares",),
     "placement": (
@@ -39,8 +47,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "data": ("partition-data", "move-splits"),
     "barrier": ("hold-worker", "cut-iteration", "name-quorum", "note-micro-batch", "note-updates"),
+    "autopilot": ("play-alternatives", "judge-alternatives", "measure-switch", "set-autopilot", "change-policies"),
     "predictors": ("train-predictor", "score-predictors", "adopt-predictor"),
-    "operators": ("change-policies", "leave-out", "take-back", "drain-server", "decline-request"),
+    "operators": ("change-policies", "judge-convergence", "leave-out", "take-back", "drain-server", "decline-request"),
     "flags": ("raise-flag", "close-flag"),
     "recovery": ("roll-back", "refill-blocks", "keep-checkpoint", "skip-checkpoint", "begin-incarnation"),
     "processes": ("start-process", "stop-process", "move-process", "release-slots"),
@@ -247,7 +256,7 @@ def processes(job: Job) -> list[ProcessLine]:
 
 def ends_with_a_server(job: Job) -> bool:
     """Whether the loss of one server ends the job: without restarts nothing replaces it."""
-    spec = parse_spec(job.spec)
+    spec = stored_spec(job)
     return spec.servers > 0 and not spec.elastic.restarts
 
 

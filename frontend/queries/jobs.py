@@ -4,25 +4,26 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.jobs.blockers import Piece, Waiting
-from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Flag, Job
 from controlplane.jobs.selectors import (
-    job_synchronization,
     jobs_synchronization,
     submitted_jobs,
 )
+from controlplane.jobs.stored_specs import stored_spec, stored_specs
 from controlplane.jobs.waiting import waiting_of
 from controlplane.protocol.launching import WORKLOAD
-from controlplane.protocol.spec import JobSpec, Synchronization, parse_spec
+from controlplane.protocol.spec import JobSpec, Synchronization
+from controlplane.telemetry.present_costs import pressing
 from frontend.queries.freshness import as_of
 from frontend.queries.history import History, together
+from frontend.queries.legible import legible
 
 PER_PAGE = 25
 RATE_ITERATIONS = 20
@@ -70,12 +71,16 @@ class JobLine:
     policy: str
     barrier: str
     """The current policies, or the last ones."""
+    by_peers: bool
+    """Whether workers sample one another themselves."""
     changed: bool
     """Whether one of the four policies has changed since submission."""
     attached: bool
     """Whether its workers belong to a launcher."""
     workload: str
     submitted_by: str
+    team: str
+    """Its team; empty: none, all users see it."""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -107,6 +112,8 @@ class JobLine:
     """The simulation to which it belongs."""
     as_of: datetime | None
     """The time of these values, if history is behind; measurements of that time are shown, and are not current."""
+    refused: str = ""
+    """Why the job's spec or measurements cannot be read; then nothing that follows from them is shown."""
 
     @property
     def shown_state(self) -> str:
@@ -126,39 +133,108 @@ class JobLine:
 
 
 def job_page(
-    *, now: datetime, search: str = "", state: str = "", number: str | int = 1
+    *, now: datetime, search: str = "", state: str = "", tag: str = "", team: str = "", number: str | int = 1
 ) -> tuple[Page[Job], list[JobLine]]:
     """One page of the matching jobs, newest first."""
+    page = Paginator(matching(search=search, state=state, tag=tag, team=team), PER_PAGE).get_page(number)
+    return page, lines(page.object_list, now)
+
+
+def matching(*, search: str = "", state: str = "", tag: str = "", team: str = "") -> QuerySet[Job]:
+    """The jobs that match, newest first."""
     rows = submitted_jobs()
+    if team:
+        rows = rows.filter(team__name=team)
+    if tag:
+        rows = rows.filter(tags__name=tag)
     if search:
         by_id = Q(pk=int(search)) if search.isdecimal() and len(search) < 18 else Q()
         rows = rows.filter(Q(name__icontains=search) | Q(submitted_by__username__icontains=search) | by_id)
     if state in FILTERS:
         rows = rows.filter(state__in=FILTERS[state])
-    page = Paginator(rows, PER_PAGE).get_page(number)
-    return page, lines(page.object_list, now)
+    return rows
 
 
 def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
-    """Jobs as lines."""
+    """Jobs as lines; one that cannot be read says why."""
     found = list(rows)
-    open_flags = Counter(flag.job_id for flag in unnoted(Flag.objects.filter(job__in=found, closed_at=None), now))
-    chosen, waits = jobs_synchronization(found), waiting_of(found, now)
-    return [job_line(job, now, chosen[job.pk], waits.get(job.pk), flags=open_flags[job.pk]) for job in found]
+    open_flags = Counter(flag.job_id for flag in pressing(Flag.objects.filter(job__in=found, closed_at=None), now))
+    specs, _ = stored_specs(found)
+    chosen, waits = jobs_synchronization(found, specs), waiting_of(found, now)
+
+    def line(job: Job) -> JobLine:
+        spec = specs[job.pk] if job.pk in specs else stored_spec(job)
+        return job_line(job, now, spec, chosen[job.pk], waits.get(job.pk), flags=open_flags[job.pk])
+
+    read = {job: legible(job, line) for job in found}
+    return [
+        line or _line(job, now, waits.get(job.pk), None, flags=open_flags[job.pk], refused=why, **UNKNOWN)
+        for job, (line, why) in read.items()
+    ]
 
 
 def one_job(job: Job, now: datetime) -> JobLine:
-    """One job by id."""
-    return job_line(job, now, job_synchronization(job), waiting_of([job], now).get(job.pk))
+    """One job by id.
+
+    Raises:
+        UnreadableSpec: if this release refuses its spec.
+    """
+    spec = stored_spec(job)
+    chosen = jobs_synchronization([job], {job.pk: spec})[job.pk]
+    return job_line(job, now, spec, chosen, waiting_of([job], now).get(job.pk))
 
 
 def job_line(
-    job: Job, now: datetime, chosen: Synchronization, waits: Waiting | None = None, *, flags: int = 0
+    job: Job, now: datetime, spec: JobSpec, chosen: Synchronization, waits: Waiting | None = None, *, flags: int = 0
 ) -> JobLine:
     """One job as a line, with its policies, why it waits, and the number of findings that need attention."""
-    spec = parse_spec(job.spec)
+    return _line(
+        job,
+        now,
+        waits,
+        _pace(job, now),
+        flags=flags,
+        policy=chosen.batching.name,
+        barrier=chosen.barrier.name,
+        by_peers=chosen.barrier.parameters.get("sampling") == "peers",
+        changed=chosen != spec.synchronization,
+        sized=not spec.attached or job.generation > 0,
+        workload=_workload(spec),
+        iterations=spec.stop.iterations,
+        stops_after_s=spec.stop.seconds,
+        target=spec.stop.accuracy,
+        **_size(spec),
+    )
+
+
+class Pace(NamedTuple):
+    """A running job's current rates per second."""
+
+    samples: float
+    iterations: float
+
+
+UNKNOWN: Final[dict[str, Any]] = {
+    **dict.fromkeys(("policy", "barrier", "workload"), "unknown"),
+    **dict.fromkeys(("iterations", "stops_after_s", "target")),
+    **dict.fromkeys(("workers", "servers", "global_batch"), 0),
+    **dict.fromkeys(("by_peers", "changed", "sized"), False),
+}
+"""The known facts of a job that cannot be read."""
+
+
+def _line(
+    job: Job,
+    now: datetime,
+    waits: Waiting | None,
+    pace: Pace | None,
+    *,
+    flags: int,
+    stops_after_s: float | None,
+    **of_spec: Any,
+) -> JobLine:
+    """The part of a line that is in the job's row, and ``of_spec``."""
     measured = job.worker_seconds > 0
-    pace = _pace(job, now)
     elapsed_s = ((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None
     return JobLine(
         id=job.pk,
@@ -169,22 +245,16 @@ def job_line(
         waits=waits.pieces if waits else [],
         priority=job.priority,
         reason=job.reason,
-        policy=chosen.batching.name,
-        barrier=chosen.barrier.name,
-        changed=chosen != spec.synchronization,
-        attached=spec.attached,
-        sized=not spec.attached or job.generation > 0,
-        workload=_workload(spec),
+        attached=job.launch == "attached",
         submitted_by=job.submitted_by.get_username() if job.submitted_by else "",
+        team=job.team.name if job.team else "",
         created_at=job.created_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
         elapsed_s=elapsed_s,
         iteration=job.iteration,
-        iterations=spec.stop.iterations,
         epochs=job.samples / job.training_samples if job.training_samples else None,
-        left_s=_left_s(job, spec, pace, elapsed_s),
-        target=spec.stop.accuracy,
+        left_s=_left_s(job, of_spec["iterations"], stops_after_s, pace, elapsed_s),
         samples_per_second=_average(job) if job.is_over else pace.samples if pace else None,
         waiting_share=job.waiting_share if measured else None,
         coordination_share=job.coordination_share if measured else None,
@@ -195,7 +265,7 @@ def job_line(
         model_bytes=job.model_bytes if job.model_path else 0,
         simulation=job.simulation_id,
         as_of=None if job.is_over else as_of(job.pk),
-        **_size(spec),
+        **of_spec,
     )
 
 
@@ -209,21 +279,16 @@ def _size(spec: JobSpec) -> dict[str, int]:
     return {"workers": spec.workers, "servers": spec.servers, "global_batch": spec.global_batch}
 
 
-class Pace(NamedTuple):
-    """A running job's current rates per second."""
-
-    samples: float
-    iterations: float
-
-
-def _left_s(job: Job, spec: JobSpec, pace: Pace | None, elapsed_s: float | None) -> float | None:
+def _left_s(
+    job: Job, iterations: int | None, stops_after_s: float | None, pace: Pace | None, elapsed_s: float | None
+) -> float | None:
     if pace is None or elapsed_s is None:
         return None
     ends = []
-    if spec.stop.iterations is not None and pace.iterations:
-        ends.append((spec.stop.iterations - job.iteration) / pace.iterations)
-    if spec.stop.seconds is not None:
-        ends.append(spec.stop.seconds - elapsed_s)
+    if iterations is not None and pace.iterations:
+        ends.append((iterations - job.iteration) / pace.iterations)
+    if stops_after_s is not None:
+        ends.append(stops_after_s - elapsed_s)
     return max(0.0, min(ends)) if ends else None
 
 

@@ -7,20 +7,29 @@ from typing import NamedTuple
 from django.core.cache import cache
 
 from controlplane.core import hangs
+from controlplane.core.choices import Unchanging
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, Job, Process
-from controlplane.protocol.spec import JobSpec, parse_spec
+from controlplane.jobs.stored_specs import stored_spec
+from controlplane.policies import registry
+from controlplane.protocol.spec import JobSpec
 from frontend.figures.holding import Shown, hold, keep_rows
-from frontend.figures.lanes import Decided, Lane, Lanes, Phases, Verdict, verdict
+from frontend.figures.lanes import Decided, Lane, Lanes, Phases, Verdict, estimated, merged, verdict
 from frontend.queries.history import History
 
 ITERATIONS = 10
 MAX_ROWS = 2_000
 MAX_LANES = 16
+FEW_LANES = 8
+"""With more workers, those that look the same are drawn as one."""
 REMEMBERED_S = 60
 """Verdicts are kept for this long; a later viewer sees the current one."""
 WARM_UP = 1
 """First iterations of a job that are not shown as "even": connections open, caches fill."""
+ATTACHED_WARM_UP = 16
+"""The same of a script with a loop of its own: kernels are loaded too, and measurements are awaited."""
+ENOUGH = 4
+"""Such a script is compared with at least so many even iterations, else with an estimate."""
 
 
 class _Row(NamedTuple):
@@ -38,10 +47,12 @@ class _Row(NamedTuple):
 
 def lanes(job: Job) -> Lanes:
     """The lanes of a job; of a large roster, the slowest workers and those that wait longest."""
-    spec = parse_spec(job.spec)
+    spec = stored_spec(job)
     window = max(1, min(ITERATIONS, MAX_ROWS // spec.workers))
     now = _by_rank(_last_roster(_recent(job, window)))
-    even = _by_rank(_even(job, spec, window))
+    measured = _even(job, spec, window, ATTACHED_WARM_UP if spec.attached else WARM_UP)
+    estimates = spec.attached and len({row.iteration for row in measured}) < ENOUGH
+    even = {} if estimates else _by_rank(measured)
     # Another roster divides the same global batch by another number: its even split was not the measured one.
     comparable = now.keys() == even.keys()
     shares = _even_shares(spec.global_batch, sorted(now))
@@ -59,12 +70,14 @@ def lanes(job: Job) -> Lanes:
         )
         for rank, reports in sorted(now.items())
     ]
+    rows = estimated(rows) if estimates else rows
     return Lanes(
         rows=_shown(job, rows),
+        estimated=estimates,
         roster=spec.workers,
         reporting=len(now),
         iterations=len({row.iteration for reports in now.values() for row in reports}),
-        adaptive=spec.synchronization.batching.name != "uniform",
+        adaptive=not isinstance(registry.policy_type("batching", spec.synchronization.batching), Unchanging),
         over=job.is_over,
         failed=job.state == JobState.FAILED,
         hangs=Flag.objects.filter(job=job, kind=hangs.KIND, closed_at=None).exists(),
@@ -99,9 +112,9 @@ def _even_shares(total: int, ranks: Sequence[int]) -> dict[int, int]:
     return {rank: share + (place < rest) for place, rank in enumerate(ranks)}
 
 
-def _even(job: Job, spec: JobSpec, window: int) -> list[_Row]:
+def _even(job: Job, spec: JobSpec, window: int, warm_up: int) -> list[_Row]:
     """Early iterations in which all shares were still even."""
-    rows = _rows(job, WARM_UP, WARM_UP + window)
+    rows = _rows(job, warm_up, warm_up + window)
     uneven = {row.iteration for row in rows if row.samples != spec.batch_size}
     return [row for row in rows if row.iteration not in uneven]
 
@@ -144,13 +157,16 @@ def machines(job: Job) -> dict[int, str]:
 def ranks(job: Job) -> list[tuple[int, str]]:
     """Every requested rank, with its machine if it has one."""
     where = machines(job)
-    return [(rank, where.get(rank, "")) for rank in range(parse_spec(job.spec).workers)]
+    return [(rank, where.get(rank, "")) for rank in range(stored_spec(job).workers)]
 
 
 def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
-    """By rank; of many, those that wait least and those that wait most; displayed ones stay while nearly among them."""
-    if len(rows) <= MAX_LANES:
+    """By rank, equal ones as one; of many unlike ones those that wait least and most, which stay while nearly so."""
+    if len(rows) <= FEW_LANES:
         return tuple(rows)
+    alike = merged(rows)
+    if len(alike) <= MAX_LANES:
+        return tuple(alike)
     key, waits = f"lanes-shown-{job.pk}", {lane.rank: lane.now.waiting_s for lane in rows}
     pacing, held_up = cache.get(key) or ([], [])
     pacing = keep_rows(pacing, waits, MAX_LANES // 2)

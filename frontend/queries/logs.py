@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_processes
 from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
+from frontend.queries.log_records import records
 
 LINES = 300
 USUAL = "output"
@@ -16,7 +17,7 @@ def log_page(job: Job, *, level: str, process: str, text: str) -> dict[str, Any]
     chosen = {key: value for key, value in (("level", level), ("process", process), ("text", text)) if value}
     lines = list(job_lines(job.pk, level=level, process=process_of(process), text=text)[: LINES + 1])
     return {
-        "lines": lines[:LINES][::-1],
+        "records": records(lines[:LINES][::-1]),
         "more_lines": len(lines) > LINES,
         "most_lines": LINES,
         "levels": LEVELS,

@@ -1,5 +1,6 @@
 """One machine over all its jobs: its processes, its speed, its findings, and its processes' output."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -7,12 +8,15 @@ import numpy as np
 from django.db.models import Max, Q, QuerySet
 from numpy.typing import NDArray
 
-from controlplane.core.states import PROCESS_OVER
+from controlplane.core.processes import PROCESS_OVER
 from controlplane.fleet.models import Agent, AgentSample
 from controlplane.jobs.models import Flag, Process
+from controlplane.jobs.stored_specs import UnreadableSpec
+from controlplane.jobs.viewing import viewing_key, visible
 from controlplane.telemetry.metrics import BUSY
 from controlplane.telemetry.models import LogLine
 from frontend.figures.rows import Load, Speeds, SpeedSeries
+from frontend.queries.energy import energy
 from frontend.queries.history import History
 
 LIVES = 50
@@ -60,6 +64,8 @@ class Life:
     iteration: int
     samples_per_second: float | None
     """Speed by its busy time, over its last iterations; None where nothing was measured."""
+    joules_per_sample: float | None
+    """Over the whole job, by the machine of its rank's latest process; None where nothing was measured."""
     flags: int
     """Findings about it, while this instance ran."""
     started_at: datetime
@@ -73,7 +79,9 @@ def lives(agent: Agent) -> list[Life]:
     """Workers and servers that ran here, the latest first."""
     rows = list(_processes(agent)[:LIVES])
     found = list(flags(agent))
-    speeds = {row.pk: _speed(row) for row in rows[:SERIES] if row.role == "worker"}
+    workers = [row for row in rows[:SERIES] if row.role == "worker"]
+    speeds = {row.pk: _speed(row) for row in workers}
+    joules = {row.pk: _joules(row) for row in workers}
     return [
         Life(
             of=JobHere(id=row.job_id, over=row.job.is_over),
@@ -87,6 +95,7 @@ def lives(agent: Agent) -> list[Life]:
             share=row.share,
             iteration=row.iteration,
             samples_per_second=speeds.get(row.pk),
+            joules_per_sample=joules.get(row.pk),
             flags=sum(_is_about(flag, row) for flag in found),
             started_at=row.started_at,
             ended_at=row.ended_at,
@@ -141,12 +150,14 @@ def load(agent: Agent) -> Load:
 def moved(agent: Agent) -> tuple[object, ...]:
     """A value that changes with all of its drawn data."""
     sample = AgentSample.objects.filter(agent=agent).aggregate(last=Max("id"))["last"]
-    return sample, *Process.objects.filter(agent=agent).aggregate(a=Max("id"), b=Max("job__iteration")).values()
+    latest = Process.objects.filter(agent=agent).aggregate(a=Max("id"), b=Max("job__iteration"))
+    return viewing_key(), sample, *latest.values()
 
 
 def _processes(agent: Agent) -> "QuerySet[Process]":
     """Every instance here, the latest first."""
-    return Process.objects.filter(agent=agent).select_related("job").order_by("-started_at", "-id")
+    rows = visible(Process.objects.filter(agent=agent), "job__team")
+    return rows.select_related("job").order_by("-started_at", "-id")
 
 
 def _is_about(flag: Flag, row: Process) -> bool:
@@ -170,6 +181,12 @@ def _measured(row: Process) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 def _speed(row: Process) -> float | None:
     batch, busy = _measured(row)
     return float(batch[-20:].sum() / busy[-20:].sum()) if len(batch) else None
+
+
+def _joules(row: Process) -> float | None:
+    with suppress(UnreadableSpec):
+        return next((used.joules_per_sample for used in energy(row.job, (row.index,))), None)
+    return None
 
 
 def _series(row: Process, batch: NDArray[np.int64], busy: NDArray[np.float64]) -> SpeedSeries:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from controlplane.fleet.models import Agent, AgentSample
 from controlplane.fleet.samples import OWN_COLUMNS
 from controlplane.jobs.models import Job
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
-from controlplane.protocol.spec import parse_spec
 from controlplane.telemetry.history import Windows
 from controlplane.telemetry.stored import known_measurements
 from frontend.figures.measured import groups
@@ -31,7 +31,7 @@ def measured(job: Job, view: View) -> Measured:
     ranks = ranks_of(job, view)
     width = History(job).width(MAX_WINDOWS, len(ranks))
     windows = History(job).windows(("at_ms", *(each.name for each in CHARTED)), width, ranks)
-    spec = parse_spec(job.spec)
+    spec = stored_spec(job)
     return Measured(
         workers=tuple(_worker(job, rank, windows[rank]) for rank in ranks if rank in windows),
         roster=spec.workers,

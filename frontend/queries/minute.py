@@ -7,7 +7,7 @@ jobs at once and by their primary key: a minute of a large cluster is never read
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from django.core.cache import cache
@@ -16,15 +16,20 @@ from numpy.typing import NDArray
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Process
+from controlplane.telemetry.batches import decoded_batch
 from controlplane.telemetry.metrics import BUSY, ITERATION
-from controlplane.telemetry.models import Report
+from controlplane.telemetry.models import ReportBatch
 
 SECONDS: Final = 60
 AHEAD: Final = 5
 """Future seconds that are kept, too: reports are timed by another clock, and the current second is not over."""
 
 MOST: Final = 5_000
-"""Most reports that one request reads, the last: after a long pause a fast cluster's line starts short and grows."""
+"""Most reports that one request reads, about, the last: after a long pause a fast cluster's line starts short and
+grows."""
+
+BATCHES: Final = 64
+"""Batches that are fetched at a time."""
 
 SURE: Final = 0.5
 """Seconds of which less is known are omitted."""
@@ -56,7 +61,7 @@ class Minute:
 
     first: int
     last_row: int
-    """The newest report that it includes."""
+    """The newest batch of reports that it includes."""
     workers: Mapping[Worker, Seconds]
 
 
@@ -84,21 +89,36 @@ def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, BusyMinute]:
 def _look(first: int) -> Minute:
     kept: Minute | None = cache.get(KEY)
     minute = kept or Minute(first=first, last_row=0, workers={})
-    fields = ("pk", "job_id", "instance", "at", *ITERATION)
-    rows = list(Report.objects.filter(pk__gt=minute.last_row).order_by("-pk").values_list(*fields)[:MOST])
-    minute = added(minute, _reports(rows), first, rows[0][0] if rows else minute.last_row)
+    reports, last_row = _read_after(minute.last_row)
+    minute = added(minute, reports, first, last_row)
     cache.set(KEY, minute, SECONDS)
     return minute
 
 
-def _reports(rows: Sequence[tuple[Any, ...]]) -> Reports:
-    times = np.nan_to_num(np.array([row[4:] for row in rows], np.float64).reshape(-1, len(ITERATION)))
-    return Reports(
-        workers=[row[1:3] for row in rows],
-        ended=np.array([row[3].timestamp() for row in rows], np.float64),
-        whole_s=times.sum(axis=1),
-        busy_s=times[:, : len(BUSY)].sum(axis=1),
+def _read_after(last_row: int) -> tuple[Reports, int]:
+    """The newest reports of all jobs behind that batch, and the newest batch."""
+    newest = ReportBatch.objects.filter(pk__gt=last_row).order_by("-pk")
+    workers: list[Worker] = []
+    ended, parts = [np.empty(0)], [np.empty((len(ITERATION), 0))]
+    last = last_row
+    while page := list(newest.values_list("pk", "job_id", "data")[:BATCHES]):
+        last = max(last, page[0][0])
+        for _, job, data in page:
+            reports = decoded_batch(bytes(data), ("at_ms", *ITERATION))
+            workers += [(job, reports.instances[sender]) for sender in reports.columns["instance"]]
+            ended.append(reports.columns["at_ms"] / 1000)
+            parts.append(np.stack([reports.column(name) for name in ITERATION]))
+        if len(workers) >= MOST or len(page) < BATCHES:
+            break
+        newest = newest.filter(pk__lt=page[-1][0])
+    times = np.nan_to_num(np.concatenate(parts, axis=1))
+    found = Reports(
+        workers=workers,
+        ended=np.concatenate(ended),
+        whole_s=times.sum(axis=0),
+        busy_s=times[: len(BUSY)].sum(axis=0),
     )
+    return found, last
 
 
 def added(minute: Minute, reports: Reports, first: int, last_row: int) -> Minute:

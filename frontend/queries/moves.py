@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from controlplane.core.choices import Transfer
 from controlplane.jobs.models import Job
-from controlplane.policies.parameters import RebalancingParameters
+from controlplane.policies.catalogue.placement import RebalancingParameters
 from controlplane.policies.placement.communication import Line, exchange_s, lines_of, remember
 from controlplane.policies.placement.loads import loads_of
 from controlplane.protocol.orders import Block

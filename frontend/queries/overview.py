@@ -8,17 +8,19 @@ from redis.exceptions import RedisError
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent
-from controlplane.jobs.flag_notes import unnoted
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.jobs.selectors import submitted_jobs
+from controlplane.jobs.viewing import visible
 from controlplane.runtime.dead_letters import job_warnings
 from controlplane.runtime.ingest_health import history
 from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_memory import redis_memory
+from controlplane.telemetry.present_costs import pressing
 from frontend.queries.cache import of_job
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, news, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed
+from frontend.queries.legible import legible
 from frontend.queries.wording import counted, describe
 
 LIVE_JOBS = 12
@@ -112,14 +114,18 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
         slots_taken=sum(card.taken for card in machines if card.online),
         slots=sum(card.worker_slots for card in machines if card.online),
         jobs_running=running.count(),
-        jobs_queued=Job.objects.filter(state=JobState.SUBMITTED).count(),
+        jobs_queued=submitted_jobs().filter(state=JobState.SUBMITTED).count(),
         samples_per_second=sum(line.samples_per_second or 0.0 for line in lines if not line.over)
-        + sum(of_job("speed", job, lambda job: speed(job, now)) for job in others),
+        + sum(legible(job, lambda job: of_job("speed", job, lambda job: speed(job, now)))[0] or 0.0 for job in others),
         waiting_share=waiting,
         coordination_share=coordination,
         as_of=min((line.as_of for line in lines if line.as_of), default=None),
-        flags=len(unnoted(Flag.objects.filter(closed_at=None).exclude(job__state__in=JOB_OVER), now)),
+        flags=len(pressing(_open_flags(), now)),
     )
+
+
+def _open_flags() -> "QuerySet[Flag]":
+    return visible(Flag.objects.filter(closed_at=None), "job__team").exclude(job__state__in=JOB_OVER)
 
 
 def _lost(running: "QuerySet[Job]") -> tuple[float | None, float | None]:
@@ -135,7 +141,7 @@ def last_decision() -> LastDecision | None:
     Decisions that follow from another, above all about processes and slots, are omitted; so are simulated runs.
     """
     rows = Decision.objects.filter(kind__in=(*KINDS["key"], *KINDS["shares"]), job__simulation=None)
-    row = rows.select_related("job").order_by("-id").first()
+    row = visible(rows, "job__team").select_related("job").order_by("-id").first()
     if row is None:
         return None
     return LastDecision(
@@ -165,12 +171,12 @@ def events() -> list[EventLine]:
 
 def newest_job() -> int | None:
     """The job whose decisions a reader most likely wants."""
-    return Job.objects.filter(simulation=None).order_by("-id").values_list("id", flat=True).first()
+    return submitted_jobs().values_list("id", flat=True).first()
 
 
 def _offline() -> list[EventLine]:
     """Machines that were online and are not, each since it was last seen."""
-    gone = Agent.objects.filter(state=Agent.State.OFFLINE, seen_at__isnull=False).order_by("-seen_at")[:EVENTS]
+    gone = visible(Agent.objects.filter(state=Agent.State.OFFLINE, seen_at__isnull=False)).order_by("-seen_at")[:EVENTS]
     return [
         EventLine(
             at=agent.seen_at,
@@ -187,7 +193,7 @@ def _offline() -> list[EventLine]:
 def _decided() -> list[EventLine]:
     """The last decisions of all jobs; those about shares are shown on their jobs' pages only. A loss is shown once."""
     rows = (
-        Decision.objects.filter(of_kinds("key"), job__simulation=None)
+        visible(Decision.objects.filter(of_kinds("key"), job__simulation=None), "job__team")
         .exclude(kind="raise-flag", payload__kind="lost")
         .select_related("job")
         .order_by("-id")[: 3 * EVENTS]

@@ -24,6 +24,7 @@ WORDS = {
     "job-resume": "resume",
     "job-stop": "stop",
     "predictor-promote": "change of predictor",
+    "autopilot-mode": "mode of the autopilot",
     "worker-exclude": "exclude {about}",
     "worker-include": "include {about}",
     "worker-drain": "drain {about}",

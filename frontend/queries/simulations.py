@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Final
 
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job
+from controlplane.jobs.viewing import visible
 from controlplane.simulator.errors import ScenarioError, SimulationError
 from controlplane.simulator.outcome import Outcome, outcome_from
 from controlplane.simulator.recorded_run import RECORDED
@@ -73,18 +75,49 @@ class Result:
 
 
 def simulations() -> QuerySet[Simulation]:
-    """All simulations, the newest first."""
-    return Simulation.objects.select_related("submitted_by").order_by("-id")
+    """All simulations that the current user may see, the newest first."""
+    return visible(Simulation.objects.select_related("submitted_by", "team")).order_by("-id")
 
 
-def simulation_page(number: str | int) -> Page[Simulation]:
-    """One page of them."""
-    return Paginator(simulations(), PER_PAGE).get_page(number)
+def simulation_page(number: str | int, team: str = "") -> Page[Simulation]:
+    """One page of them, or of those of one team."""
+    rows = simulations().filter(team__name=team) if team else simulations()
+    return Paginator(rows, PER_PAGE).get_page(number)
 
 
 def offered() -> Sequence[Scenario]:
-    """What can be simulated, by name."""
+    """Scenarios by name."""
     return sorted(scenarios().values(), key=lambda scenario: scenario.name)
+
+
+GROUPS: Final = (
+    ("a-bsp-multi-tenant", "A-BSP: multi-tenant cluster"),
+    ("a-bsp-petuum", "A-BSP: against SSP and ASP"),
+    ("a-bsp-physical", "A-BSP: physical cluster"),
+    ("a-bsp", "A-BSP: other"),
+    ("live-a-bsp", "A-BSP: with real processes, too"),
+    ("live-lb-bsp", "LB-BSP: with real processes, too"),
+    ("live-psld", "PSLD: with real processes, too"),
+    ("live-psp", "PSP: with real processes, too"),
+    ("lb-bsp-federation", "LB-BSP: federated learning"),
+    ("lb-bsp", "LB-BSP: CPU and GPU clusters"),
+    ("psld-alexnet", "PSLD: AlexNet"),
+    ("psld-resnet50", "PSLD: ResNet50"),
+    ("psld-vgg16", "PSLD: VGG16"),
+    ("psld", "PSLD: other"),
+    ("psp", "PSP: probabilistic barriers"),
+    ("", "Demo"),
+)
+"""The beginning of a scenario's name, and the group that it is in; the first that fits."""
+
+
+def grouped() -> list[tuple[str, list[Scenario]]]:
+    """Scenarios by group: the demo first, then by paper."""
+    found: dict[str, list[Scenario]] = {}
+    for scenario in offered():
+        title = next(title for begin, title in GROUPS if scenario.name.startswith(begin))
+        found.setdefault(title, []).append(scenario)
+    return sorted(found.items(), key=lambda each: (each[0] != GROUPS[-1][1], each[0]))
 
 
 def offered_by(query: Query) -> Scenario:
@@ -116,7 +149,7 @@ def selected_job(query: Query) -> SelectedJob:
 
 def recorded_jobs() -> list[tuple[int, str]]:
     """The last finished jobs with progress, as numbers and names."""
-    over = Job.objects.filter(simulation=None, state__in=JOB_OVER, iteration__gt=0)
+    over = visible(Job.objects.all()).filter(simulation=None, state__in=JOB_OVER, iteration__gt=0)
     return list(over.order_by("-id").values_list("id", "name")[:PER_PAGE])
 
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from controlplane.core.barriers import is_full
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.policies import registry
-from controlplane.protocol.spec import Choice, parse_spec
+from controlplane.protocol.spec import Choice
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.metrics import BUSY
 from frontend.figures.rows import Lead, Leads, View
@@ -27,7 +28,7 @@ NOT_YET = "No data yet: staleness appears after the first iterations reported by
 
 def leads(job: Job, view: View) -> Leads:
     """The staleness of the selected workers, measured against all."""
-    spec, barrier = parse_spec(job.spec), job_synchronization(job).barrier
+    spec, barrier = stored_spec(job), job_synchronization(job).barrier
     here, _ = _last_roster(job, range(min(spec.workers, MAX_RANKS)))
     ahead = ahead_of(here, barrier)
     found = tuple(
@@ -52,7 +53,7 @@ def leads(job: Job, view: View) -> Leads:
 
 def mean_staleness(job: Job) -> float | None:
     """Mean over the workers of the last roster, as on the job's own page; None if no worker was measured."""
-    ahead, _ = staleness(job, range(min(parse_spec(job.spec).workers, MAX_RANKS)))
+    ahead, _ = staleness(job, range(min(stored_spec(job).workers, MAX_RANKS)))
     means = [float(each.mean()) for each in ahead.values() if len(each)]
     return sum(means) / len(means) if means else None
 
@@ -85,17 +86,17 @@ def _of_generation(block: Block, generation: int) -> Block:
     return {name: values[kept] for name, values in block.items()}
 
 
-def ahead_of(everybody: Mapping[int, Block], barrier: Choice) -> dict[int, NDArray[np.int64]]:
+def ahead_of(blocks: Mapping[int, Block], barrier: Choice) -> dict[int, NDArray[np.int64]]:
     """By rank, for each iteration: how many the slowest lacked when this worker began to pull.
 
     This is its own completed count minus that of all workers at that time, placed by measured durations. Under a full
     barrier it would be too high: a released worker has all others' pushes, and two rows are never placed exactly.
     """
-    if not everybody or is_full(registry.resolve("barrier", barrier)):
-        return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in everybody.items()}
-    done, since_ms = _done_by_all(list(everybody.values()))
+    if not blocks or is_full(registry.resolve("barrier", barrier)):
+        return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in blocks.items()}
+    done, since_ms = _done_by_all(list(blocks.values()))
     found = {}
-    for rank, block in everybody.items():
+    for rank, block in blocks.items():
         began_ms = block["at_ms"] - np.sum([block[name] for name in BUSY], axis=0) * 1000
         slowest = done[np.searchsorted(since_ms, began_ms, side="right") - 1]
         found[rank] = np.maximum(0, block["iteration"] - slowest)

@@ -1,17 +1,20 @@
-"""The effect of one update on the parameters of a job whose barrier has no common iterations."""
+"""Synchronization of a job whose barrier has no common iterations: the effect of one update, and who samples."""
 
-from controlplane.core.barriers import AsyncBarrier, step_sentence
+from controlplane.core.barriers import AsyncBarrier, SampledByPeers, step_sentence
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.policies.registry import resolve
-from controlplane.protocol.spec import parse_spec
 
 
 def stepping(job: Job) -> str:
-    """One sentence; empty if the workers' iterations are common."""
+    """A sentence or two; empty if the workers' iterations are common."""
     barrier = resolve("barrier", job_synchronization(job).barrier)
     if not isinstance(barrier, AsyncBarrier):
         return ""
-    spec = parse_spec(job.spec)
+    spec = stored_spec(job)
     alive = job.processes.filter(role="worker", ended_at=None).count()
-    return step_sentence(spec, barrier.step_scale, alive or spec.workers)
+    effect = step_sentence(spec, barrier.step_scale, alive or spec.workers)
+    if not isinstance(barrier, SampledByPeers):
+        return effect
+    return f"{effect} Each worker asks its sample itself when it may continue, without the control plane."

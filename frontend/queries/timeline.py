@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.metrics import ITERATION
 from frontend.figures.rows import View, Window, WorkerIteration
@@ -24,7 +24,7 @@ AROUND: Final = 40
 
 def window(job: Job, view: View) -> Window:
     """The requested iterations, or the latest; never past either end."""
-    roster = parse_spec(job.spec).workers
+    roster = stored_spec(job).workers
     history = History(job)
     newest = history.newest
     if newest is None:

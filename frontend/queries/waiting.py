@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_synchronization, jobs_synchronization
-from controlplane.protocol.spec import parse_spec
+from controlplane.jobs.stored_specs import stored_spec
+from controlplane.jobs.viewing import visible
 from controlplane.telemetry.history import Windows
 from controlplane.telemetry.metrics import ITERATION, LOST
 from controlplane.telemetry.models import Cursor
@@ -27,6 +28,7 @@ from frontend import formats
 from frontend.figures.rows import View, Waited, Waiting
 from frontend.queries.figures import MAX_SUMMED
 from frontend.queries.history import History
+from frontend.queries.legible import legible
 from frontend.queries.staleness import MAX_RANKS, mean_staleness, staleness
 
 NOISE_S = 1e-6
@@ -34,7 +36,9 @@ NOISE_S = 1e-6
 
 T = TypeVar("T")
 
-DAYS = 30
+PERIODS = {"7": "7 days", "30": "30 days"}
+"""How far back the page of all jobs can look; the first is shown if none is named."""
+
 MAX_JOBS = 100
 
 
@@ -99,7 +103,7 @@ class Ledger:
     simulated: Spent
     since: date
     left_out: int
-    """Jobs of these days beyond ``MAX_JOBS``: they are in no sum."""
+    """Jobs of these days beyond ``MAX_JOBS``, or that cannot be read: they are in no sum."""
 
 
 def price(seconds: float) -> str:
@@ -112,7 +116,7 @@ def price(seconds: float) -> str:
 
 def waiting(job: Job, view: View) -> Waiting:
     """Every worker of a job, by rank; only the first ``MAX_RANKS`` of a very large roster."""
-    workers = min(parse_spec(job.spec).workers, MAX_RANKS)
+    workers = min(stored_spec(job).workers, MAX_RANKS)
     history = History(job)
     found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
     ahead, recent = staleness(job, sorted(found))
@@ -136,7 +140,7 @@ def days_of(job: Job) -> dict[date, Spent]:
     They sum up to the job's totals: time in no worker's history, such as of repeated iterations, is spread
     over the days by the time worked on each.
     """
-    workers = min(parse_spec(job.spec).workers, MAX_RANKS)
+    workers = min(stored_spec(job).workers, MAX_RANKS)
     history = History(job)
     found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
     days: dict[date, Spent] = defaultdict(Spent)
@@ -166,27 +170,33 @@ def _with_rest(job: Job, days: dict[date, Spent]) -> dict[date, Spent]:
     return {day: spent + rest * (spent.whole_s / found.whole_s) for day, spent in days.items() if spent.whole_s}
 
 
-def ledger(today: date) -> Ledger:
-    """Every job that ran within the last ``DAYS`` days, the most expensive first."""
-    since = today - timedelta(days=DAYS - 1)
+def ledger(today: date, days: int = 30) -> Ledger:
+    """Every job that ran within the last so many days, the most expensive first."""
+    since = today - timedelta(days=days - 1)
     begin = datetime(since.year, since.month, since.day, tzinfo=UTC)
-    ran = Job.objects.filter(started_at__isnull=False).exclude(finished_at__lt=begin).order_by("-id")
+    ran = visible(Job.objects.filter(started_at__isnull=False)).exclude(finished_at__lt=begin).order_by("-id")
     live, played = ran.filter(simulation=None), ran.exclude(simulation=None)
-    found = [(job, _since(job, since)) for job in live[:MAX_JOBS]]
-    spent = {job: sum(of_job.values(), Spent()) for job, of_job in found}
-    days, simulated = _by_day(of_job for _, of_job in found), _by_day(_since(job, since) for job in played[:MAX_JOBS])
+    found, simulated = _spent_by(live[:MAX_JOBS], since), _by_day(_spent_by(played[:MAX_JOBS], since).values())
+    spent = {job: sum(of_job.values(), Spent()) for job, of_job in found.items()}
+    by_day = _by_day(found.values())
     return Ledger(
         jobs=tuple(sorted(_job_rows(spent), key=lambda each: (-each.spent.lost_s, each.job.pk))),
-        days=tuple((day, days[day], simulated[day]) for day in sorted({*days, *simulated}, reverse=True)),
+        days=tuple((day, by_day[day], simulated[day]) for day in sorted({*by_day, *simulated}, reverse=True)),
         total=sum(spent.values(), Spent()),
         simulated=sum(simulated.values(), Spent()),
         since=since,
-        left_out=max(0, live.count() - MAX_JOBS),
+        left_out=live.count() - len(found),
     )
 
 
-def _since(job: Job, since: date) -> dict[date, Spent]:
-    return {day: spent for day, spent in _kept(job, "days", days_of).items() if day >= since}
+def _spent_by(jobs: Iterable[Job], since: date) -> dict[Job, dict[date, Spent]]:
+    """By job that can be read, what it lost on each day."""
+    read = {job: legible(job, lambda job: _kept(job, "days", days_of))[0] for job in jobs}
+    return {
+        job: {day: spent for day, spent in days.items() if day >= since}
+        for job, days in read.items()
+        if days is not None
+    }
 
 
 def _by_day(jobs: Iterable[dict[date, Spent]]) -> dict[date, Spent]:
@@ -203,10 +213,10 @@ def _job_rows(spent: Mapping[Job, Spent]) -> Iterator[JobSpent]:
         if each.whole_s:
             yield JobSpent(
                 job=job,
-                batching=chosen[job.pk].batching.name,
-                barrier=chosen[job.pk].barrier.name,
+                batching=chosen[job.pk].batching.name if job.pk in chosen else "unknown",
+                barrier=chosen[job.pk].barrier.name if job.pk in chosen else "unknown",
                 spent=each,
-                staleness=_kept(job, "staleness", mean_staleness),
+                staleness=legible(job, lambda job: _kept(job, "staleness", mean_staleness))[0],
             )
 
 

@@ -15,7 +15,7 @@ from frontend.formats import milliseconds
 Payload = dict[str, Any]
 
 FLAG = re.compile(r"(?P<kind>.+)-(?P<who>[wsj]\d+)-\d+\.\d+")
-"""The engine's name of a flag: what is wrong, the subject, and a number."""
+"""The engine's name of a flag: the kind, the subject, and a number."""
 
 
 def describe(kind: str, payload: Payload, earlier: dict[str, int] | None = None) -> str:
@@ -141,8 +141,20 @@ def _release(_: Payload) -> str:
 
 def _policies(payload: Payload) -> str:
     choices = payload.get("choices", {})
-    news = ", ".join(f"{question} {_choice(choice)}" for question, choice in sorted(choices.items()))
-    return f"from iteration {payload.get('first_iteration', '?')} on: {news or 'the same policies'}"
+    changes = ", ".join(f"{question} {_choice(choice)}" for question, choice in sorted(choices.items()))
+    return f"from iteration {payload.get('first_iteration', '?')} on: {changes or 'the same policies'}"
+
+
+def _convergence(payload: Payload) -> str:
+    verdict = {"harmful": "harms convergence", "harmless": "does not harm convergence"}.get(payload.get("verdict", ""))
+    smaller = payload.get("grown_from", 0)
+    change = "the larger global batch" if smaller else "the change"
+    found = f"{change} {verdict}" if verdict else f"whether {change} harms convergence is unknown"
+    if smaller and payload.get("verdict") == "harmful":
+        return f"{found}; {'back to' if payload.get('reverts') else 'proposed:'} {smaller} samples per iteration"
+    earlier = ", ".join(_choice(choice) for _, choice in sorted(payload.get("choices", {}).items()))
+    back = "back to" if payload.get("reverts") else "proposed:"
+    return f"{found}; {back} {earlier}" if earlier else found
 
 
 def _decline(payload: Payload) -> str:
@@ -225,6 +237,29 @@ def _adopt(payload: Payload) -> str:
     return f"active predictor: {payload.get('acting', '?')}"
 
 
+def _play(payload: Payload) -> str:
+    return f"autopilot: simulation {payload.get('look', '?')} of {counted(len(payload.get('alternatives', {})), 'way')}"
+
+
+def _judge(payload: Payload) -> str:
+    chosen = payload.get("chosen")
+    if not chosen:
+        return f"autopilot: {payload.get('present', '?')} stays"
+    return f"autopilot {'switches' if payload.get('switches') else 'proposes to switch'} to {chosen}"
+
+
+def _measure_switch(payload: Payload) -> str:
+    """``autopilot: asp saves 12.0% as measured, 15% predicted``."""
+    gain = 1 - payload.get("after_s", 0.0) / (payload.get("before_s") or 1.0)
+    outcome = "; it goes back" if payload.get("goes_back") else "" if payload.get("kept") else "; worse than before"
+    predicted = f"{payload.get('predicted', 0.0):.0%} predicted"
+    return f"autopilot: {payload.get('name', '?')} saves {gain:.1%} as measured, {predicted}{outcome}"
+
+
+def _autopilot(payload: Payload) -> str:
+    return f"autopilot set to {payload.get('mode', '?')}"
+
+
 def _title(payload: Payload) -> str:
     return f"{str(payload.get('role', '?'))[:1]}{payload.get('index', '?')}"
 
@@ -268,6 +303,7 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "raise-flag": _raise_flag,
     "close-flag": _close_flag,
     "change-policies": _policies,
+    "judge-convergence": _convergence,
     "decline-request": _decline,
     "leave-out": _leave_out,
     "take-back": _take_back,
@@ -281,6 +317,10 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "train-predictor": _train,
     "score-predictors": _score,
     "adopt-predictor": _adopt,
+    "play-alternatives": _play,
+    "judge-alternatives": _judge,
+    "measure-switch": _measure_switch,
+    "set-autopilot": _autopilot,
 }
 """By the command's tag; shares have their own text, which names the changes."""
 

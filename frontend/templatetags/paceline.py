@@ -1,5 +1,6 @@
 """Formats, icons and states for templates; the texts and numbers themselves are in ``frontend.formats``."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -14,8 +15,9 @@ from django.utils.safestring import SafeString
 
 from controlplane.simulator.variations import is_limited
 from frontend import formats
-from frontend.figures.table import Entry, Option
+from frontend.figures.table import Entry, FigureKind, Option
 from frontend.figures.theme import LIGHT
+from frontend.finders import CHART_LIBRARY, WHOLE_LIBRARY
 from frontend.glossary import Term, by_name
 from frontend.queries.simulations import varied_of
 
@@ -27,8 +29,16 @@ register.filter("milliseconds", formats.milliseconds)
 register.filter("duration", formats.duration)
 register.filter("bytes", formats.size)
 register.filter("workertime", formats.worker_time)
+register.filter("browser", formats.browser)
 register.filter("varied", varied_of)
 register.filter("limited", is_limited)
+
+
+@register.simple_tag
+def chart_library(*kinds: FigureKind, several: Iterable[FigureKind] = ()) -> str:
+    """The address of the chart library that draws figures of all these kinds."""
+    whole = any(kind.whole for kind in (*kinds, *several))
+    return static(WHOLE_LIBRARY if whole else CHART_LIBRARY)
 
 
 @register.filter
@@ -38,12 +48,24 @@ def switches(options: tuple[Option | Entry, ...]) -> str:
 
 
 @register.filter
+def scopes(names: str) -> str:
+    """The scopes of a token, as a list in a sentence."""
+    return ", ".join(names.split())
+
+
+@register.filter
 def plainly(value: object) -> str:
     """A user's request as it was sent: strings unchanged, all other values as JSON, split into lines if long."""
     if isinstance(value, str):
         return value
     text = msgspec.json.encode(value)
     return (text if len(text) <= IN_LINE else msgspec.json.format(text)).decode()
+
+
+@register.filter
+def as_json(value: object) -> str:
+    """The value as JSON, for an attribute that a script reads."""
+    return msgspec.json.encode(value).decode()
 
 
 IN_LINE = 80
@@ -68,6 +90,15 @@ STATE_ICONS = {
     "stopped": "slash",
     "online": "play",
     "offline": "slash",
+    "cordoned": "pause",
+    "draining": "spinner",
+    "drained": "check",
+    "stays": "queued",
+    "adding": "spinner",
+    "leaving": "spinner",
+    "returning": "spinner",
+    "moved": "check",
+    "gone": "check",
     "queued": "queued",
     "pending": "spinner",
     "healthy": "check",

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from django.contrib.auth.models import User
+from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
@@ -11,14 +12,17 @@ from django.views.decorators.http import require_POST
 
 from controlplane.jobs.roles import ORDER, Role, role_of
 from controlplane.people.models import Session
+from controlplane.people.scopes import Scope, ScopesRefused, parse
 from controlplane.people.sessions import live_sessions
 from controlplane.people.tokens import TokenRefused, live_tokens, token_create
+from controlplane.people.users import line_of, users_listed
 from controlplane.protocol.text import is_plain
 from frontend.parameters import QueryError
 from frontend.views.access import needs, rights
 
 LIFETIMES = {1: "1 day", 7: "7 days", 30: "30 days", 90: "90 days", 365: "1 year"}
 USUAL_DAYS = 30
+USERS_PER_PAGE = 50
 
 
 @never_cache
@@ -57,13 +61,23 @@ def _account(request: HttpRequest) -> dict[str, Any]:
     key = request.session.session_key
     return offered | {
         "everyone": everyone,
+        "users": _users(request) if everyone else None,
         "tokens": live_tokens(owner),
         "sessions": live_sessions(owner),
         "here": Session.objects.filter(session_key=key).values_list("number", flat=True).first(),
+        "scopes": list(Scope),
         "roles": ORDER[: ORDER.index(held) + 1],
         "lifetimes": LIFETIMES,
         "usual_days": USUAL_DAYS,
     }
+
+
+def _users(request: HttpRequest) -> Page[User]:
+    """One page of all users; each has its ``line``."""
+    page = Paginator(users_listed(), USERS_PER_PAGE).get_page(request.GET.get("users", 1))
+    for user in page.object_list:
+        user.line = line_of(user)  # type: ignore[attr-defined]
+    return page
 
 
 def _fields(request: HttpRequest) -> dict[str, Any]:
@@ -79,4 +93,8 @@ def _fields(request: HttpRequest) -> dict[str, Any]:
         raise QueryError("days", days, f"one of {', '.join(map(str, LIFETIMES))}")
     if role not in list(ORDER):
         raise QueryError("role", role, f"one of {', '.join(ORDER)}")
-    return {"name": name, "role": Role(role), "lifetime": timedelta(days=int(days))}
+    try:
+        scopes = parse(request.POST.getlist("scopes"))
+    except ScopesRefused as error:
+        raise QueryError("scopes", ", ".join(request.POST.getlist("scopes")), str(error)) from None
+    return {"name": name, "role": Role(role), "lifetime": timedelta(days=int(days)), "scopes": scopes}

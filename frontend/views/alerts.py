@@ -1,4 +1,4 @@
-"""The page of alerts. What it changes goes over REST."""
+"""The page of alerts. Its changes use REST."""
 
 from typing import Any
 
@@ -6,9 +6,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
+from controlplane.jobs.viewing import limits
 from frontend.queries.alerts import alerts_context, form_context
-from frontend.views.access import needs, rights
+from frontend.views.access import needs, operated, rights
 
 
 @needs(Role.VIEWER)
@@ -24,4 +26,8 @@ def alerts_live(request: HttpRequest) -> HttpResponse:
 
 
 def _alerts(request: HttpRequest) -> dict[str, Any]:
-    return rights(request) | alerts_context(timezone.now())
+    context = alerts_context(timezone.now())
+    jobs = [line.alert.job_id for line in context["firing"]] + [row.job_id for row in context["silences"]]
+    jobs += [row.alert.job_id for row in context["deliveries"] if row.alert]
+    found = {"operated": operated(Job, request, jobs), "sees_all": limits() is None}
+    return rights(request) | context | found

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import login
 from django.contrib.auth.views import LoginView, redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -21,6 +22,11 @@ class SignIn(LoginView):
 
     template_name = "pages/login.html"
     redirect_authenticated_user = True
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """With the ways of signing in that there are."""
+        ways = {"provider": settings.OIDC and settings.OIDC.label, "local_accounts": settings.LOCAL_ACCOUNTS}
+        return super().get_context_data(**kwargs) | ways
 
     def form_invalid(self, form: Any) -> HttpResponse:
         """The page again, with the error."""
@@ -49,5 +55,5 @@ def login_once(request: HttpRequest, token: str) -> HttpResponse:
     if user is None:
         return render(request, "pages/login_once_refused.html", {"local": local}, status=403)
     request.signed_in_by = "link"  # type: ignore[attr-defined]
-    login(request, user)
+    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
     return redirect(reverse("overview"))

@@ -1,22 +1,25 @@
 """The overview of the cluster."""
 
-from typing import Any
+from typing import Any, cast
 
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
+from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
-from frontend.queries import fleet, overview
+from frontend.queries import costs, fleet, overview
 from frontend.queries.picking import picked
-from frontend.views.access import needs, rights
+from frontend.queries.saved_views import pins
+from frontend.views.access import needs, operated, rights
 from frontend.views.freshness import data_age
 
 
 @needs(Role.VIEWER)
 def overview_page(request: HttpRequest) -> HttpResponse:
     """The whole page."""
-    return render(request, "pages/overview.html", _context(request))
+    return render(request, "pages/overview.html", _context(request) | {"pins": pins(cast(User, request.user))})
 
 
 @needs(Role.VIEWER)
@@ -27,11 +30,14 @@ def overview_live(request: HttpRequest) -> HttpResponse:
 
 def _context(request: HttpRequest) -> dict[str, Any]:
     machines, lines = fleet.machines_now(), overview.overview_jobs(timezone.now())
+    found = costs.greatest(machines, timezone.now())
     return (
         rights(request)
         | data_age()
         | {
             "tiles": overview.tiles(machines, lines, timezone.now()),
+            "costs": found,
+            "operated": operated(Job, request, (line.cost.job for line in found)),
             "picked": picked(machines, request.GET),
             "jobs": lines,
             "events": overview.events(),

@@ -7,7 +7,7 @@ from controlplane.jobs.roles import Role
 from controlplane.simulator.recorded_run import job_of
 from frontend.figures import SIMULATIONS
 from frontend.queries import simulations as queries
-from frontend.views.access import needs, rights
+from frontend.views.access import needs, own_teams, rights, team_filter
 
 USUAL = "demo"
 """The scenario that is selected by default."""
@@ -16,12 +16,15 @@ USUAL = "demo"
 @needs(Role.VIEWER)
 def simulations_page(request: HttpRequest) -> HttpResponse:
     """The list, or only its rows if a live part requests them."""
-    context = rights(request) | {"page": queries.simulation_page(request.GET.get("page", 1))}
+    teams = team_filter(request)
+    page = queries.simulation_page(request.GET.get("page", 1), teams["team"])
+    context = rights(request) | teams | {"page": page}
     if request.headers.get("HX-Request"):
         return render(request, "parts/simulations_table.html", context)
     selected = queries.selected_job(request.GET)
-    context |= {
+    context |= own_teams(request) | {
         "scenarios": queries.offered(),
+        "scenario_groups": queries.grouped(),
         "recorded_jobs": queries.recorded_jobs(),
         "selected": selected,
         "chosen": "job" if selected.number else USUAL,
@@ -31,7 +34,7 @@ def simulations_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def simulation_job(request: HttpRequest) -> HttpResponse:
-    """What can be simulated on the machines of one recorded job, for the form."""
+    """The possible simulations on the machines of one recorded job, for the form."""
     found = queries.offered_by(request.GET)
     return render(request, "parts/simulation_picks.html", {"each": found, "shown": found.name})
 

@@ -105,8 +105,8 @@ def errors() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def look(browser: Browser, errors: list[str]) -> Iterator[Look]:
-    """Opens pages in contexts of their own, of a width and colour scheme, signed in as somebody or nobody."""
+def look(browser: Browser, errors: list[str], request: pytest.FixtureRequest) -> Iterator[Look]:
+    """Opens pages in contexts of their own, of a width and colour scheme, signed in as someone or no one."""
     contexts = []
 
     def opened(base: str, *, user: User | None = None, theme: str = "light", width: int = WIDE) -> Page:
@@ -123,8 +123,24 @@ def look(browser: Browser, errors: list[str]) -> Iterator[Look]:
         return page
 
     yield opened
+    if hasattr(request.node, "failed_call"):
+        request.node.failed_call.sections += [_seen(page) for context in contexts for page in context.pages]
     for context in contexts:
         context.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    """Hand a failure's report to the fixture whose pages it is to show."""
+    report = yield
+    if report.when == "call" and report.failed:
+        item.failed_call = report
+    return report
+
+
+def _seen(page: Page) -> tuple[str, str]:
+    """What a page shows when its test fails: a section of the failure's report."""
+    return f"Page {page.url}", page.inner_text("body")
 
 
 def _session(user: User) -> str:

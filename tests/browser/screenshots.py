@@ -1,18 +1,19 @@
 """Pictures of every page, full, empty and failed, in both themes and two widths: ``make screenshots``.
 
 Not a test: pytest collects it only where it is named. The pictures lie under ``var/screenshots``. A page is loaded once
-for both themes, as by somebody whose system turns dark at night. Style sheets must stay as they are meanwhile.
+for both themes, as by someone whose system turns dark at night. Style sheets must stay as they are meanwhile.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
-from django.db.models import F
+from django.contrib.auth.models import Group, User
+from django.db import OperationalError
 from django.utils import timezone
 from playwright.sync_api import Page, Route
 
@@ -21,17 +22,24 @@ from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
 from controlplane.jobs.tokens import token_issue
+from controlplane.people.quotas import quota_set
+from controlplane.people.teams import member_set, owner_set, team_create
+from controlplane.people.tokens import token_create
 from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log
 from controlplane.runtime.health import sample
 from controlplane.runtime.models import Forecast
 from controlplane.runtime.redis import shared
-from controlplane.telemetry.models import Cursor, Report, Simulation
+from controlplane.telemetry.models import Cursor, Simulation
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
+from frontend.models import JobTag, SavedView
 from frontend.tabs import TABS
 from tests.browser.conftest import NARROW, WIDE, Look
 from tests.frontend import factories
 from tests.frontend.alert_rows import alert_rows
+from tests.frontend.test_autopilot import judged, measured
+from tests.support.oidc import running_provider
+from tests.telemetry.reports import change_reports
 
 pytestmark = [
     pytest.mark.browser,
@@ -71,7 +79,7 @@ def open_whole(page: Page, width: int, path: str) -> None:
 
 
 def keep(page: Page, name: str, *, whole: bool = False, drawn: bool = True) -> None:
-    """A picture in each theme of the page, or only of what is in the window: a dialog stands in its middle."""
+    """A picture in each theme of the page, or only of what is in the window: a dialog is in its middle."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     width = page.viewport_size["width"] if page.viewport_size else 0
     now = page.evaluate("document.documentElement.dataset.theme")
@@ -89,7 +97,7 @@ def full_job(user: User) -> Job:
     log.start_log(job.pk, parse_spec(job.spec))
     Cursor.objects.filter(job=job).update(position=f"{int(timezone.now().timestamp() * 1000)}-0")
     changed = {"choices": {"barrier": {"name": "ssp", "parameters": {"staleness": 2}}}, "first_iteration": 30}
-    row = factories.make_decision(job, 50, "change-policies", changed, reason="asked for by ada", iteration=30)
+    row = factories.make_decision(job, 50, "change-policies", changed, reason="requested by ada", iteration=30)
     row.at = factories.START + timedelta(seconds=5)
     row.save()
     return job
@@ -158,7 +166,7 @@ def test_every_tab_of_a_job_that_waits(take: Shoot, ada: User) -> None:
 
 
 def test_a_queue(take: Shoot, ada: User) -> None:
-    """One job holds slots, one waits for them, one stands behind it, and one could never start; a large machine."""
+    """One job holds slots, one waits for them, one is behind it, and one could never start; a large machine."""
     agents = factories.make_agents(3, slots=2)
     factories.make_agents(1, slots=200, first=3)
     Agent.objects.filter(name="machine-3").update(server_slots=0, labels={"class": "large"})
@@ -187,7 +195,9 @@ def test_every_tab_of_a_running_job(take: Shoot, ada: User) -> None:
 
 def test_a_job_whose_slowest_worker_waits_for_its_batches(take: Shoot, ada: User) -> None:
     job = full_job(ada)
-    Report.objects.filter(rank=3).update(data_s=F("compute_s") * 0.7, compute_s=F("compute_s") * 0.3)
+    change_reports(
+        lambda row: {"data_s": row.compute_s * 0.7, "compute_s": row.compute_s * 0.3} if row.rank == 3 else {}
+    )
     for tab in ("overview", "workers", "timeline", "waiting"):
         take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-starved")
 
@@ -200,7 +210,9 @@ def respond(status: int | None, route: Route) -> None:
 
 def test_every_tab_of_an_attached_job(page: Page, take: Shoot, ada: User, width: int) -> None:
     waits = factories.make_job(user=ada, name="waits", state=JobState.STARTING, launch="attached", spec=ATTACHED)
-    Job.objects.filter(pk=waits.pk).update(awaited="ranks, none of which is here: start the script with paceline run")
+    Job.objects.filter(pk=waits.pk).update(
+        awaited="ranks, none of which is connected: start the script with paceline run"
+    )
     take(f"/jobs/{waits.pk}/", "job-attached-waits")
     job = factories.attached_job(user=ada)
     token_issue(job=job, actor="ada")
@@ -307,3 +319,143 @@ def test_controls(page: Page, ada: User, width: int) -> None:
     page.get_by_role("button", name="Validate").click()
     page.locator("#submit-finding").wait_for()
     keep(page, "submit-checked")
+
+
+def test_teams_and_the_queue(page: Page, take: Shoot, ada: User, width: int) -> None:
+    for path in ("teams", "queue"):
+        take(f"/{path}/", f"{path}-empty")
+    full = full_job(ada)
+    team = team_create(name="vision", weight=2.0, actor="ada")
+    team_create(name="speech and language", actor="ada")
+    for name, role in (("ina", "operator"), ("max", "member"), ("eve@example.org", "admin")):
+        user = User.objects.create_user(name)
+        user.groups.add(Group.objects.get_or_create(name="operator")[0])
+        member_set(team=team, user=user, role=role, actor="ada")
+        quota_set(user=user, actor="ada", jobs=2, stored_bytes=10**10)
+    quota_set(team=team, actor="ada", jobs=1, slots=8, simulations=4, stored_bytes=10**9)
+    owner_set(row=full, team=team, actor="ada")
+    owner_set(row=Agent.objects.order_by("pk")[0], team=team, actor="ada")
+    simulation_submit(scenario="demo", policies=["bsp"], seed=1, user=ada, team=team)
+    for number, name in enumerate(("large", "behind", "nightly sweep 17")):
+        waits = Job.objects.create(
+            name=name, spec=factories.spec(workers=9 - number), submitted_by=ada, priority=number
+        )
+        Job.objects.filter(pk=waits.pk).update(team=None if number else team)
+    for path, name in (("/teams/", "teams"), (f"/teams/{team.pk}/", "team"), ("/queue/", "queue")):
+        take(path, name)
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    shoot_dialogs(page, "/teams/", {"team-new": "#team-new"})
+    buttons = {"member-new": "#member-new", "team-limits": "#team-limits", "machine-give": "#machine-give"}
+    shoot_dialogs(page, f"/teams/{team.pk}/", buttons)
+
+
+def shoot_dialogs(page: Page, path: str, buttons: Mapping[str, str]) -> None:
+    for name, button in buttons.items():
+        page.goto(path)
+        page.locator(button).first.click()
+        page.locator("dialog[open]").wait_for()
+        page.wait_for_load_state("networkidle")
+        keep(page, f"dialog-{name}")
+
+
+def test_people(page: Page, take: Shoot, ada: User, width: int) -> None:
+    take("/account/", "account-empty")
+    for name, role, active in (("eve@example.org", "operator", True), ("bob", "viewer", False)):
+        user = User.objects.create_user(name, password="a-long-and-plain-sentence", is_active=active)
+        user.groups.add(Group.objects.get_or_create(name=role)[0])
+        token_create(user=user, name="nightly", actor=name)
+    token_create(user=ada, name="notebook", actor="ada")
+    take("/account/", "account")
+    take("/account/?of=everyone", "users")
+    page.set_viewport_size({"width": width, "height": HEIGHT})
+    page.goto("/account/?of=everyone")
+    page.locator("[id^=disable-]").first.click()
+    page.locator("dialog[open]").wait_for()
+    keep(page, "dialog-disable")
+
+
+def test_signing_in(look: Look, site: str, width: int, settings: Any, tmp_path: Path, errors: list[str]) -> None:
+    page = look(site, theme=THEMES[0], width=width)
+    page.set_default_timeout(PATIENCE_MS)
+    for path, name in (("/login/", "login"), ("/login/once/none/", "login-link-refused")):
+        page.goto(path)
+        keep(page, name)
+    page.goto("/login/")
+    page.get_by_label("User name").fill("ada")
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".errorlist, [role=alert]").first.wait_for()
+    keep(page, "login-wrong")
+    settings.PACELINE_URL = site
+    with running_provider(tmp_path) as provider:
+        settings.OIDC = provider.configured(PACELINE_OIDC_LABEL="Example ID")
+        provider.knows("s-2", preferred_username="eve", groups=["cooks"])
+        page.goto("/login/")
+        keep(page, "login-provider")
+        page.get_by_role("link", name="Sign in with Example ID").click()
+        page.get_by_placeholder("sub").fill("s-2")
+        page.get_by_role("button", name="Authorize").click()
+        page.get_by_role("heading", name="You are not signed in").wait_for()
+        keep(page, "login-provider-refused")
+    errors.clear()
+
+
+def test_refusals(
+    page: Page, look: Look, site: str, width: int, monkeypatch: pytest.MonkeyPatch, errors: list[str]
+) -> None:
+    page.goto("/jobs/999/")
+    keep(page, "error-404")
+    viewer = User.objects.create_user("vic")
+    viewer.groups.add(Group.objects.get_or_create(name="viewer")[0])
+    theirs = look(site, user=viewer, theme=THEMES[0], width=width)
+    theirs.goto("/jobs/new/")
+    keep(theirs, "error-403")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OperationalError("database is locked")
+
+    monkeypatch.setattr("frontend.views.queue.queue_in_order", fail)
+    page.goto("/queue/")
+    keep(page, "error-503")
+    errors.clear()
+
+
+def test_parameters(take: Shoot, ada: User) -> None:
+    take("/jobs/parameters/", "parameters-empty")
+    full = full_job(ada)
+    for number, policy in enumerate(("uniform", "lb-bsp-cpu", "lb-bsp-linear")):
+        job = factories.make_job(user=ada, name=f"sweep-{number}", spec=factories.spec(policy=policy, seed=number))
+        factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 20)
+        JobTag.objects.create(job=job, name="sweep")
+    JobTag.objects.create(job=full, name="nightly")
+    take("/jobs/parameters/", "parameters")
+    take("/jobs/", "jobs-tags")
+
+
+def test_dialogs_of_machines_and_the_search(page: Page, ada: User, width: int) -> None:
+    job = factories.demo_job(user=ada)
+    Agent.objects.update(can_test=True, server_slots=1)
+    agent = Agent.objects.filter(state="online").order_by("pk")[0]
+    shoot_dialogs(page, "/workers/", {"drain": f"#drain-{agent.pk}"})
+    shoot_dialogs(page, f"/workers/{agent.pk}/", {"machine-test": "#test-machine"})
+    SavedView.objects.create(user=ada, name="running ones", address="/jobs/?state=running")
+    page.goto(f"/jobs/{job.pk}/?tab=processes")
+    page.keyboard.press("/")
+    page.locator("#search-dialog").get_by_text("running ones").wait_for()
+    keep(page, "search")
+    page.keyboard.type("machine-")
+    page.locator("#search-dialog .match").nth(3).wait_for()
+    keep(page, "search-found")
+
+
+def test_an_autopilot_and_pinned_charts(take: Shoot, ada: User) -> None:
+    job = full_job(ada)
+    Job.objects.filter(pk=job.pk).update(spec=job.spec | {"autopilot": {"mode": "suggest"}}, state="running")
+    judged(job)
+    measured(job)
+    judged(job, switches=False)
+    for tab in ("overview", "whatif"):
+        take(f"/jobs/{job.pk}/?tab={tab}", f"job-{tab}-autopilot")
+    for figure in ("batch-size", "iteration-time"):
+        SavedView.objects.create(user=ada, name=figure, address=f"/jobs/{job.pk}/?ranks=3", figure=figure)
+    take("/", "overview-pins")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 
 def hang() -> RaiseFlag:
-    """What the engine says once rank 0 stands in the sum, and rank 1 still computes."""
+    """What the engine says once rank 0 is in the sum, and rank 1 still computes."""
     story = Attached(workers=4).running()
     story.iterate_at(60, *[100.0] * 4)
     for rank, place in ((0, "sum"), (1, "compute")):
@@ -45,10 +45,10 @@ def test_a_rank_that_hangs_is_named_on_the_page_until_its_iteration_ends(
     )
     page = look(site, user=ada, theme=theme, width=width)
     page.goto(f"/jobs/{job.pk}/")
-    expect(page.locator("#job-lanes .verdict")).to_contain_text("An iteration does not end")
+    expect(page.locator("#job-lanes .verdict")).to_contain_text("An iteration has not completed")
     finding = page.get_by_text("w1 has been computing for 34 s, and the other ranks wait for it").first
     expect(finding).to_be_visible()
-    expect(page.locator("#job-flags")).to_contain_text("Look at its stack on gpu-1 (py-spy dump --pid 101)")
+    expect(page.locator("#job-flags")).to_contain_text("Inspect its stack on gpu-1 (py-spy dump --pid 101)")
     lane = page.locator("#job-lanes tbody tr").filter(has=page.locator("th", has_text="w1"))
     expect(lane.locator(".mark-flag")).to_be_visible()
     assert axe_findings(page, rules=LOOKS) == []

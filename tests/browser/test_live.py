@@ -47,7 +47,7 @@ def advance(job: Job) -> None:
     job.refresh_from_db()
 
 
-def test_a_paused_page_stands_still_and_catches_up(site: str, look: Look, ada: User) -> None:
+def test_a_paused_page_stalls_and_catches_up(site: str, look: Look, ada: User) -> None:
     job = factories.demo_job(user=ada)
     page = look(site, user=ada)
     sockets, asked = Sockets(page), count_of(page, "/live/")

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from controlplane.telemetry.logged import record_logged
 from tests.browser.conftest import LOOKS, NARROW, WIDE, Look, axe_findings
 from tests.frontend import factories
-from tests.telemetry.test_logged import report
+from tests.telemetry.logging_reports import report
 
 pytestmark = pytest.mark.browser
 

@@ -29,9 +29,13 @@ def test_policies_are_changed_from_what_holds_now(site: str, look: Look, ada: Us
     page.goto(f"/jobs/{job.pk}/")
     page.locator("#change-policy").click()
     dialog = page.locator("#policy-dialog")
-    expect(dialog.get_by_label("Batching", exact=True)).to_have_value("lb-bsp-cpu")
-    dialog.get_by_label("Barrier", exact=True).select_option("ssp")
-    dialog.get_by_label("Parameters of barrier").fill("staleness=3")
+    expect(dialog.locator('[name="batching"]:checked')).to_have_value("lb-bsp-cpu")
+    dialog.get_by_role("radio", name="ssp", exact=True).click()
+    expect(dialog.locator("#about-barrier")).to_contain_text("A worker may be a few iterations ahead of the slowest.")
+    expect(dialog.locator('[id="h-barrier.staleness"]')).to_have_text(
+        "Maximum number of iterations by which a worker may be ahead of the slowest; at least 0; default 5"
+    )
+    dialog.get_by_label("staleness").fill("3")
     assert axe_findings(page, within="#policy-dialog") == []
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
         dialog.get_by_role("button", name="Apply").click()
@@ -47,8 +51,8 @@ def test_a_refused_change_says_its_title_and_its_trace(
     page.goto(f"/jobs/{job.pk}/")
     page.locator("#change-policy").click()
     dialog = page.locator("#policy-dialog")
-    dialog.get_by_label("Barrier", exact=True).select_option("ssp")
-    dialog.get_by_label("Parameters of barrier").fill("staleness=many")
+    dialog.get_by_role("radio", name="ssp", exact=True).click()
+    dialog.get_by_label("staleness").fill("many")
     dialog.get_by_role("button", name="Apply").click()
     alert = page.locator("#policy-alert")
     expect(alert.locator("strong")).to_have_text(re.compile(r"\w"))
@@ -63,7 +67,7 @@ def test_a_link_shows_the_same_charts_and_decisions_can_be_taken_off(
     site: str, look: Look, ada: User, job: Job
 ) -> None:
     asked = {"choices": {"barrier": {"name": "asp"}}, "first_iteration": 30}
-    factories.make_decision(job, 50, "change-policies", asked, reason="asked for by ada", iteration=30)
+    factories.make_decision(job, 50, "change-policies", asked, reason="requested by ada", iteration=30)
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk}/?ranks=3&smooth=5")
     lines = "document.querySelector('#figure-batch-size .plot')?._fullData?.map(each => each.name)"

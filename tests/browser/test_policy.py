@@ -39,6 +39,8 @@ def test_no_page_violates_the_policy(
 ) -> None:
     User.objects.update(is_staff=True)
     page = watched(look(site, user=ada))
+    warnings: list[str] = []
+    page.on("console", lambda said: warnings.append(said.text) if said.type == "warning" else None)
     found = {path: violations(page) for path in visited(page, job)}
     for path in ("/glossary/", "/api/v1/docs", "/admin/", "/admin/jobs/job/", "/admin/auth/user/add/"):
         page.goto(path, wait_until="networkidle")
@@ -47,6 +49,7 @@ def test_no_page_violates_the_policy(
     signed_out.goto("/login/")
     found["/login/"] = violations(signed_out)
     assert {path: wrong for path, wrong in found.items() if wrong} == {}
+    assert {said for said in warnings if "header" in said} == set(), "a header that browsers do not know"
 
 
 def test_the_documentation_of_the_api_is_drawn(site: str, look: Look, ada: User) -> None:

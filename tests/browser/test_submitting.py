@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.telemetry.models import Simulation
-from tests.browser.conftest import Look
+from tests.browser.conftest import Look, axe_findings
 from tests.frontend import factories
 
 pytestmark = pytest.mark.browser
@@ -32,17 +32,74 @@ def test_the_preview_is_what_is_sent(site: str, look: Look, ada: User) -> None:
     page.wait_for_url(JOB_PAGE)
 
 
-def test_a_predictor_is_sent_with_policies_that_predict(site: str, look: Look, ada: User) -> None:
+def test_parameters_belong_to_their_policy(site: str, look: Look, ada: User) -> None:
     page = look(site, user=ada)
     page.goto("/jobs/new/")
-    policy, predictor = page.get_by_label("Batching"), page.get_by_label("Predictor")
-    predictor.select_option("narx")
+    policy, predictor = page.get_by_label("Batching", exact=True), page.get_by_label("predictor", exact=True)
+    expect(predictor).to_have_value("ema")
+    expect(page.locator("#h-synchronization\\.batching\\.name")).to_contain_text(
+        "Shares proportional to predicted speed"
+    )
     sent = []
-    for name in ("lb-bsp-cpu", "lb-bsp-gpu", "uniform"):
-        policy.select_option(name)
-        expect(predictor).to_be_visible(visible=name == "lb-bsp-cpu")
+    for name in ("lb-bsp-cpu", "lb-bsp-gpu", "lb-bsp-linear"):
+        if name != "lb-bsp-cpu":
+            policy.select_option(name)
+        expect(predictor).to_have_count(1 if name == "lb-bsp-cpu" else 0)
+        if name == "lb-bsp-linear":
+            page.get_by_text("Parameters of batching").click()
+            expect(page.locator("#h-synchronization\\.batching\\.forgetting")).to_contain_text("0.5 to 1; default 0.98")
+            page.get_by_label("forgetting").fill("0.9")
         sent.append(json.loads(page.locator("#preview").text_content() or "")["synchronization"]["batching"])
-    assert sent == [{"name": "lb-bsp-cpu", "predictor": "narx"}, {"name": "lb-bsp-gpu"}, {"name": "uniform"}]
+    assert sent == [
+        {"name": "lb-bsp-cpu", "predictor": "ema"},
+        {"name": "lb-bsp-gpu"},
+        {"name": "lb-bsp-linear", "forgetting": 0.9},
+    ]
+
+
+def test_data_sets_and_options_are_those_of_the_workload(site: str, look: Look, ada: User) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    page.get_by_label("Workload", exact=True).fill("resnet")
+    names = "all => all.map(each => each.value)"
+    offered = page.locator("[id='l-workload.dataset'] option").evaluate_all(names)
+    assert "cifar-10" in offered
+    assert "wine" not in offered
+    page.get_by_label("Data set", exact=True).fill("cifar-like")
+    page.get_by_text("Options of the data set").click()
+    page.locator("[data-parameters='workload.data'] input").first.wait_for()
+    page.get_by_label("Workload", exact=True).fill("package.module:factory")
+    page.locator("[data-parameters='workload.options'] [data-free]").fill("depth=3, wide=true")
+    shown = json.loads(page.locator("#preview").text_content() or "")
+    assert shown["workload"]["options"] == {"depth": 3, "wide": True}
+
+
+def test_yaml_fills_the_form(site: str, look: Look, ada: User, errors: list[str]) -> None:
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    page.get_by_role("button", name="Paste YAML").click()
+    page.locator("#yaml-text").fill("name: pasted\nworkers: many\nworkload: {name: wine, dataset: wine}")
+    page.get_by_role("button", name="Fill the form").click()
+    expect(page.locator("#yaml-alert")).to_contain_text("expected")
+    assert axe_findings(page, within="#yaml-dialog") == []
+    text = "name: pasted\nworkers: 6\nworkload: {name: softmax-regression, dataset: wine}\nstop: {iterations: 9}"
+    page.locator("#yaml-text").fill(text + "\nbatch_size: 8\nsynchronization: {barrier: {name: ssp, staleness: 3}}")
+    page.get_by_role("button", name="Fill the form").click()
+    expect(page.locator("#yaml-dialog")).to_be_hidden()
+    expect(page.get_by_label("Workers", exact=True)).to_have_value("6")
+    expect(page.get_by_label("staleness")).to_have_value("3")
+    assert len(errors) == 1
+    errors.clear()
+
+
+def test_what_cannot_start_is_said_while_one_types(site: str, look: Look, ada: User) -> None:
+    factories.make_agents(4)
+    page = look(site, user=ada)
+    page.goto("/jobs/new/")
+    page.get_by_label("Workers", exact=True).fill("9")
+    expect(page.locator("#submit-finding")).to_contain_text("If submitted now, this job cannot be scheduled: needs 9")
+    page.get_by_label("Workers", exact=True).fill("4")
+    expect(page.locator("#submit-finding")).to_be_hidden()
 
 
 def test_a_double_click_submits_once(site: str, look: Look, ada: User) -> None:
@@ -95,7 +152,7 @@ def test_a_simulated_policy_is_saved_as_a_job(site: str, look: Look, ada: User, 
     page.get_by_role("link", name="Save as job: lb-bsp-linear").click()
     expect(page.get_by_label(f"lb-bsp-linear of simulation #{simulation.pk}")).to_be_checked()
     expect(page.locator("#left")).to_contain_text("The machines are yours: 4 workers and 2 servers were simulated")
-    expect(page.get_by_label("Batching")).to_have_value("lb-bsp-linear")
+    expect(page.get_by_label("Batching", exact=True)).to_have_value("lb-bsp-linear")
     expect(page.get_by_label("Maximum iterations")).to_have_value("200")
     blank = "all => all.filter(each => each.selectedIndex < 0).map(each => each.name)"
     assert page.locator("#submit-form select").evaluate_all(blank) == []

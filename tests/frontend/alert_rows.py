@@ -22,8 +22,8 @@ def alert_rows(job: Job) -> None:
         ("oncall", {"kind": "webhook", "url": "https://hooks.example.org/T0/x", "format": "slack"}),
         ("mail", {"kind": "email", "addresses": ["oncall@example.org", "ada@example.org"]}),
     ):
-        said, address = parse_target({"name": name, **document})
-        target_save(said=said, address=address, actor="ada")
+        document_, address = parse_target({"name": name, **document})
+        target_save(document=document_, address=address, actor="ada")
     for rule in DEFAULT_RULES:
         rule_save(rule=replace(rule, targets=["oncall"]) if rule.kind == "worker-lost" else rule, actor="ada")
     more = {"for_s": 600.0, "where": {"gpu": "a100"}, "targets": ["oncall", "mail"], "enabled": False}

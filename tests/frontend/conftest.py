@@ -2,17 +2,11 @@
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.core.cache import cache
 from django.test import Client
 
 
-@pytest.fixture(autouse=True)
-def _nothing_cached() -> None:
-    cache.clear()
-
-
 def signed_in(role: str) -> Client:
-    """A browser of somebody who has that role, or none."""
+    """A browser of someone who has that role, or none."""
     user = User.objects.create(username=role or "nobody")
     if role:
         user.groups.add(Group.objects.get_or_create(name=role)[0])

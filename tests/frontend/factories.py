@@ -6,8 +6,9 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from controlplane.core.events import ControlPlaneResumed, WorkerHeard
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.events import ControlPlaneResumed, WorkerMessageReceived
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.fleet.samples import sample_of
 from controlplane.jobs.models import Decision, Flag, Job, Process
@@ -17,9 +18,9 @@ from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log
 from controlplane.runtime.models import Forecast
 from controlplane.telemetry.logged import record_logged
-from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Report, Simulation
-from controlplane.telemetry.stored import OTHERS
-from tests.telemetry.test_logged import report
+from controlplane.telemetry.models import Cursor, Evaluation, LogLine, RawEvent, Simulation
+from tests.telemetry.logging_reports import report
+from tests.telemetry.reports import OTHERS, Report, store_reports
 
 START = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -142,7 +143,7 @@ def make_reports(job: Job, paces: list[Pace], *, rank_count: int = 4, first: int
         at += timedelta(seconds=pace.length_s)
         for rank in range(rank_count):
             rows.append(_report(job, rank, iteration, pace, at))
-    Report.objects.bulk_create(rows)
+    store_reports(rows)
     job.iteration = first + len(paces)
     job.samples = sum(sum(pace.shares) for pace in paces)
     job.busy_s = sum(row.compute_s + row.push_s + row.pull_s for row in rows)
@@ -156,7 +157,7 @@ def make_reports(job: Job, paces: list[Pace], *, rank_count: int = 4, first: int
 def _report(job: Job, rank: int, iteration: int, pace: Pace, at: datetime) -> Report:
     busy = pace.busy_s[rank]
     return Report(
-        job=job,
+        job_id=job.pk,
         rank=rank,
         instance=f"w{rank}-a",
         generation=1,
@@ -269,7 +270,7 @@ def make_exchanges(job: Job, rank: int, exchanges: list[Exchanged]) -> None:
         position=0,
         exchanges=exchanges,
     )
-    payload = log.encode_event(WorkerHeard(rank=rank, instance="a", message=report))
+    payload = log.encode_event(WorkerMessageReceived(rank=rank, instance="a", message=report))
     RawEvent.objects.create(job=job, incarnation=0, stream_id=f"{number}-0", kind="report", payload=payload)
 
 

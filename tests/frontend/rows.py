@@ -31,6 +31,7 @@ from frontend.figures.rows import (
     WorkerTrace,
     Worth,
 )
+from frontend.figures.topology import ServerNode, Topology, WorkerNode
 
 
 def worker(rank: int, shares: list[int], compute_s: list[float], waiting_s: list[float]) -> WorkerTrace:
@@ -116,7 +117,7 @@ def ahead() -> Leads:
 
 
 def nobody_ahead() -> Leads:
-    """Nobody has reported."""
+    """No one has reported."""
     return Leads(workers=(), roster=2, batch=128, barrier="bsp", reason="Nobody has reported.")
 
 
@@ -174,7 +175,7 @@ def two_iterations() -> Window:
 
 
 def no_window() -> Window:
-    """Nobody has reported."""
+    """No one has reported."""
     return Window(spans=(), ranks=(), roster=2, first=0, last=0, newest=0)
 
 
@@ -227,7 +228,7 @@ def waited() -> Waiting:
 
 
 def not_waited() -> Waiting:
-    """Nobody has reported yet."""
+    """No one has reported yet."""
     return Waiting(workers=(), again_s=0.0, again_coordination_s=0.0, again_whole_s=0.0, barrier="bsp", recent=0)
 
 
@@ -259,6 +260,22 @@ def ways() -> Others:
         way("without w0", -0.35, 0.03, kind="machines"),
     )
     return Others(ways=found, now=way("recorded", 0.0, 0.0), doubt=0.04, reason="")
+
+
+def linked() -> Topology:
+    """Three workers on two machines of two racks, with two servers."""
+    return Topology(
+        workers=(
+            WorkerNode(index=0, machine="m0", rack="a", waiting=0.6),
+            WorkerNode(index=1, machine="m0", rack="a", waiting=0.3),
+            WorkerNode(index=2, machine="m1", rack="b", waiting=0.0),
+        ),
+        servers=(
+            ServerNode(index=0, machine="m0", rack="a", held_bytes=6 << 20),
+            ServerNode(index=1, machine="m1", rack="b", held_bytes=2 << 20),
+        ),
+        roster=3,
+    )
 
 
 def no_ways() -> Others:

@@ -1,4 +1,4 @@
-"""The page of tokens and sessions: one's own, and for admins those of everybody."""
+"""The page of tokens and sessions: one's own, and for admins those of everyone."""
 
 import re
 
@@ -41,10 +41,22 @@ def test_people_see_their_own_alone(ada: Client, eve: Client) -> None:
         assert "Browser of ada" not in page
 
 
-def test_an_admin_sees_those_of_everybody(ada: Client, eve: Client) -> None:
+def test_an_admin_sees_those_of_everyone(ada: Client, eve: Client) -> None:
     page = ada.get("/account/live/?of=everyone").content.decode()
-    assert page.count("Browser of ") == 3, "eve's twice: in the table and in the dialog's words"
+    assert page.count("Browser of ") == 5, "in a cell and its title; eve's in the dialog's words, too"
     assert "eve&#x27;s own" in page
+
+
+def test_admins_are_offered_to_switch_accounts_off_and_on(ada: Client, eve: Client) -> None:
+    def buttons() -> list[str]:
+        page = ada.get("/account/?of=everyone").content.decode()
+        return re.findall(r'id="((?:dis|en)able-\d+)"', page)
+
+    number = User.objects.get(username="eve").pk
+    assert buttons() == [f"disable-{number}"], "not one's own"
+    User.objects.filter(username="eve").update(is_active=False)
+    assert buttons() == [f"enable-{number}"]
+    assert 'id="users-title"' not in ada.get("/account/").content.decode()
 
 
 def test_a_token_is_made_and_shown_once(eve: Client) -> None:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job, JobToken
@@ -13,8 +14,10 @@ from frontend.queries.acknowledgements import acknowledgements
 from frontend.queries.effects import effects
 from frontend.queries.in_force import in_force
 from frontend.queries.job import decisions
+from frontend.queries.waiting import ledger
 from frontend.tabs import TABS
 from tests.frontend import factories
+from tests.telemetry.reports import change_reports
 
 pytestmark = pytest.mark.django_db
 
@@ -39,17 +42,29 @@ def test_a_job_without_a_rank_waits_for_ranks(viewer: Client) -> None:
     job = factories.make_job(
         state=JobState.STARTING, name="mine", spec=factories.attached_job().spec, launch="attached"
     )
-    Job.objects.filter(pk=job.pk).update(awaited="ranks, none of which is here: start the script with paceline run")
+    Job.objects.filter(pk=job.pk).update(
+        awaited="ranks, none of which is connected: start the script with paceline run"
+    )
     page = text_of(viewer, f"/jobs/{job.pk}/")
     assert "waiting for ranks" in page
-    assert "Waiting for: ranks, none of which is here: start the script with paceline run" in page
+    assert "Waiting for: ranks, none of which is connected: start the script with paceline run" in page
     assert "waiting for ranks" in text_of(viewer, "/jobs/")
     assert "paceline run -- torchrun train.py" in text_of(viewer, f"/jobs/{job.pk}/?tab=processes")
 
 
+def test_a_warm_up_with_equal_shares_is_no_comparison(viewer: Client) -> None:
+    """Before iteration 16 a script's iterations are long for other reasons than its shares."""
+    short, long = factories.attached_job(agreed=6), factories.attached_job(agreed=12)
+    assert "with equal shares (estimated)" in text_of(viewer, f"/jobs/{short.pk}/")
+    assert "(at most, estimated)" in text_of(viewer, f"/jobs/{short.pk}/")
+    assert "estimated" not in text_of(viewer, f"/jobs/{long.pk}/")
+
+
 def test_its_head_says_whose_loop_it_is(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.attached_job().pk}/")
-    assert "a script's own loop \N{MIDDLE DOT} 4 workers, no servers: the script's own engine moves the tensors" in page
+    assert (
+        "a script's own loop \N{MIDDLE DOT} 4 workers, no servers: the script's own backend moves the tensors" in page
+    )
 
 
 def test_each_rank_is_shown_with_its_machine_device_launcher_and_pid(viewer: Client) -> None:
@@ -70,7 +85,7 @@ def test_ranks_are_not_offered_what_only_their_launcher_can_do(operator: Client)
 
 def test_that_there_are_no_servers_is_explained(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.attached_job().pk}/?tab=placement")
-    assert "No servers: this job is attached, and the script's own engine" in page
+    assert "No servers: this job is attached, and the script's own backend" in page
 
 
 def test_environments_are_told_once_for_all_ranks_that_are_alike(viewer: Client) -> None:
@@ -129,13 +144,13 @@ def test_a_native_decision_names_its_iteration_itself() -> None:
     assert in_force(job, list(job.decisions.all())) == {}
 
 
-def test_what_changed_last_is_told_with_what_the_shares_led_to_once_they_held(viewer: Client) -> None:
+def test_what_changed_last_is_reported_with_what_the_shares_led_to_once_they_held(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.attached_job().pk}/")
     assert "iterations 264 ms \N{RIGHTWARDS ARROW} 102 ms" in page
     assert "2.59\N{MULTIPLICATION SIGN} as fast, from iteration 16 on" in page
 
 
-def test_before_its_ranks_are_here_nobody_knows_how_many_they_are(viewer: Client) -> None:
+def test_before_its_ranks_are_here_no_one_knows_how_many_they_are(viewer: Client) -> None:
     job = factories.attached_job()
     Job.objects.filter(pk=job.pk).update(generation=0)
     assert "as many ranks as its launcher starts" in text_of(viewer, f"/jobs/{job.pk}/")
@@ -150,3 +165,21 @@ def test_its_decisions_show_their_effect() -> None:
     lines = decisions(job, kinds="shares")
     assert lines[0].effect is not None
     assert lines[0].effect.gain == pytest.approx(0.61, abs=0.02)
+
+
+def test_two_attached_jobs_are_compared_like_native_ones(viewer: Client) -> None:
+    soon, late = factories.attached_job(), factories.attached_job(agreed=40)
+    page = text_of(viewer, f"/compare/?jobs={soon.pk},{late.pk}")
+    assert "Iteration time, mean 141 ms 236 ms +67%" in page
+    assert "Time lost to waiting 24.0% 45.1% +88%" in page
+    assert "None: these jobs have the same spec" in page
+
+
+def test_an_attached_job_has_its_part_of_the_cost_of_waiting(viewer: Client) -> None:
+    job, now = factories.attached_job(), timezone.now()
+    change_reports(lambda row: {"at": now})
+    Job.objects.filter(pk=job.pk).update(started_at=now)
+    (row,) = ledger(now.date()).jobs
+    assert (row.job.pk, row.spent.waiting_s) == (job.pk, pytest.approx(job.waiting_s))
+    assert row.spent.share == pytest.approx(0.247, abs=0.001)
+    assert "resnet" in text_of(viewer, "/waiting/")

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.models import Job
+from frontend import formats
 from frontend.build import build_comparison, compared_jobs, comparison_etag
 from frontend.figures import COMPARISONS
 from frontend.figures.comparison import compared_learning, compared_lengths
@@ -45,7 +46,7 @@ def test_results_stand_against_the_baseline_and_the_best_is_marked(pair: list[Jo
     assert [cell.best for cell in rows["Iterations to 70.0%"]] == [False, False]
 
 
-def test_a_target_that_nobody_reached_is_no_result(pair: list[Job]) -> None:
+def test_a_target_that_no_one_reached_is_no_result(pair: list[Job]) -> None:
     rows = {row.title: row.cells for row in results(pair, compared(pair, View()), pair[0].pk, target=0.999)}
     assert {cell.text for cell in rows["Time to 99.9% accuracy"]} == {"\N{EN DASH}"}
 
@@ -109,6 +110,14 @@ def test_what_cannot_be_compared_is_refused(jobs: str, said: str) -> None:
     with pytest.raises(QueryError, match=r"^jobs: ") as refused:
         compared_jobs(jobs)
     assert said in str(refused.value)
+
+
+def test_a_field_that_is_empty_in_one_job_is_not_listed_beside_its_parts(pair: list[Job]) -> None:
+    before = {row.field for row in differences(pair)}
+    pair[0].spec["labels"], pair[1].spec["labels"] = {}, {"gpu": "a100"}
+    rows = {row.field: row.values for row in differences(pair)}
+    assert rows.keys() - before == {"labels.gpu"}
+    assert rows["labels.gpu"] == (formats.NONE, "a100")
 
 
 def test_the_page_says_who_won_and_where_they_differ(viewer: Client, pair: list[Job]) -> None:

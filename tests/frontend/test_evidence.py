@@ -4,7 +4,6 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.models import Decision, Job
-from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.queries.acknowledgements import acknowledgements
 from frontend.queries.effects import effects, predictions
@@ -13,6 +12,7 @@ from frontend.queries.lanes import lanes
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
 from tests.frontend.test_pages import text_of
+from tests.telemetry.reports import Report, change_reports
 
 pytestmark = pytest.mark.django_db
 
@@ -56,7 +56,7 @@ def test_a_flag_leads_to_its_decision_its_numbers_and_what_was_done(job: Job) ->
     (flag,) = job.flags.all()
     behind = evidence_of(job, [flag])[flag.pk]
     assert behind.raised == Reference(incarnation=0, sequence=2)
-    assert behind.cost == "costs 132 ms of every iteration: without it 2 times as fast"
+    assert (behind.cost, behind.is_quiet) == ("no current impact", True), "balancing has ended it since"
     assert behind.since == Since(before=64, after=23, decision=Reference(incarnation=0, sequence=3))
     assert behind.left_out is None
     assert [(fact.name, fact.text) for fact in behind.facts] == [
@@ -111,9 +111,13 @@ def test_the_page_links_flags_and_shares_to_their_decisions(job: Job, viewer: Cl
 
 def test_a_push_is_acknowledged_by_who_reports_the_iteration_that_it_holds_from(job: Job) -> None:
     rows = list(Decision.objects.filter(kind="set-shares").order_by("sequence"))
-    Report.objects.filter(rank=1, iteration=20).update(coordination_s=0.5)
-    Report.objects.filter(rank=2, iteration=20).update(samples=40)
-    Report.objects.filter(rank=3, iteration=20).delete()
+
+    def late(row: Report) -> dict[str, object] | None:
+        if row.iteration != 20 or not row.rank:
+            return {}
+        return {1: {"coordination_s": 0.5}, 2: {"samples": 40}, 3: None}[row.rank]
+
+    change_reports(late)
     _, late = (acknowledgements(job, rows)[row.pk] for row in rows)
     assert (late.sent, late.received, late.missing, late.deviating, late.over) == (4, 3, (3,), (2,), True)
     assert (late.latency_s, late.slowest_s) == (pytest.approx(0.001), 0.5)

@@ -15,6 +15,7 @@ from frontend.figures.pace import worker_speeds
 from frontend.figures.points import MAX_POINTS, budget, extremes, numbers, plain, sampling_note
 from frontend.figures.rows import Compared, Traces, View
 from frontend.figures.theme import DARK, LIGHT
+from frontend.figures.topology import Topology
 from frontend.figures.workers import batch_sizes, iteration_times
 from tests.frontend.rows import (
     heat_of,
@@ -46,6 +47,7 @@ EMPTY = {
     "predictors": not_predicting,
     "measured": unmeasured,
     "logged": list,
+    "topology": lambda: Topology(workers=(), servers=(), roster=4),
 }
 
 
@@ -157,7 +159,7 @@ def test_down_sampling_is_said() -> None:
     assert sampling_note(2_000, 2_000, means=10) == "mean of every 10 iterations, from 2,000 reports"
 
 
-def test_small_losses_can_be_told_apart_on_an_axis_that_forgets_the_zoom_of_the_other() -> None:
+def test_small_losses_can_be_distinguished_on_an_axis_that_forgets_the_zoom_of_the_other() -> None:
     linear, log = (convergence(learning(), View(x="time", scale=scale))["layout"] for scale in ("linear", "log"))
     assert [each["yaxis"].get("type") for each in (linear, log)] == [None, "log"]
     assert (linear["yaxis2"], linear["uirevision"]) == (log["yaxis2"], log["uirevision"].removesuffix(":log"))

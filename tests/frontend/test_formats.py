@@ -73,3 +73,36 @@ def test_a_gain_too_small_to_be_told_is_none() -> None:
         "unchanged",
         "unchanged",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(30, "30 s"), (60, "1 min"), (90, "1 min 30 s"), (600, "10 min"), (3600, "1 h")]
+)
+def test_a_chosen_duration_has_no_units_of_zero(seconds: float, text: str) -> None:
+    assert formats.span(seconds) == text
+
+
+WEBKIT = "AppleWebKit/537.36 (KHTML, like Gecko)"
+
+
+@pytest.mark.parametrize(
+    ("user_agent", "text"),
+    [
+        (f"Mozilla/5.0 (X11; Linux x86_64) {WEBKIT} HeadlessChrome/156.0.0.0 Safari/537.36", "Chrome 156 on Linux"),
+        (
+            f"Mozilla/5.0 (Windows NT 10.0; Win64) {WEBKIT} Chrome/140.0.0.0 Safari/537.36 Edg/140.0",
+            "Edge 140 on Windows",
+        ),
+        ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox 140 on Linux"),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 19_0 like Mac OS X) AppleWebKit/605.1.15 Version/19.0 Mobile/15E148"
+            " Safari/604.1",
+            "Safari 19 on iOS",
+        ),
+        ("curl/8.5.0", "curl/8.5.0"),
+        ("x" * 300, "x" * 39 + "…"),
+        ("", "unknown"),
+    ],
+)
+def test_browsers_have_the_names_that_people_use(user_agent: str, text: str) -> None:
+    assert formats.browser(user_agent) == text

@@ -21,6 +21,7 @@ from frontend.figures.theme import DARK, LIGHT, Theme
 from tests.frontend.rows import (
     ahead,
     learning,
+    linked,
     load,
     logged,
     measured,
@@ -53,6 +54,7 @@ ROWS = {
     "load": load,
     "measured": measured,
     "logged": logged,
+    "topology": linked,
     "samples": samples,
     "simulated": simulated,
 }

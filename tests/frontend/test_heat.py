@@ -41,7 +41,7 @@ def test_even_workers_leave_nothing_to_see() -> None:
     assert pattern(np.array(EVEN), LABELS) == "No row or column stands out."
 
 
-def test_a_machine_that_was_slow_until_the_shares_moved_is_told_with_its_end() -> None:
+def test_a_machine_that_was_slow_until_the_shares_moved_is_reported_with_its_end() -> None:
     helped = np.full((5, 40), 0.1)
     helped[1, :10] *= 2
     assert pattern(helped, LABELS) == "w1 stands out up to iteration 10, and no row does after it."
@@ -156,7 +156,7 @@ def test_rows_of_one_kind_of_machine_stand_together() -> None:
     assert (found.classes, found.ranks) == (("new", "new", "old", "old"), (0, 2, 1, 3))
     Agent.objects.update(labels={})
     Process.objects.update(emulate=None)
-    assert heat(job, View()).classes == ()  # all have four cores: there is nothing to tell apart
+    assert heat(job, View()).classes == ()  # all have four cores: there is nothing to distinguish
 
 
 @pytest.mark.django_db

@@ -1,6 +1,10 @@
 """The sentence above the lanes: who sets the pace, who waits, and what balancing was worth."""
 
-from frontend.figures.lanes import Lane, Lanes, Phases, Verdict, verdict
+from dataclasses import replace
+
+import pytest
+
+from frontend.figures.lanes import Lane, Lanes, Phases, Verdict, estimated, verdict
 
 
 def phases(compute_s: float, waiting_s: float, data_s: float = 0.0) -> Phases:
@@ -36,7 +40,7 @@ def test_before_the_first_report_nothing_is_claimed() -> None:
     assert verdict(lanes()) == Verdict(tone="calm", headline="No iteration reported yet")
 
 
-def test_a_single_worker_waits_for_nobody() -> None:
+def test_a_single_worker_waits_for_no_one() -> None:
     assert verdict(lanes(UNEVEN[0])).headline == "Single worker: no waiting for others"
 
 
@@ -63,6 +67,30 @@ def test_a_balanced_job_says_what_that_was_worth() -> None:
         detail="Compared with equal shares, waiting changed from 40% to 0% and the iteration time from 400 to 160 ms:"
         " 2.5 times as fast.",
     )
+
+
+def test_what_equal_shares_would_take_is_estimated_by_time_per_sample_and_said_to_be() -> None:
+    now = [lane(0, 96, replace(phases(0.24, 0.03), communication_s=0.01)), lane(1, 32, phases(0.28, 0.0))]
+    rows = estimated(now)
+    slow, fast = rows[1].even, rows[0].even
+    assert slow is not None
+    assert fast is not None
+    assert (slow.compute_s, slow.waiting_s) == (pytest.approx(0.56), pytest.approx(0.0))
+    assert (fast.compute_s, fast.communication_s) == (pytest.approx(0.16), 0.01)
+    assert fast.whole_s == pytest.approx(slow.whole_s)
+    assert [row.now for row in rows] == [row.now for row in now]
+    found = replace(lanes(*rows), estimated=True, run_s=0.3)
+    assert verdict(found).detail == (
+        "With equal shares an iteration would take up to 560 ms instead of 280 ms, estimated from each worker's time"
+        " per sample: up to 2.0 times as long."
+    )
+    assert found.gained is not None
+    assert found.gained.run is None
+
+
+def test_a_worker_without_samples_gives_no_estimate() -> None:
+    now = [lane(0, 128, phases(0.24, 0.0)), lane(1, 0, phases(0.0, 0.24))]
+    assert estimated(now) == now
 
 
 def test_a_failed_job_is_not_praised() -> None:

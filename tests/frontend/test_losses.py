@@ -1,11 +1,11 @@
-"""A worker that is lost: its machine's card and its line say so and why, and go on saying it once it is back."""
+"""A worker that is lost: its machine's card and its line say so and why, and continue saying it once it is back."""
 
 from datetime import datetime, timedelta
 
 import pytest
 from django.test import Client
 
-from controlplane.core.states import ProcessState
+from controlplane.core.processes import ProcessState
 from controlplane.jobs.models import Job, Process
 from frontend.queries.fleet import SHOWN_FOR, Loss, machines
 from frontend.queries.job import decisions, processes

@@ -1,10 +1,12 @@
 """The page of one machine: everything that ran on it, its speed, what was found, what was written."""
 
 import json
+from datetime import timedelta
 
 import plotly.io
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.fleet.credentials import credential_issue, credential_kept, rotation_request
 from controlplane.fleet.models import Agent
@@ -99,6 +101,21 @@ def test_what_runs_here_can_be_drained_and_excluded_by_operators(job: Job, opera
     assert "drain-w0" not in viewer.get(path).content.decode()
     Process.objects.update(state="stopped", ended_at=factories.START)
     assert "drain-w0" not in operator.get(path).content.decode()
+
+
+def test_its_page_shows_when_its_credential_expires(viewer: Client, job: Job) -> None:
+    path = f"/workers/{machine().pk}/"
+    assert "It does not expire." in text_of(viewer, path)
+    ends = timezone.now() + timedelta(days=40)
+    Agent.objects.filter(pk=machine().pk).update(credential_expires_at=ends, can_rotate=True)
+    renewed = f"is renewed over the machine's connection from {ends - timedelta(days=30):%Y-%m-%d} on."
+    assert f"It expires at {ends:%Y-%m-%d %H:%M} UTC, and {renewed}" in text_of(viewer, path)
+    row = viewer.get(f"/api/v1/agents/{machine().pk}").json()
+    assert row["credential_expires_at"].startswith(f"{ends:%Y-%m-%dT%H}")
+    Agent.objects.filter(pk=machine().pk).update(can_rotate=False)
+    assert "its agent takes no new one: update it before then" in text_of(viewer, path)
+    Agent.objects.filter(pk=machine().pk).update(credential_expires_at=timezone.now())
+    assert "joins again with a token, from python manage.py enroll --name machine-3" in text_of(viewer, path)
 
 
 def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(

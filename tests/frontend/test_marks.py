@@ -109,3 +109,23 @@ def test_the_slowest_workers_can_be_picked(job: Job) -> None:
     figure = build_figure("batch-size", job, {"top": "2"})
     assert b'"name":"w3"' in figure
     assert b'"name":"w0"' not in figure
+
+
+def test_the_latest_marks_are_shown_however_many_decisions_came_before(job: Job) -> None:
+    """Marks of a long job's first hours do not keep later ones from its charts."""
+    rows = [
+        Decision(
+            job=job,
+            incarnation=0,
+            sequence=number,
+            at=START + timedelta(milliseconds=number),
+            kind="move-process",
+            payload={"role": "worker", "index": 1, "state": "starting", "instance": "w1.0.1"},
+        )
+        for number in range(1, 20 * MOST + 2)
+    ]
+    Decision.objects.bulk_create(rows)
+    decided(job, 3.0, "move-job", "paused by ada", state="paused")
+    decided(job, 4.0, "move-job", "so", state="paused", awaited="a boundary")
+    decided(job, 5.0, "leave-out", "w3 was excluded by ada", rank=3)
+    assert [mark.words.partition(":")[0] for mark in marks(job)][-2:] == ["job is paused", "w3 excluded"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.choices import PlacementRequest, Transfer
-from controlplane.policies.parameters import PsldLptParameters
+from controlplane.policies.catalogue.placement import PsldLptParameters
 from controlplane.policies.placement import rebalancing
 from controlplane.protocol.messages import Exchanged
 from controlplane.protocol.orders import Block

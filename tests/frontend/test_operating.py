@@ -127,7 +127,7 @@ def test_the_operator_chooses_how_long_a_finding_is_muted(job: Job) -> None:
     assert (minutes[0], sorted(minutes)) == (60, [15, 60, 480, 1440, 10080])
 
 
-def test_updates_that_came_late_or_not_at_all_are_told(job: Job) -> None:
+def test_updates_that_came_late_or_not_at_all_are_reported(job: Job) -> None:
     noted = {"late": {"3": 4, "1": 2}, "missing": [[58, 3]]}
     factories.make_decision(job, 90, "note-updates", noted)
     assert "Updates that arrived too late and were dropped: w1 2, w3 4." in page(job, tab="placement")

@@ -19,13 +19,14 @@ from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.services import token_revoke
 from controlplane.jobs.login_links import issue_login_link
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.people.quotas import quota_set
 from controlplane.policies.registry import catalogue
-from controlplane.telemetry.models import Report
-from frontend.presets import PRESETS, options, predicting
+from frontend.presets import PRESETS, offered
 from frontend.queries.job import KINDS
 from frontend.tabs import TABS
 from tests.frontend import factories
 from tests.frontend.conftest import signed_in
+from tests.telemetry.reports import change_reports
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +45,7 @@ def text_of(client: Client, path: str, status: int = 200) -> str:
 
 
 @pytest.mark.parametrize("path", [*PAGES, "/jobs/new/", "/jobs/1/", "/jobs/1/live/"])
-def test_nobody_sees_a_page_without_signing_in(client: Client, path: str) -> None:
+def test_no_one_sees_a_page_without_signing_in(client: Client, path: str) -> None:
     response = client.get(path)
     assert (response.status_code, response.headers["Location"]) == (302, f"/login/?next={path}")
 
@@ -146,7 +147,7 @@ def test_a_job_that_failed_says_why(viewer: Client) -> None:
 def test_a_failed_job_is_not_called_balanced(viewer: Client) -> None:
     job = factories.demo_job()
     Job.objects.update(state=JobState.FAILED)
-    Report.objects.filter(rank__gte=2, iteration__gte=50).delete()
+    change_reports(lambda row: None if row.rank >= 2 and row.iteration >= 50 else {})
     page = text_of(viewer, f"/jobs/{job.pk}/")
     assert "The job failed. Its last iterations are shown. Only 2 of 4 workers took part in these iterations." in page
     for praise in ("Balanced", "times as fast", "those that wait least"):
@@ -300,22 +301,38 @@ def test_every_preset_is_a_spec_that_is_accepted() -> None:
     assert [validated_spec(document).global_batch for document in PRESETS.values()] == [256] * len(PRESETS)
 
 
-def test_the_form_offers_every_policy() -> None:
-    offered = options()
+def test_the_form_offers_every_policy_with_its_ranges() -> None:
+    found = offered()
     registered = {(entry.question, entry.name) for entry in catalogue()}
-    for path, names in offered.items():
-        question = "prediction" if path.endswith(".predictor") else path.split(".")[1]
-        assert set(names) == {name for asked, name in registered if asked == question}
-    assert offered["synchronization.batching.predictor"][0] == "ema"
+    assert {(question, name) for question, names in found["policies"].items() for name in names} == registered
+    alpha = found["policies"]["prediction"]["ema"]["schema"]["properties"]["alpha"]
+    assert (alpha["exclusiveMinimum"], alpha["maximum"], alpha["default"]) == (0.0, 1.0, 0.2)
+    assert found["workloads"]["cnn"]["datasets"][0] == "cifar-10"
+    assert set(found["workloads"]["cnn"]["datasets"]) <= set(found["datasets"])
+    assert "adam" in found["optimizers"]
 
 
 def test_every_choice_of_the_form_is_accepted() -> None:
     from controlplane.jobs.validation import validated_spec
 
-    offered = options()
-    for name in offered["synchronization.batching.name"]:
-        batching = {"name": name} | ({"predictor": "ema"} if name in predicting() else {})
-        assert validated_spec(factories.spec(synchronization={"batching": batching, "barrier": {"name": "bsp"}}))
+    for name in offered()["policies"]["batching"]:
+        assert validated_spec(factories.spec(synchronization={"batching": {"name": name}, "barrier": {"name": "bsp"}}))
+
+
+def test_the_form_warns_of_what_cannot_start(operator: Client, viewer: Client) -> None:
+    def look(client: Client, document: object) -> dict[str, str]:
+        return client.post("/jobs/new/look/", document, content_type="application/json").json()
+
+    assert look(operator, factories.spec())["outcome"] == "never"
+    assert look(operator, {"workers": "many"}) == {"outcome": "invalid", "finding": ""}
+    for text in ("no JSON", "[" * 100_000):
+        assert operator.post("/jobs/new/look/", text, content_type="application/json").json()["outcome"] == "invalid"
+    factories.make_agents(4)
+    assert look(operator, factories.spec())["outcome"] == "starts"
+    quota_set(actor="root", jobs=0)
+    refused = look(operator, factories.spec())
+    assert (refused["outcome"], refused["finding"][:40]) == ("refused", "the quota of user operator is 0 unfinish")
+    assert viewer.post("/jobs/new/look/", {}, content_type="application/json").status_code == 403
 
 
 def test_signing_in_and_out(client: Client) -> None:
@@ -352,7 +369,8 @@ def test_plotly_comes_from_its_wheel() -> None:
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
     """No template, script or style sheet names another host."""
-    names = [path for ending in ("html", "js", "css") for path in FRONTEND.rglob(f"*.{ending}")]
+    every = [path for ending in ("html", "js", "css") for path in FRONTEND.rglob(f"*.{ending}")]
+    names = [path for path in every if path.parent.name != "vendor"]  # not ours, and forbidden to by the page's policy
     found = {str(name): re.findall(r"https?://(?!www\.w3\.org)[\w.]+", name.read_text()) for name in names}
     assert {name: hosts for name, hosts in found.items() if hosts} == {}
 

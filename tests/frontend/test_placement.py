@@ -179,7 +179,7 @@ def test_each_placement_has_the_times_of_the_exchanges_that_were_made_under_it()
 
 
 @pytest.mark.django_db
-def test_a_move_after_which_nobody_has_reported_has_no_times_yet() -> None:
+def test_a_move_after_which_no_one_has_reported_has_no_times_yet() -> None:
     job = factories.demo_job()
     caused(job, 1)
     heard(job, (4, 0.01), (4, 0.04))

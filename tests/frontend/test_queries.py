@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Flag, Job, Process
-from controlplane.telemetry.models import Report, Simulation
+from controlplane.telemetry.models import Simulation
 from frontend.figures.rows import View
 from frontend.queries import figures as queries
 from frontend.queries import fleet, lanes, overview
@@ -18,6 +18,7 @@ from frontend.queries import job as job_queries
 from frontend.queries import jobs as job_list
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, START, Pace
+from tests.telemetry.reports import change_reports, stored_reports
 
 pytestmark = pytest.mark.django_db
 
@@ -67,7 +68,7 @@ def test_workers_can_be_picked() -> None:
 def test_a_loss_that_is_not_finite_is_a_gap() -> None:
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 2)
-    Report.objects.filter(job=job, iteration=1).update(loss=None)
+    change_reports(lambda row: {"loss": None} if row.iteration == 1 else {})
     loss = queries.convergence(job, View(x="time")).loss
     assert (loss[0], bool(np.isnan(loss[1]))) == (pytest.approx(2.33), True)
 
@@ -94,7 +95,7 @@ def test_lanes_compare_now_with_the_even_split() -> None:
 def test_the_speed_up_is_told_of_the_last_iterations_and_of_the_whole_run() -> None:
     job = factories.demo_job()
     even, balanced = (Pace(shares=shares).length_s for shares in (EVEN, BALANCED))
-    reports = Report.objects.filter(job=job, rank=0)
+    reports = [row for row in stored_reports(job.pk) if row.rank == 0]
     first = sum(row.samples == 64 for row in reports)
     mean = (first * even + (len(reports) - first) * balanced) / len(reports)
     gained = lanes.lanes(job).gained
@@ -107,7 +108,7 @@ def test_lanes_of_those_who_are_left_are_not_compared_with_all() -> None:
     job = factories.make_job(state=JobState.FAILED)
     factories.make_reports(job, [Pace(shares=EVEN)] * 10)
     factories.make_reports(job, [Pace(shares=(128, 128))] * 4, rank_count=2, first=10)
-    Report.objects.filter(job=job, iteration__gte=10).update(generation=2)
+    change_reports(lambda row: {"generation": 2} if row.iteration >= 10 else {})
     found = lanes.lanes(job)
     assert [(lane.rank, lane.share, lane.even_share, lane.even) for lane in found.rows] == [
         (0, 128, 128, None),

@@ -1,4 +1,4 @@
-"""The one-file report: whole, self-contained, and safe whatever stands in the spec."""
+"""The one-file report: whole, self-contained, and safe whatever is in the spec."""
 
 import json
 import re

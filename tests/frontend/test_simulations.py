@@ -20,6 +20,7 @@ from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.build import build_simulation, simulation_etag
 from frontend.figures.points import plain
 from frontend.queries.copying import copy_of
+from frontend.queries.simulations import grouped, offered
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
@@ -253,3 +254,11 @@ def test_a_scenario_that_is_gone_is_said(viewer: Client) -> None:
     assert "this scenario is not part of this release" in text_of(viewer, f"/simulations/{row.pk}/")
     assert viewer.get(f"/api/v1/simulations/{row.pk}").json()["paper"] == []
     assert viewer.get("/simulations/9999/").status_code == 404
+
+
+def test_scenarios_stand_in_groups_the_demo_first() -> None:
+    found = dict(grouped())
+    assert next(iter(found)) == "Demo"
+    assert sorted(each.name for members in found.values() for each in members) == [each.name for each in offered()]
+    assert {each.name for each in found["PSLD: VGG16"]} >= {"psld-vgg16-8"}
+    assert max(map(len, found.values())) <= 20

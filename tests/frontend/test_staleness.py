@@ -44,5 +44,5 @@ def test_it_is_what_the_slowest_lacked_when_the_worker_began(workers: list[Block
     }
 
 
-def test_nobody_is_ahead_of_nobody() -> None:
+def test_no_one_is_ahead_of_no_one() -> None:
     assert ahead_of({}, Choice(name="asp")) == {}

@@ -82,7 +82,7 @@ def test_the_page_names_versions_and_machines_that_differ(viewer: Client, redis_
     for agent in factories.make_agents(3):
         Agent.objects.filter(pk=agent.pk).update(version="0.1.0" if agent.name != "machine-2" else "0.0.9")
     page = text_of(viewer, "/system/")
-    assert "2 of 6 components need attention" in page  # Nobody decides here, and no beat runs.
+    assert "2 of 6 components need attention" in page  # No one decides here, and no beat runs.
     assert "No decision process is running" in page
     assert "machine-2 (0.0.9)" in page
     assert "Agents online 0.1.0 on 2 machines" in page

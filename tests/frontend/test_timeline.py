@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from controlplane.telemetry.columns import Block
 from controlplane.telemetry.metrics import ITERATION
-from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import chrome_trace, last_arrivals, phases, timeline, waiting_shares
 from frontend.queries.chaining import chained
@@ -21,6 +20,7 @@ from frontend.queries.waiting import waiting
 from tests.frontend import factories
 from tests.frontend.factories import EVEN, Pace
 from tests.frontend.rows import two_iterations
+from tests.telemetry.reports import change_reports
 
 
 def test_bars_of_a_worker_follow_one_another_to_the_iterations_end() -> None:
@@ -64,7 +64,7 @@ def test_iterations_whose_data_loading_is_unknown_are_drawn_whole() -> None:
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 12)
     before, lanes_before, cost_before = window(job, View()), lanes(job), waiting(job, View())
-    Report.objects.update(data_s=None)
+    change_reports(lambda _: {"data_s": None})
     assert window(job, View()) == before
     assert lanes(job) == lanes_before
     assert waiting(job, View()) == cost_before
@@ -136,10 +136,7 @@ def test_bars_never_overlap_and_end_before_their_reports(parts: list[tuple[int, 
 def test_jitter_of_reports_neither_overlaps_bars_nor_names_another_last() -> None:
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 40)
-    rows = list(Report.objects.filter(job=job))
-    for row in rows:
-        row.at += timedelta(milliseconds=(7 * row.rank + 13 * row.iteration) % 45)
-    Report.objects.bulk_update(rows, ["at"])
+    change_reports(lambda row: {"at": row.at + timedelta(milliseconds=(7 * row.rank + 13 * row.iteration) % 45)})
     found = window(job, View(first=10, count=10))
     for rank in found.ranks:
         mine = sorted((span for span in found.spans if span.rank == rank), key=lambda span: span.iteration)
@@ -147,7 +144,7 @@ def test_jitter_of_reports_neither_overlaps_bars_nor_names_another_last() -> Non
         assert gaps == pytest.approx([0.0] * 9, abs=1e-6)
 
 
-def test_workers_closer_than_they_can_be_placed_are_not_told_apart() -> None:
+def test_workers_closer_than_they_can_be_placed_are_not_distinguished() -> None:
     spans = two_iterations().spans
     ends = {k: sorted(span.ended_s for span in spans if span.iteration == k) for k in (4, 5)}
     apart = ends[4][1] - ends[4][0]

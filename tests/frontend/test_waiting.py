@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.db.models import F
 from django.test import Client
 
 from controlplane.jobs.models import Job
-from controlplane.telemetry.models import Report
 from frontend.figures.rows import View
 from frontend.figures.timeline import waiting_shares
 from frontend.figures.waiting import waiting_price
@@ -22,6 +20,7 @@ from frontend.tabs import TABS
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
 from tests.frontend.test_pages import text_of
+from tests.telemetry.reports import Report, change_reports, store_reports
 
 pytestmark = pytest.mark.django_db
 
@@ -60,7 +59,7 @@ def test_all_jobs_and_the_job_itself_agree_on_what_was_done_again(job: Job) -> N
         coordination_s=job.coordination_s + 1.0,
         busy_s=job.busy_s + 5.0,
     )
-    Report.objects.filter(iteration__gte=6).update(at=factories.START + timedelta(days=1))
+    change_reports(lambda row: {"at": factories.START + timedelta(days=1)} if row.iteration >= 6 else {})
     job.refresh_from_db()
     of_job, found = waiting(job, View()), ledger(factories.START.date() + timedelta(days=1))
     (row,) = found.jobs
@@ -82,12 +81,20 @@ def test_the_tab_says_what_an_update_does_where_each_is_applied_by_itself(job: J
     assert stepping(job)[:30] in str(TABS["waiting"].context(job, {})["stepping"])
 
 
+def test_a_job_whose_workers_ask_one_another_says_so(viewer: Client, job: Job) -> None:
+    assert "sampled by peers" not in text_of(viewer, f"/jobs/{job.pk}/")
+    job.spec["synchronization"]["barrier"] = {"name": "pbsp", "sampling": "peers"}
+    job.save()
+    assert "sampled by peers" in text_of(viewer, f"/jobs/{job.pk}/")
+    assert stepping(job).endswith("Each worker asks its sample itself when it may continue, without the control plane.")
+
+
 def test_data_loading_has_a_column_and_a_bar_where_it_is_noticeable(viewer: Client, job: Job) -> None:
     path = f"/jobs/{job.pk}/?tab=waiting"
     column = 'data-label="Data loading"'
     assert column not in viewer.get(path).content.decode()
     before = waiting(job, View())
-    Report.objects.filter(rank=3).update(data_s=0.01, compute_s=F("compute_s") - 0.01)
+    change_reports(lambda row: {"data_s": 0.01, "compute_s": row.compute_s - 0.01} if row.rank == 3 else {})
     found = waiting(job, View())
     assert (found.data_s, found.whole_s) == (pytest.approx(0.12), pytest.approx(before.whole_s))
     assert column in viewer.get(path).content.decode()
@@ -98,10 +105,7 @@ def test_data_loading_has_a_column_and_a_bar_where_it_is_noticeable(viewer: Clie
 
 
 def test_a_night_parts_two_days(job: Job) -> None:
-    late = Report.objects.filter(iteration__gte=6)
-    for row in late:
-        row.at += timedelta(days=1)
-    Report.objects.bulk_update(late, ["at"])
+    change_reports(lambda row: {"at": row.at + timedelta(days=1)} if row.iteration >= 6 else {})
     days = days_of(job)
     assert list(days) == [date(2026, 3, 2), date(2026, 3, 3)]
     assert sum(spent.waiting_s for spent in days.values()) == pytest.approx(job.waiting_s)
@@ -111,8 +115,8 @@ def test_a_night_parts_two_days(job: Job) -> None:
     assert ledger(date(2026, 6, 1)).jobs == ()
 
 
-def test_under_a_full_barrier_nobody_is_ahead_however_late_a_report_comes(job: Job) -> None:
-    Report.objects.filter(rank=3).update(at=F("at") + timedelta(seconds=0.2))
+def test_under_a_full_barrier_no_one_is_ahead_however_late_a_report_comes(job: Job) -> None:
+    change_reports(lambda row: {"at": row.at + timedelta(seconds=0.2)} if row.rank == 3 else {})
     ahead, recent = staleness(job, range(4))
     assert ({int(each.max()) for each in ahead.values()}, recent) == ({0}, 12)
 
@@ -121,11 +125,11 @@ def test_staleness_is_how_many_iterations_the_slowest_lacked() -> None:
     """w0 takes 1 s per iteration and w1 takes 3: when w0 begins its k-th, w1 has done k // 3."""
     job = factories.make_job(spec=factories.spec(synchronization={"barrier": {"name": "asp"}}))
     rows = [(0, k, k + 1.0, 0.9) for k in range(9)] + [(1, k, 3.0 * (k + 1), 2.9) for k in range(3)]
-    Report.objects.bulk_create(
+    store_reports(
         Report(
             **dict.fromkeys(("push_s", "pull_s", "coordination_s", "cpu", "memory"), 0.0),
             waiting_s=0.1,
-            job=job,
+            job_id=job.pk,
             rank=rank,
             instance=f"w{rank}",
             generation=1,

@@ -108,7 +108,7 @@ def test_a_tornado_narrows_downwards(saved: list[float]) -> None:
     assert lengths == sorted(lengths, reverse=True)
 
 
-def test_what_an_earlier_release_played_is_told_apart_by_its_name(played: Job) -> None:
+def test_what_an_earlier_release_played_is_distinguished_by_its_name(played: Job) -> None:
     old = [factories.alternative("without w1", 0.1), factories.alternative("ssp", 0.1)]
     Forecast.objects.update(answer=Forecast.objects.get().answer | {"alternatives": old})
     assert [way.kind for way in others(played, View()).ways] == ["machines", "policy"]

@@ -8,7 +8,7 @@ import pytest
 from controlplane.core import commands as core
 from controlplane.core.choices import PredictorScore, SplitMove
 from controlplane.jobs.projections import CARRIERS
-from controlplane.protocol.spec import Choice
+from controlplane.protocol.spec import Choice, Synchronization
 from frontend.queries.wording import PHRASES, describe
 
 NOTHING: dict[str, str] = {"cause": "1-0", "reason": ""}
@@ -26,6 +26,9 @@ def score(relative: float) -> PredictorScore:
 def test_every_decision_has_words() -> None:
     kinds = set(get_args(core.AnyCommand)) - set(CARRIERS)
     assert {kind.__struct_config__.tag for kind in kinds} == {*PHRASES, "set-shares"}
+
+
+JUDGED = {"look": 1, "iteration": 9, "present": "bsp", "chosen": "", "switches": False}
 
 
 @pytest.mark.parametrize(
@@ -109,6 +112,36 @@ def test_every_decision_has_words() -> None:
             {"iteration": 50, "acting": "lstm", "scores": {"lstm": score(0.06), "ema": score(0.041)}},
         ),
         ("active predictor: lstm", core.AdoptPredictor, {"acting": "lstm"}),
+        (
+            "autopilot: simulation 2 of 1 way",
+            core.PlayAlternatives,
+            {"look": 2, "present": "asp", "alternatives": {"asp": Synchronization()}, "since": 3},
+        ),
+        ("autopilot switches to asp", core.JudgeAlternatives, JUDGED | {"chosen": "asp", "switches": True}),
+        ("autopilot proposes to switch to asp", core.JudgeAlternatives, JUDGED | {"chosen": "asp"}),
+        ("autopilot: bsp stays", core.JudgeAlternatives, JUDGED),
+        (
+            "autopilot: asp saves -10.0% as measured, 15% predicted; it goes back",
+            core.MeasureSwitch,
+            {"iteration": 9, "name": "asp", "came_from": "bsp", "before_s": 1.0, "after_s": 1.1, "predicted": 0.15}
+            | {"error": 0.01, "kept": False, "goes_back": True},
+        ),
+        (
+            "the larger global batch harms convergence; back to 64 samples per iteration",
+            core.JudgeConvergence,
+            {"iteration": 90, "verdict": "harmful", "batches": 24, "grown_from": 64, "reverts": True},
+        ),
+        (
+            "the larger global batch harms convergence; proposed: 64 samples per iteration",
+            core.JudgeConvergence,
+            {"iteration": 90, "verdict": "harmful", "batches": 24, "grown_from": 64},
+        ),
+        (
+            "the larger global batch does not harm convergence",
+            core.JudgeConvergence,
+            {"iteration": 90, "verdict": "harmless", "batches": 48, "grown_from": 64},
+        ),
+        ("autopilot set to suggest", core.SetAutopilot, {"mode": "suggest"}),
     ],
 )
 def test_a_command_in_words(words: str, kind: type[core.Command], fields: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.jobs.models import Job
+from controlplane.jobs.stored_specs import UnreadableSpec
 from frontend.formats import size
 from frontend.report import render_report
 
@@ -23,7 +24,10 @@ class Command(BaseCommand):
         found = Job.objects.filter(pk=job).first()
         if found is None:
             raise CommandError(f"job {job}: there is no such job; manage.py and the service must use one database")
-        document = render_report(found)
+        try:
+            document = render_report(found)
+        except UnreadableSpec as error:
+            raise CommandError(f"{error}.") from None
         if output == "-":
             sys.stdout.write(document)
             return

@@ -54,7 +54,7 @@ function ask(button) {
     if (place) place.textContent = text ?? "";
   }
   confirm.textContent = button.dataset.word ?? "Confirm";
-  for (const name of ["post", "method", "body", "done"]) {
+  for (const name of ["post", "method", "body", "ifMatch", "done", "then"]) {
     if (button.dataset[name] === undefined) delete confirm.dataset[name];
     else confirm.dataset[name] = button.dataset[name];
   }
@@ -82,6 +82,20 @@ function choices(button, confirm) {
   select.onchange(new Event("change"));
 }
 
+/** What a dialog fetches is about another subject each time: until it has come nothing of the last one is shown. @param {HTMLElement} body */
+function loading(body) {
+  const text = document.getElementById(body.dataset.loading ?? "");
+  if (text instanceof HTMLTemplateElement) body.replaceChildren(text.content.cloneNode(true));
+}
+
+for (const failed of ["htmx:responseError", "htmx:sendError"]) {
+  document.body.addEventListener(failed, (event) => {
+    const { target, xhr } = /** @type {CustomEvent} */ (event).detail;
+    const words = target?.hasAttribute("data-loading") ? target.querySelector("p") : null;
+    if (words) words.textContent = xhr?.status ? `This could not be loaded (status ${xhr.status}). Reload the page and try again.` : "The control plane is unreachable. Try again.";
+  });
+}
+
 /** @param {HTMLButtonElement} button @returns {"POST" | "PUT" | "PATCH" | "DELETE"} */
 function methodOf(button) {
   const method = button.dataset.method;
@@ -91,7 +105,10 @@ function methodOf(button) {
 /** @param {HTMLButtonElement} button */
 async function post(button) {
   button.disabled = true;
-  const response = await send(methodOf(button), button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"));
+  /** @type {Record<string, string>} */
+  const headers = button.dataset.ifMatch ? { "If-Match": button.dataset.ifMatch } : {};
+  const response = await send(methodOf(button), button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"), headers);
+  if (response?.ok && button.dataset.then) return location.assign(button.dataset.then);
   if (response?.ok) {
     document.dispatchEvent(new CustomEvent("paceline:asked"));
     toast(button.dataset.done ?? "Done.", false, true);
@@ -136,7 +153,10 @@ document.addEventListener("click", (event) => {
   if (button?.dataset.opens) {
     menu?.removeAttribute("open");
     const dialog = document.getElementById(button.dataset.opens);
-    if (dialog instanceof HTMLDialogElement) dialog.showModal();
+    if (dialog instanceof HTMLDialogElement) {
+      for (const body of dialog.querySelectorAll("[data-loading]")) loading(/** @type {HTMLElement} */ (body));
+      dialog.showModal();
+    }
   }
   if (button?.dataset.closes) /** @type {HTMLDialogElement | null} */ (document.getElementById(button.dataset.closes))?.close();
   if (button?.dataset.ask) ask(button);

@@ -2,6 +2,7 @@
 // What a figure can be taken away as: numbers, a picture that says what it is of, and where there is one, a trace.
 
 import { make } from "./elements.js";
+import { keepView } from "./search.js";
 import { csv, tabulate } from "./tables.js";
 import { viewQuery } from "./view.js";
 
@@ -36,6 +37,7 @@ export function exportMenu(owner) {
     const text = csv(tabulate(owner.figure, owner.choices.x ?? "x"));
     save(`${file}.csv`, URL.createObjectURL(new Blob([text], { type: "text/csv" })));
   };
+  if (document.getElementById("chart-view") && !owner.hasAttribute("pinned")) item("Pin to my overview", () => void keepView(heading, owner.getAttribute("name") ?? ""));
   if (!owner.hasAttribute("trace")) item("CSV (chart data)", asCsv);
   for (const format of ["png", "svg"]) {
     item(format.toUpperCase(), async () => save(`${file}.${format}`, await picture(owner, `${heading} \u00b7 ${subject}`, format)));

@@ -7,8 +7,8 @@ import { exportMenu } from "./exports.js";
 import { Mover } from "./mover.js";
 import { draw as drawTable, tabulate } from "./tables.js";
 import { Totals } from "./totals.js";
+import { clockMoved, isAlong, onAxis, rangeOn, setRange } from "./range.js";
 import { follow, following, viewQuery } from "./view.js";
-import { keepZoom, zoomed } from "./zoom.js";
 
 const SEGMENTS = 3;
 /** @typedef {{name: string, title: string, values: Record<string, string>}} Switch */
@@ -51,6 +51,8 @@ class PlotlyFigure extends HTMLElement {
     this.busy = false;
     this.visible = false;
     this.left = false;
+    /** Settles when no drag is under way on the plot. */
+    this.dragged = Promise.resolve();
     /** What is under way ends with the page. */
     this.leaving = new AbortController();
     /** @type {Switch[]} */
@@ -65,6 +67,8 @@ class PlotlyFigure extends HTMLElement {
     document.addEventListener("paceline:theme", () => this.refresh());
     document.addEventListener("paceline:view", () => this.refresh());
     document.addEventListener("paceline:follow", () => this.letGo());
+    document.addEventListener("paceline:range", () => this.ranged());
+    document.addEventListener("paceline:axis", (event) => this.useAxis(/** @type {CustomEvent} */ (event).detail));
     new IntersectionObserver((entries) => this.seen(entries[entries.length - 1].isIntersecting), {
       rootMargin: "200px",
     }).observe(this);
@@ -72,6 +76,8 @@ class PlotlyFigure extends HTMLElement {
 
   /** What the address says, else the first. @param {Switch} each */
   chosen(each) {
+    const all = new URLSearchParams(location.search).get("axis") ?? "";
+    if (each.name === "x" && all in each.values) return all;
     const found = new URLSearchParams(location.search).get(`${each.name}-${this.getAttribute("name")}`) ?? "";
     return found in each.values ? found : Object.keys(each.values)[0];
   }
@@ -90,6 +96,7 @@ class PlotlyFigure extends HTMLElement {
     );
     this.toggle.addEventListener("click", () => this.showTable(this.toggle.getAttribute("aria-pressed") !== "true"));
     this.plot = make("div", { class: "plot plot-waiting", role: "img", "aria-labelledby": `title-${name} caption-${name}` });
+    for (const start of ["mousedown", "touchstart"]) this.plot.addEventListener(start, () => this.hold(), { capture: true, passive: true });
     this.table = make("div", { class: "figure-table", role: "region", tabindex: "0", hidden: "", "aria-labelledby": `title-${name}` });
     this.nothing = make("p", { class: "figure-empty", hidden: "" });
     this.caption = make("p", { class: "figure-caption", id: `caption-${name}` });
@@ -163,6 +170,7 @@ class PlotlyFigure extends HTMLElement {
 
   /** Called by the page's websocket when this figure's data have moved. */
   refresh() {
+    clockMoved();
     this.dirty = true;
     if (this.visible) void this.load();
   }
@@ -198,7 +206,9 @@ class PlotlyFigure extends HTMLElement {
     if (known) headers["If-None-Match"] = known;
     // The library takes its time: it comes while the server draws.
     this.library().catch(() => {});
-    const response = await fetch(url, { headers, cache: "no-store", credentials: "same-origin", signal: this.leaving.signal });
+    // What this element has it compares itself; what the browser kept of an earlier visit it asks for, and only if it changed.
+    const cache = known ? "no-store" : "no-cache";
+    const response = await fetch(url, { headers, cache, credentials: "same-origin", signal: this.leaving.signal });
     if (response.status === 304) {
       this.error?.toggleAttribute("hidden", true);
       if (!this.drawn) await this.draw();
@@ -233,6 +243,8 @@ class PlotlyFigure extends HTMLElement {
   /** @param {any[]} data @param {any} layout */
   async mount(data, layout) {
     const library = await this.library();
+    // A plot that is drawn again forgets the drag that is under way on it.
+    await this.dragged;
     // The figure's own height is the least it takes; the page may give it more.
     this.plot?.style.setProperty("min-height", layout.height ? `${layout.height}px` : "");
     const range = this.stretch();
@@ -243,28 +255,64 @@ class PlotlyFigure extends HTMLElement {
     this.axis = this.choices?.x;
   }
 
-  /** What of the horizontal axis is to be seen: as it is, or else what the address says; null where it follows the data. */
-  stretch() {
-    const kept = this.mover ? null : zoomed(this.getAttribute("name") ?? "", this.choices?.x ?? "");
-    if (!this.drawn || this.axis !== this.choices?.x) return kept;
-    return kept || !following() ? /** @type {any} */ (this.plot)._fullLayout?.xaxis?.range?.slice() : null;
+  /** A drag begins on the plot: until it has ended, and Plotly has answered it, the plot is not drawn again. */
+  hold() {
+    this.dragged = new Promise((resolve) => {
+      const ends = ["mouseup", "touchend", "touchcancel", "blur"];
+      const end = () => {
+        for (const name of ends) window.removeEventListener(name, end, true);
+        setTimeout(resolve);
+      };
+      for (const name of ends) window.addEventListener(name, end, true);
+    });
   }
 
-  /** @param {any[] | null} range null: all there is */
-  keep(range) {
-    if (!this.mover) keepZoom(this.getAttribute("name") ?? "", this.choices?.x ?? "", range);
+  /** The horizontal axis by name; nothing where it is no time of any kind. */
+  along() {
+    if (this.mover) return "";
+    if (this.figure?.layout.xaxis?.type === "date") return "date";
+    const name = this.choices?.x ?? this.getAttribute("axis") ?? "";
+    return isAlong(name) ? name : "";
+  }
+
+  /** What of the horizontal axis is to be seen: what the page shows, else as it is; null where it follows the data. */
+  stretch() {
+    const range = rangeOn(this.along());
+    if (range || !this.drawn || this.axis !== this.choices?.x) return range;
+    return following() ? null : /** @type {any} */ (this.plot)._fullLayout?.xaxis?.range?.slice();
+  }
+
+  /** The page shows another range. */
+  ranged() {
+    const axis = this.along();
+    if (!this.drawn || !axis) return;
+    const range = rangeOn(axis);
+    void /** @type {any} */ (window).Plotly.relayout(this.plot, range ? { "xaxis.range": range } : { "xaxis.autorange": true });
+  }
+
+  /** All charts of the page have this axis; nothing: each its own. @param {string} axis */
+  useAxis(axis) {
+    const own = this.switches?.find((each) => each.name === "x");
+    if (!own || !this.choices) return;
+    const value = axis in own.values ? axis : this.chosen(own);
+    if (this.choices.x === value) return;
+    this.choices.x = value;
+    for (const input of this.querySelectorAll(`input[name="x-${this.getAttribute("name")}"]`)) /** @type {HTMLInputElement} */ (input).checked = /** @type {HTMLInputElement} */ (input).value === value;
+    const select = /** @type {HTMLSelectElement | null} */ (this.querySelector(`select[aria-label="${own.title}"]`));
+    if (select) select.value = value;
+    this.refresh();
   }
 
   /** Plotly forgets who listens whenever the figure is unmounted. @param {any} plot */
   listen(plot) {
     plot.on("plotly_relayout", (/** @type {any} */ event) => {
       this.totals?.show(plot._fullLayout.xaxis?.range);
-      // Whoever looks closer at a stretch does not want to be taken away from it.
+      // A zoomed range must not move.
       if ("xaxis.range[0]" in event) {
-        this.keep([event["xaxis.range[0]"], event["xaxis.range[1]"]]);
+        if (this.along()) setRange(this.along(), [event["xaxis.range[0]"], event["xaxis.range[1]"]]);
         follow(false);
-      } else if (event["xaxis.autorange"]) {
-        this.keep(null);
+      } else if (event["xaxis.autorange"] && rangeOn(this.along())) {
+        setRange("", null);
         follow(true);
       }
     });
@@ -276,18 +324,20 @@ class PlotlyFigure extends HTMLElement {
     });
   }
 
-  /** Where the pointer is on the horizontal axis: every other chart with that axis marks it. @param {any} x null: nowhere */
+  /** Where the pointer is on the horizontal axis: every other chart marks it. @param {any} x null: nowhere */
   point(x) {
-    const axis = this.choices?.x;
-    if (!axis || (x !== null && typeof x !== "number")) return;
+    const axis = this.along();
+    if (!axis) return;
     for (const other of document.querySelectorAll("plotly-figure")) if (other !== this) /** @type {PlotlyFigure} */ (other).mark(axis, x);
   }
 
-  /** @param {string} axis @param {number | null} x */
+  /** @param {string} axis @param {number | string | null} x */
   mark(axis, x) {
     const plot = /** @type {any} */ (this.plot);
-    const across = this.drawn && this.choices?.x === axis && plot._fullLayout?.xaxis?.type === "linear" ? plot._fullLayout.xaxis : null;
-    const at = x === null || !across ? Number.NaN : across.l2p(x);
+    const own = this.along();
+    const across = this.drawn && own && (axis === "date") === (own === "date") ? plot._fullLayout?.xaxis : null;
+    const there = x === null || !across ? null : axis === "date" ? across.d2l(x) : onAxis(Number(x), axis, own);
+    const at = there === null ? Number.NaN : across.l2p(there);
     const within = at >= 0 && at <= across?._length;
     this.hair?.toggleAttribute("hidden", !within);
     if (!within) return;
@@ -306,8 +356,7 @@ class PlotlyFigure extends HTMLElement {
 
   /** Follow again: the axis goes as far as the data. */
   letGo() {
-    this.keep(null);
-    if (this.drawn) void /** @type {any} */ (window).Plotly.relayout(this.plot, { "xaxis.autorange": true });
+    if (this.drawn && !rangeOn(this.along())) void /** @type {any} */ (window).Plotly.relayout(this.plot, { "xaxis.autorange": true });
     this.refresh();
   }
 
@@ -347,8 +396,9 @@ class PlotlyFigure extends HTMLElement {
     this.table?.replaceChildren(drawTable(tabulate(this.figure, this.choices?.x ?? "x")));
   }
 
+  /** One for all charts of the page: the whole one, where any of them needs it. */
   library() {
-    return plotly(this.getAttribute("plotly") ?? "");
+    return plotly((document.querySelector("plotly-figure[whole]") ?? this).getAttribute("plotly") ?? "");
   }
 
   /** Where the same window is to be had as a trace. */

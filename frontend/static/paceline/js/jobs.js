@@ -7,7 +7,7 @@ import { problemOf, send } from "./rest.js";
 
 const MOST_COMPARED = 6;
 
-/** Numbers of the jobs that are selected; the list may be fetched anew under them. @type {Map<string, boolean>} over or not */
+/** Numbers of the jobs that are selected; the list may be fetched anew under them. @type {Map<string, boolean>} whether the user can stop it */
 const picked = new Map();
 const bulk = document.getElementById("bulk");
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("bulk-dialog"));
@@ -18,13 +18,13 @@ function boxes() {
 }
 
 function live() {
-  return [...picked].filter(([, over]) => !over).map(([job]) => job);
+  return [...picked].filter(([, stops]) => stops).map(([job]) => job);
 }
 
 function show() {
   for (const box of boxes()) {
     box.checked = picked.has(box.value);
-    if (box.checked) picked.set(box.value, box.dataset.over === "yes");
+    if (box.checked) picked.set(box.value, box.dataset.stops === "yes");
   }
   const all = /** @type {HTMLInputElement | null} */ (document.getElementById("pick-all"));
   if (all) all.checked = boxes().length > 0 && boxes().every((box) => box.checked);
@@ -69,8 +69,8 @@ function hide(columns) {
 
 document.addEventListener("change", (event) => {
   const box = /** @type {HTMLInputElement} */ (event.target);
-  if (box.id === "pick-all") for (const each of boxes()) box.checked ? picked.set(each.value, each.dataset.over === "yes") : picked.delete(each.value);
-  else if (box.name === "job") box.checked ? picked.set(box.value, box.dataset.over === "yes") : picked.delete(box.value);
+  if (box.id === "pick-all") for (const each of boxes()) box.checked ? picked.set(each.value, each.dataset.stops === "yes") : picked.delete(each.value);
+  else if (box.name === "job") box.checked ? picked.set(box.value, box.dataset.stops === "yes") : picked.delete(box.value);
   else if (box.closest("#columns")) return hide(/** @type {HTMLFieldSetElement} */ (box.closest("#columns")));
   return show();
 });

@@ -2,6 +2,7 @@
 // Keyboard: ? help, / search, g o | g j | g w | g s | g i | g a to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
 
 import { KEYS, keysAreOn } from "./preferences.js";
+import { openSearch } from "./search.js";
 import { focused, isShortcut } from "./shortcuts.js";
 
 const PLACES = { o: "/", j: "/jobs/", w: "/workers/", s: "/system/", i: "/simulations/", a: "/alerts/" };
@@ -19,23 +20,16 @@ function press(event) {
   }
   goSince = event.key === "g" ? Date.now() : 0;
   if (event.key === "?") /** @type {HTMLDialogElement | null} */ (document.getElementById("help"))?.showModal();
-  else if (event.key === "/") search(event);
-  else if (event.key === " " && !focused(event)?.closest("button, a, summary")) {
+  else if (event.key === "/") {
+    event.preventDefault();
+    openSearch();
+  } else if (event.key === " " && !focused(event)?.closest("button, a, summary")) {
     event.preventDefault();
     document.dispatchEvent(new CustomEvent("paceline:pause"));
   }
 }
 
-/** @param {KeyboardEvent} event */
-function search(event) {
-  event.preventDefault();
-  const field = document.getElementById("search");
-  if (field) field.focus();
-  else location.assign("/jobs/#search");
-}
-
 document.addEventListener("keydown", press);
-if (location.hash === "#search") document.getElementById("search")?.focus();
 
 const box = document.getElementById("keys-on");
 if (box instanceof HTMLInputElement) {

@@ -49,7 +49,7 @@ class Page {
     this.attempts = 0;
     this.seq = -1;
     this.lastData = Date.now();
-    // Whatever moved while nobody listened: since the connection was lost, or since this page was rendered.
+    // Changes that were missed since the connection was lost, or since this page was rendered.
     this.mark(ALL);
     announceAlerts();
     this.show();
@@ -134,7 +134,7 @@ class Page {
     }
   }
 
-  /** Nothing moves where nothing is copied, so that nobody says so: after a while without news the page asks. */
+  /** A stalled ingest sends no ticks: after some time without one the page requests the age of its data. */
   askIfQuiet(/** @type {number} */ afterMs) {
     if (!this.finished() && Date.now() - this.lastFetch >= afterMs) this.mark("quiet");
   }
@@ -292,7 +292,7 @@ document.body.addEventListener("htmx:configRequest", (event) => {
 if (box) {
   const page = new Page();
   bindRate(page);
-  // htmx takes charge of the parts at this event; a tick that came before would find nobody to fetch them.
+  // htmx takes charge of the parts at this event; a tick that came before would have no handler.
   document.addEventListener("DOMContentLoaded", () => page.connect());
   document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
   document.addEventListener("paceline:asked", () => page.mark(ALL));

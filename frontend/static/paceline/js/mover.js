@@ -61,7 +61,7 @@ export class Mover {
     this.moved();
   }
 
-  /** A and D move, W and S zoom, Esc shows all, F follows; never while somebody types. @param {KeyboardEvent} event */
+  /** A and D move, W and S zoom, Esc shows all, F follows; never while typing. @param {KeyboardEvent} event */
   press(event) {
     if (!isShortcut(event)) return;
     if (event.key === "a") this.by(-1);

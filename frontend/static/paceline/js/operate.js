@@ -1,30 +1,50 @@
 // @ts-check
-// Changing the four choices of a running job: what holds is read when the dialog opens, and only what differs is sent.
+// Changing the four choices of a running job: what holds is read when the dialog opens, with what each policy does, what other
+// policies are predicted to save, and the ranges of parameters; only what differs is sent.
 
 import { alarm, toast } from "./actions.js";
+import { Parameters } from "./parameters.js";
 import { problemOf, send } from "./rest.js";
-import { read, written } from "./settings.js";
+
+/** @typedef {import("./parameters.js").Entry & {question: string}} Policy */
+/** @typedef {{batching: string, barrier: string, saved: number, saved_low: number, saved_high: number, iteration_s: number, waiting: number, samples: number, model_error: number, unfinished: boolean}} Alternative */
 
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("policy-dialog"));
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("policy-form"));
 const alertBox = document.getElementById("policy-alert");
+const prediction = document.getElementById("policy-prediction");
+/** A share of the samples from which on the same work is done. */
+const ALL = 0.995;
 
 /** @type {Record<string, any>} */
 let now = {};
 let etag = "";
+/** @type {Policy[]} */
+let policies = [];
+/** @type {Alternative[]} */
+let alternatives = [];
+
+/** Each kind of policies with the inputs of its parameters. @type {Map<string, Parameters>} */
+const questions = new Map(
+  [...(form?.querySelectorAll("[data-parameters]") ?? [])].map((place) => {
+    const question = place.getAttribute("data-parameters") ?? "";
+    return [question, new Parameters(place, question)];
+  })
+);
 
 /** A choice without its name. @param {Record<string, any>} choice */
 function settingsOf(choice) {
-  return written(Object.fromEntries(Object.entries(choice).filter(([name]) => name !== "name")));
+  return Object.fromEntries(Object.entries(choice).filter(([name]) => name !== "name"));
 }
 
-/** @param {string} name */
-function field(name) {
-  return /** @type {HTMLInputElement} */ (form?.elements.namedItem(name));
+/** @param {string} question */
+function chosen(question) {
+  return /** @type {RadioNodeList} */ (form?.elements.namedItem(question)).value;
 }
 
-function questions() {
-  return [...(form?.querySelectorAll("select") ?? [])].map((select) => select.name);
+/** @param {string} question @param {string} name */
+function policy(question, name) {
+  return policies.find((each) => each.question === question && each.name === name);
 }
 
 /** @param {string} text @param {import("./rest.js").Problem | null} problem */
@@ -32,21 +52,86 @@ function showMessage(text, problem = null) {
   alarm(alertBox, text, problem);
 }
 
+/** @param {string} url @returns {Promise<any>} an empty list where there is no answer: the dialog does without */
+async function list(url) {
+  const response = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" }).catch(() => null);
+  return response?.ok ? response.json() : [];
+}
+
 async function open() {
-  const response = await fetch(form?.dataset.url ?? "", { headers: { Accept: "application/json" }, cache: "no-store", credentials: "same-origin" });
+  const asked = fetch(form?.dataset.url ?? "", { headers: { Accept: "application/json" }, cache: "no-store", credentials: "same-origin" });
+  const [response, found, others] = await Promise.all([asked, policies.length ? policies : list(form?.dataset.policies ?? ""), list(form?.dataset.alternatives ?? "")]);
   if (!response.ok) return toast(`Failed to load the current policies (status ${response.status}).`, true, false, await problemOf(response));
+  [policies, alternatives] = [found, others];
   etag = response.headers.get("ETag") ?? "";
   now = await response.json();
   showMessage(Object.keys(now.pending).length ? `A change is already pending: ${Object.entries(now.pending).map(([question, choice]) => `${question} → ${choice.name}`).join(", ")}.` : "");
-  for (const question of questions()) {
-    field(question).value = now[question].name;
-    field(`${question}-settings`).value = settingsOf(now[question]);
+  for (const question of questions.keys()) {
+    for (const radio of form?.querySelectorAll(`input[type="radio"][name="${question}"]`) ?? []) /** @type {HTMLInputElement} */ (radio).checked = /** @type {HTMLInputElement} */ (radio).value === now[question].name;
+    ask(question);
   }
+  predict();
   dialog?.showModal();
 }
 
+/** Show the parameters of what is chosen: those that hold, or the defaults of another policy. @param {string} question */
+function ask(question) {
+  const name = chosen(question);
+  const given = name === now[question].name ? settingsOf(now[question]) : {};
+  const names = (/** @type {string} */ kind) => policies.filter((each) => each.question === kind).map((each) => each.name);
+  const count = questions.get(question)?.show(policy(question, name), given, names) ?? 0;
+  const drawer = /** @type {HTMLDetailsElement | null | undefined} */ (form?.querySelector(`[data-parameters="${question}"]`)?.closest("details"));
+  if (drawer) [drawer.hidden, drawer.open] = [count === 0, count <= 2 && name !== now[question].name];
+  explain(question, name);
+}
+
+/** @param {string} question @param {string} name */
+function explain(question, name) {
+  const entry = policy(question, name);
+  const place = document.getElementById(`about-${question}`);
+  if (place) place.textContent = entry ? `${name}: ${entry.explanation}${entry.paper ? ` (${entry.paper})` : ""}${name === now[question]?.name ? " In use now." : ""}` : "";
+}
+
+/** What was simulated for these two choices. @param {string} batching @param {string} barrier */
+function simulated(batching, barrier) {
+  return alternatives.find((each) => each.batching === batching && each.barrier === barrier);
+}
+
+/** The two choices that simulations vary, with one of them replaced. @param {Record<string, string>} other */
+function pair(other = {}) {
+  const of = (/** @type {string} */ question) => other[question] ?? (questions.has(question) ? chosen(question) : (now[question]?.name ?? ""));
+  return /** @type {[string, string]} */ ([of("batching"), of("barrier")]);
+}
+
+/** @param {number} share */
+function percent(share) {
+  return `${Math.round(Math.abs(share) * 100)}%`;
+}
+
+/** What is predicted of each choice, beside its name, and of all of them together below. */
+function predict() {
+  for (const place of form?.querySelectorAll("[data-saves]") ?? []) {
+    const question = place.closest("[data-question]")?.getAttribute("data-question") ?? "";
+    const name = place.getAttribute("data-saves") ?? "";
+    const found = question === "batching" || question === "barrier" ? simulated(...pair({ [question]: name })) : undefined;
+    place.textContent = name === now[question]?.name ? "now" : found && !found.unfinished ? `${found.saved >= 0 ? "saves" : "costs"} ${percent(found.saved)}` : "";
+  }
+  if (prediction) prediction.textContent = sentence();
+}
+
+function sentence() {
+  if ([...questions.keys()].every((question) => chosen(question) === now[question].name)) return "These are the current policies.";
+  const found = simulated(...pair());
+  if (!found) return alternatives.length ? "Not predicted: this combination was not simulated. The decision log shows its measured effect." : "Nothing is predicted yet: other policies are being simulated on this job's last minutes.";
+  if (found.unfinished) return "Predicted: the job does not complete under these policies.";
+  const runs = `${found.saved_low < 0 ? "\u2212" : ""}${percent(found.saved_low)} to ${found.saved_high < 0 ? "\u2212" : ""}${percent(found.saved_high)} over runs, model error ${percent(found.model_error)}`;
+  const less = found.samples < ALL ? ` It processes only ${percent(found.samples)} of the samples.` : "";
+  const asked = questions.get("barrier")?.read().sampling === "peers" ? " Workers that ask one another decide as with central sampling; a question and its answer are added to each step." : "";
+  return `Predicted with default parameters: ${found.saved >= 0 ? "saves" : "costs"} ${percent(found.saved)} of the time (${runs}); iterations of ${Math.round(found.iteration_s * 1000)} ms, ${percent(found.waiting)} waiting.${less}${asked}`;
+}
+
 function changesMade() {
-  const choices = questions().map((question) => [question, { name: field(question).value, ...read(field(`${question}-settings`).value) }]);
+  const choices = [...questions].map(([question, parameters]) => [question, { name: chosen(question), ...parameters.read() }]);
   return Object.fromEntries(choices.filter(([question, choice]) => JSON.stringify(sorted(choice)) !== JSON.stringify(sorted(now[String(question)]))));
 }
 
@@ -78,7 +163,16 @@ form?.addEventListener("submit", (event) => {
   void submitChanges();
 });
 form?.addEventListener("change", (event) => {
-  // Settings belong to the policy that they were read with.
-  const select = /** @type {HTMLSelectElement} */ (event.target);
-  if (select.tagName === "SELECT") field(`${select.name}-settings`).value = select.value === now[select.name].name ? settingsOf(now[select.name]) : "";
+  const radio = /** @type {HTMLInputElement} */ (event.target);
+  if (radio.type === "radio") ask(radio.name);
+  predict();
+});
+// Pointing at a policy shows its description.
+form?.addEventListener("pointerover", (event) => {
+  const radio = /** @type {Element} */ (event.target).closest("label")?.querySelector('input[type="radio"]');
+  if (radio instanceof HTMLInputElement) explain(radio.name, radio.value);
+});
+form?.addEventListener("pointerout", (event) => {
+  const radio = /** @type {Element} */ (event.target).closest("label")?.querySelector('input[type="radio"]');
+  if (radio instanceof HTMLInputElement) explain(radio.name, chosen(radio.name));
 });

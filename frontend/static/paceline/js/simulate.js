@@ -87,7 +87,7 @@ async function look() {
     const response = await fetch(`/simulations/job/?${new URLSearchParams({ job: number })}`, { credentials: "same-origin" }).catch(() => null);
     const answer = response ? await response.text() : "the control plane is unreachable";
     if (number !== job.value.trim()) return;
-    // Whoever is signed out is sent on, to a page that is no part of this form.
+    // A signed-out user is redirected to another page.
     if (response?.redirected) location.reload();
     else if (response?.ok) jobPicks.innerHTML = answer;
     else jobError.textContent = response && response.status !== 400 ? `failed to load this job (status ${response.status})` : answer;
@@ -101,7 +101,8 @@ async function submit() {
   const policies = [...ticked].map((each) => /** @type {HTMLInputElement} */ (each).value);
   const seed = /** @type {HTMLInputElement} */ (form.elements.namedItem("seed")).value.trim();
   const request = { scenario: selectedScenario(), policies, ...variation(), seed: /^\d+$/.test(seed) ? Number(seed) : seed };
-  const response = await send("POST", "/api/v1/simulations", request);
+  const team = /** @type {HTMLSelectElement | null} */ (document.getElementById("team"))?.value;
+  const response = await send("POST", `/api/v1/simulations${team ? `?team=${encodeURIComponent(team)}` : ""}`, request);
   const answer = /** @type {any} */ (await problemOf(response));
   if (response?.ok) location.assign(`/simulations/${answer.id}/`);
   else if (scenario.value === JOB && answer?.errors?.some((/** @type {any} */ each) => each.field === "scenario")) jobError.textContent = answer.detail;

@@ -3,21 +3,39 @@
 // lands on that field. One key per spec, so that a second click, or a retry after a lost answer, makes no second job.
 
 import { alarm } from "./actions.js";
-import { send } from "./rest.js";
-import { read, written } from "./settings.js";
+import { Parameters } from "./parameters.js";
+import { problemOf, send } from "./rest.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("submit-form"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("submit-button"));
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("submit-alert"));
 const finding = /** @type {HTMLElement} */ (document.getElementById("submit-finding"));
 const presets = JSON.parse(document.getElementById("presets")?.textContent ?? "{}");
-/** Batching policies that are given a predictor. @type {string[]} */
-const predicting = JSON.parse(document.getElementById("predicting")?.textContent ?? "[]");
+/** @typedef {import("./parameters.js").Entry & {datasets?: string[]}} Entry */
+/** What there is to choose from, by name. @type {{policies: Record<string, Record<string, Entry>>, workloads: Record<string, Entry>, datasets: Record<string, Entry>}} */
+const offered = JSON.parse(document.getElementById("offered")?.textContent ?? "{}");
+/** The delay after typing before the spec is checked. */
+const QUIET_MS = 700;
 const copied = JSON.parse(document.getElementById("copied")?.textContent ?? "null");
+
+/** A resource for the team that is chosen; it is no part of the spec. @param {string} url */
+function forTeam(url) {
+  const team = /** @type {HTMLSelectElement | null} */ (document.getElementById("team"))?.value;
+  return team ? `${url}?team=${encodeURIComponent(team)}` : url;
+}
 
 /** What the form has no field for, kept from the preset or the copied job. @type {Record<string, any>} */
 let base = {};
 let key = newKey();
+let lookTimer = 0;
+
+/** The inputs of parameters, by the path that they are part of. @type {Map<string, Parameters>} */
+const parameters = new Map(
+  [...form.querySelectorAll("[data-parameters]")].map((place) => {
+    const path = place.getAttribute("data-parameters") ?? "";
+    return [path, new Parameters(place, path)];
+  })
+);
 
 /** Off loopback and without TLS, browsers make no UUIDs. */
 function newKey() {
@@ -49,7 +67,6 @@ function valueOf(field) {
   const text = field.value.trim();
   if (text === "") return undefined;
   if (field.dataset.kind === "labels") return Object.fromEntries(text.split(/[,\n]/).map((pair) => pair.split("=").map((part) => part.trim())));
-  if (field.dataset.kind === "settings") return read(text);
   const numeric = field.dataset.kind === "integer" || field.dataset.kind === "number";
   // What is not a number goes as it is: the server says what it expects.
   return numeric && Number.isFinite(Number(text)) ? Number(text) : text;
@@ -57,15 +74,39 @@ function valueOf(field) {
 
 function spec() {
   const tree = structuredClone(base);
-  for (const field of fields()) put(tree, field.name, applies(field.name) ? valueOf(field) : undefined);
+  for (const field of fields()) put(tree, field.name, valueOf(field));
+  for (const [path, inputs] of parameters) {
+    const name = at(tree, `${path}.name`);
+    put(tree, path, path.startsWith("synchronization.") ? { name, ...inputs.read() } : inputs.read());
+  }
   return prune(tree);
 }
 
-/** A predictor belongs to policies that predict. @param {string} path */
-function applies(path) {
-  if (path !== "synchronization.batching.predictor") return true;
-  const policy = /** @type {HTMLSelectElement} */ (form.elements.namedItem("synchronization.batching.name"));
-  return predicting.includes(policy.value);
+/** What the parameters at a path belong to: a policy, a workload or a data set. @param {string} path */
+function entryOf(path) {
+  const typed = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value.trim();
+  if (path === "workload.options") return offered.workloads[typed("workload.name")];
+  if (path === "workload.data") return offered.datasets[typed("workload.dataset")];
+  const question = path.split(".")[1];
+  return offered.policies[question]?.[typed(`${path}.name`)];
+}
+
+/** Show the parameters of what is chosen. @param {string} path @param {any} given */
+function offer(path, given = {}) {
+  const entry = entryOf(path);
+  const own = typeof given === "object" && given ? Object.fromEntries(Object.entries(given).filter(([name]) => !path.startsWith("synchronization.") || name !== "name")) : {};
+  const count = parameters.get(path)?.show(entry, own, (kind) => Object.keys(offered.policies[kind] ?? {})) ?? 0;
+  const drawer = /** @type {HTMLDetailsElement | null | undefined} */ (form.querySelector(`[data-parameters="${path}"]`)?.closest("details"));
+  if (drawer) [drawer.hidden, drawer.open] = [count === 0, !entry || Object.keys(own).length > 0];
+  const about = { "workload.options": "workload.name", "workload.data": "workload.dataset" }[path] ?? `${path}.name`;
+  if (entry) show(`h-${about}`, entry.explanation + (entry.paper ? ` (${entry.paper})` : ""));
+}
+
+/** The data sets that go with the workload come first, and are the only ones where it is known. */
+function offerDatasets() {
+  const workload = offered.workloads[/** @type {HTMLInputElement} */ (form.elements.namedItem("workload.name")).value.trim()];
+  const names = workload?.datasets ?? Object.keys(offered.datasets);
+  document.getElementById("l-workload.dataset")?.replaceChildren(...names.map((name) => Object.assign(document.createElement("option"), { value: name })));
 }
 
 /** @param {any} tree */
@@ -81,23 +122,25 @@ function fill(document_) {
   for (const field of fields()) {
     const value = at(document_, field.name);
     if (field.dataset.kind === "labels") field.value = Object.entries(value ?? {}).map((pair) => pair.join("=")).join(", ");
-    else if (field.dataset.kind === "settings") field.value = written(value ?? {});
     else if (value !== undefined && value !== null) field.value = typeof value === "object" ? value.name : String(value);
     else if (field instanceof HTMLSelectElement) field.selectedIndex = 0;
     else field.value = "";
     // A spec may say what is usual, for which a list has words instead.
     if (field instanceof HTMLSelectElement && field.selectedIndex < 0 && field.options[0]?.value === "") field.selectedIndex = 0;
   }
+  offerDatasets();
+  for (const path of parameters.keys()) offer(path, at(document_, path));
   changed();
 }
 
 function changed() {
   const json = JSON.stringify(spec(), null, 2);
-  const predictor = form.querySelector('[data-field="synchronization.batching.predictor"]');
-  predictor?.toggleAttribute("hidden", !applies("synchronization.batching.predictor"));
+  clearTimeout(lookTimer);
+  lookTimer = setTimeout(() => void look(), QUIET_MS);
   show("preview", json);
+  const url = forTeam(form.dataset.url ?? "");
   const quoted = json.replaceAll("'", "'\\''");
-  show("curl", `curl -X POST ${form.dataset.url} \\\n  -H "Authorization: Bearer $PACELINE_API_TOKEN" \\\n  -H "Content-Type: application/json" \\\n  -H "Idempotency-Key: ${key}" \\\n  -d '${quoted}'`);
+  show("curl", `curl -X POST ${url.includes("?") ? `'${url}'` : url} \\\n  -H "Authorization: Bearer $PACELINE_API_TOKEN" \\\n  -H "Content-Type: application/json" \\\n  -H "Idempotency-Key: ${key}" \\\n  -d '${quoted}'`);
 }
 
 /** @param {string} id @param {string} text */
@@ -115,7 +158,7 @@ function clearErrors() {
 
 /** The form's field for a path of the server's: itself, the one it is part of, or the first within it. @param {string} path */
 function fieldFor(path) {
-  const names = fields().map((field) => field.name);
+  const names = [...form.querySelectorAll("[data-kind], [data-parameter]")].map((field) => field.getAttribute("name") ?? "");
   const found = names.find((name) => name === path) ?? names.find((name) => path.startsWith(`${name}.`)) ?? names.find((name) => name.startsWith(`${path}.`));
   return found ? /** @type {HTMLElement} */ (form.elements.namedItem(found)) : null;
 }
@@ -145,21 +188,35 @@ function showMessage(text, problem = null) {
   alertBox.scrollIntoView({ block: "center" });
 }
 
+/** Warn of what cannot start, or has to wait, while the form is filled in; a spec that is not valid yet says nothing. */
+async function look() {
+  const asked = JSON.stringify(spec());
+  const response = await send("POST", forTeam(form.dataset.lookUrl ?? ""), asked);
+  const answer = response?.ok ? await response.json().catch(() => null) : null;
+  if (asked !== JSON.stringify(spec())) return;
+  const refused = answer?.outcome === "refused";
+  finding.hidden = !refused && answer?.outcome !== "never" && answer?.outcome !== "waits";
+  finding.classList.toggle("notice-watch", refused || answer?.outcome === "never");
+  if (!finding.hidden) finding.textContent = refused ? `If submitted now, this job would be refused: ${answer.finding}.` : `If submitted now, this job ${answer.finding}.`;
+}
+
 /** Ask what the spec would lead to; nothing is submitted. */
 async function check() {
   clearErrors();
-  const response = await send("POST", form.dataset.checkUrl ?? "", spec());
+  const response = await send("POST", forTeam(form.dataset.checkUrl ?? ""), spec());
   if (!response) return showMessage("The control plane is unreachable.");
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) return showProblem(answer);
+  clearTimeout(lookTimer);
   finding.textContent = `The spec is valid: ${answer.finding}.`;
+  finding.classList.toggle("notice-watch", answer.outcome === "never");
   finding.hidden = false;
   return undefined;
 }
 
 /** Whether the page is being left for the job's. */
 async function submitJob() {
-  const response = await send("POST", form.dataset.url ?? "", spec(), { "Idempotency-Key": key });
+  const response = await send("POST", forTeam(form.dataset.url ?? ""), spec(), { "Idempotency-Key": key });
   if (!response) {
     showMessage("The control plane is unreachable. Submitting again is safe: the job is not created twice.");
     return false;
@@ -179,10 +236,13 @@ form.addEventListener("input", (event) => {
     fill(field.value ? presets[field.value] : copied);
     document.getElementById("left")?.toggleAttribute("hidden", field.value !== "");
     clearErrors();
-  } else if (field.dataset.kind) {
+  } else if (field.dataset.kind || field.dataset.parameter) {
     field.removeAttribute("aria-invalid");
     show(`e-${field.name}`, "");
   }
+  if (field.name === "workload.name") offerDatasets();
+  const part = { "workload.name": "workload.options", "workload.dataset": "workload.data" }[field.name] ?? (field.name.startsWith("synchronization.") && field.name.endsWith(".name") ? field.name.slice(0, -5) : "");
+  if (part) offer(part);
   key = newKey();
   changed();
 });
@@ -195,6 +255,30 @@ form.addEventListener("submit", async (event) => {
   button.disabled = true;
   clearErrors();
   button.disabled = await submitJob();
+});
+
+const yamlForm = /** @type {HTMLFormElement} */ (document.getElementById("yaml-form"));
+const yamlText = /** @type {HTMLTextAreaElement} */ (document.getElementById("yaml-text"));
+
+document.getElementById("yaml-file")?.addEventListener("change", async (event) => {
+  const file = /** @type {HTMLInputElement} */ (event.target).files?.[0];
+  if (file) yamlText.value = await file.text();
+});
+
+yamlForm.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const place = document.getElementById("yaml-alert");
+  const response = await send("POST", forTeam(form.dataset.checkUrl ?? ""), yamlText.value, { "Content-Type": "application/yaml" });
+  if (!response?.ok) {
+    const problem = await problemOf(response);
+    const wrong = problem?.errors?.map((each) => `${each.field}: expected ${each.expected}`).join("; ");
+    return alarm(place, wrong || problem?.detail || "The control plane is unreachable.", problem);
+  }
+  alarm(place, "");
+  clearErrors();
+  fill((await response.json()).spec);
+  yamlForm.closest("dialog")?.close();
+  return undefined;
 });
 
 fill(copied ?? Object.values(presets)[0]);

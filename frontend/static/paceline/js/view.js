@@ -4,6 +4,7 @@
 
 import { toast } from "./actions.js";
 import { keep, kept } from "./address.js";
+import { pageRange, setRange } from "./range.js";
 import { isShortcut } from "./shortcuts.js";
 
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("chart-view"));
@@ -32,6 +33,9 @@ export function following() {
 export function follow(on) {
   if (!form || on === following()) return;
   keep("follow", on ? "" : "off");
+  const range = pageRange();
+  // What follows new data shows no fixed stretch of them.
+  if (on && range && "ends" in range) setRange("", null);
   show();
   if (on) document.dispatchEvent(new CustomEvent("paceline:follow"));
 }
@@ -43,11 +47,29 @@ function moved() {
 /** The form says what the address says. */
 function show() {
   if (!form) return;
-  for (const name of ["ranks", "top", "smooth"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value = kept(name);
+  for (const name of ["ranks", "top", "smooth", "axis"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value = kept(name);
+  showRange();
   const ranks = kept("ranks").split(",");
   for (const box of picks()) box.checked = ranks.includes(box.value);
   for (const name of ["marks", "follow"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).checked = kept(name) !== "off";
 }
+
+/** A range that was drawn in a chart is one of the choices while it holds. */
+function showRange() {
+  const select = /** @type {HTMLSelectElement | null} */ (document.getElementById("chart-range"));
+  const range = pageRange();
+  if (!select) return;
+  select.querySelector("[data-drawn]")?.remove();
+  if (range && "ends" in range) {
+    const option = new Option(`${UNITS[range.axis] ?? range.axis} ${range.ends.map((end) => (typeof end === "number" ? Number(end.toPrecision(4)) : end)).join(" to ")}`, kept("range"));
+    option.dataset.drawn = "";
+    select.append(option);
+  }
+  select.value = range ? kept("range") : "";
+}
+
+/** @type {Record<string, string>} */
+const UNITS = { iteration: "iterations", time: "seconds", samples: "samples", update: "updates", epoch: "epochs" };
 
 /** @returns {HTMLInputElement[]} */
 function picks() {
@@ -75,6 +97,19 @@ function pick(box) {
   return look(chosen.map((each) => each.value).join(","));
 }
 
+/** @param {string} value as the address keeps it */
+function range(value) {
+  const [axis, ends] = value.split(":");
+  setRange(axis, ends ? ends.split(",") : null);
+  follow(true);
+}
+
+/** @param {string} value nothing: each chart has its own */
+function axis(value) {
+  keep("axis", value);
+  document.dispatchEvent(new CustomEvent("paceline:axis", { detail: value }));
+}
+
 /** @param {string} ranks nothing: all of them */
 function look(ranks) {
   keep("ranks", ranks);
@@ -97,6 +132,8 @@ form?.addEventListener("change", (event) => {
   if (input === search) return undefined;
   if (input.closest("#worker-picks")) return pick(input);
   if (input.name === "follow") return follow(input.checked);
+  if (input.name === "range") return range(input.value);
+  if (input.name === "axis") return axis(input.value);
   if (input.type === "checkbox") keep(input.name, input.checked ? "" : "off");
   else keep(input.name, input.value.replaceAll(/[\sw]/g, ""));
   // A choice by number and one by rank exclude each other: the later one holds.
@@ -105,6 +142,7 @@ form?.addEventListener("change", (event) => {
   show();
   return moved();
 });
+document.addEventListener("paceline:range", showRange);
 search?.addEventListener("input", narrow);
 document.getElementById("worker-clear")?.addEventListener("click", () => look(""));
 document.addEventListener("keydown", (event) => {

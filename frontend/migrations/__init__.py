@@ -1,0 +1,1 @@
+"""Migrations of notes, tags and saved views."""

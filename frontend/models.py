@@ -1,0 +1,43 @@
+"""Users' additions to pages: notes and tags on jobs, saved views and pinned charts. The engine reads none of it."""
+
+from django.conf import settings
+from django.db import models
+
+
+class JobNote(models.Model):
+    """A person's note about a moment of a job; charts show it there."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="notes")
+    iteration = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    """When that iteration was, or when the note was written."""
+    actor = models.CharField(max_length=150)
+    text = models.CharField(max_length=1000)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
+class JobTag(models.Model):
+    """One tag of a job."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="tags", db_index=False)
+    name = models.CharField(max_length=40, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "name"], name="each_tag_once_per_job")]
+
+
+class SavedView(models.Model):
+    """A page with everything that its address holds, or one chart of it, saved by a user for themselves."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=100)
+    address = models.CharField(max_length=2000)
+    """Path and query of the page."""
+    figure = models.CharField(max_length=60, default="", blank=True)
+    """For a pinned chart: its name. Empty for a view."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "address", "figure"], name="each_view_once_per_user"),
+        ]

@@ -1,0 +1,109 @@
+"""The change of policies that a job's page offers, and the way back from the last one."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from controlplane.api.steering import job_policy
+from controlplane.core import autopilot, supervisors
+from controlplane.core.states import JobState
+from controlplane.jobs.autopilots import changed_by
+from controlplane.jobs.models import Decision, Job
+from controlplane.jobs.stored_specs import stored_spec
+from controlplane.protocol.spec import Choice
+from controlplane.runtime import forecasts
+from controlplane.runtime.alternatives import Alternative, advised, job_alternatives
+from controlplane.runtime.models import Forecast
+from frontend.queries.effects import effects
+from frontend.queries.job import request_actors
+
+BY_THEMSELVES: Final = {autopilot.ACTOR: "the autopilot", supervisors.GUARD: "the guard"}
+"""Who asks for changes besides users."""
+
+OFFERED: Final = timedelta(hours=1)
+"""How long after a change its way back is offered at the top of the page."""
+
+OLD: Final = timedelta(minutes=5)
+"""A page whose verdict is that workers wait has the job simulated again after this time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Back:
+    """The last change of policies, as it took effect, and the request that undoes it."""
+
+    at: datetime
+    actor: str
+    iteration: int | None
+    was: str
+    now: str
+    request: dict[str, Any]
+    gain: float | None
+    """By which part iterations became shorter; None: not measured yet."""
+    is_harmful: bool
+    """Whether the guard found that it harms convergence."""
+    judgement: str
+    """The guard's reason; empty: it has not judged the change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """An operator's present options for a job's policies."""
+
+    etag: str
+    """For ``If-Match``."""
+    pending: bool
+    """Whether a change was requested that has not taken effect."""
+    switch: Alternative | None
+    back: Back | None
+
+
+def advice(job: Job, now: datetime, *, waits: bool) -> Advice | None:
+    """For a job whose policies can be changed; where its workers wait, it is simulated again if that is long ago."""
+    if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.simulation_id is not None:
+        return None
+    if waits and not Forecast.objects.filter(job=job, made_at__gt=now - OLD).exists():
+        forecasts.want(job.pk)
+    policy = job_policy(job)
+    return Advice(
+        etag=policy.etag,
+        pending=bool(policy.pending),
+        switch=advised(job_alternatives(job)),
+        back=_back(job, now),
+    )
+
+
+def _back(job: Job, now: datetime) -> Back | None:
+    rows = list(Decision.objects.filter(job=job, kind="change-policies").order_by("incarnation", "sequence"))
+    if not rows or now - rows[-1].at > OFFERED:
+        return None
+    before = stored_spec(job).synchronization
+    for row in rows[:-1]:
+        before = msgspec.structs.replace(before, **_choices(row))
+    last = rows[-1]
+    effect = effects(job, [last]).get(last.pk)
+    judgements = Decision.objects.filter(job=job, kind="judge-convergence", at__gte=last.at).order_by("-at")
+    judged = next(
+        (each for each in judgements if not each.payload.get("grown_from")), None
+    )  # others: of a larger batch
+    follows = judged is not None and judged.cause == last.cause  # this change is what the guard did about it
+    is_harmful = judged is not None and not follows and judged.payload.get("verdict") == "harmful"
+    was = {question: getattr(before, question) for question in _choices(last)}
+    if is_harmful and judged is not None:
+        was = _choices(judged) or was  # maybe of an earlier change
+    return Back(
+        at=last.at,
+        actor=BY_THEMSELVES.get(changed_by(last), "") or request_actors(job).get(last.cause, ""),
+        iteration=last.iteration,
+        was=", ".join(choice.name for choice in was.values()),
+        now=", ".join(choice.name for choice in _choices(last).values()),
+        request={question: choice.flat for question, choice in was.items()},
+        gain=effect.gain if effect is not None else None,
+        is_harmful=is_harmful,
+        judgement=judged.reason if judged is not None else "",
+    )
+
+
+def _choices(row: Decision) -> dict[str, Choice]:
+    return msgspec.convert(row.payload["choices"], dict[str, Choice])

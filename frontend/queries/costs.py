@@ -1,0 +1,96 @@
+"""Reads what costs most now, with what can be done about it."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from controlplane.core import hangs
+from controlplane.core.states import JobState
+from controlplane.jobs.models import Flag, Job, Process
+from controlplane.jobs.selectors import submitted_jobs
+from controlplane.jobs.stored_specs import UnreadableSpec
+from controlplane.telemetry.metrics import BUSY, ITERATION
+from frontend.figures.costs import Absent, Cost, JobPace, costs
+from frontend.queries.advice import Advice, advice
+from frontend.queries.cache import of_job
+from frontend.queries.fleet import MachineCard
+from frontend.queries.history import History
+from frontend.queries.legible import legible
+from frontend.queries.waiting import price
+
+RECENT: Final = 10
+"""Iterations over which a job's waiting is measured."""
+
+JOBS: Final = 50
+"""The newest running jobs that are looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """One cost with its price and the change of policies that is offered against it."""
+
+    cost: Cost
+    price: str
+    """Per hour; empty if no price is set."""
+    advice: Advice | None
+
+
+def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
+    """At most three, the greatest first; none where nothing is lost."""
+    running = list(submitted_jobs().filter(state=JobState.RUNNING, iteration__gt=0)[:JOBS])
+    hung = set(Flag.objects.filter(job__in=running, kind=hangs.KIND, closed_at=None).values_list("job_id", flat=True))
+    jobs = {job.pk: job for job in running}
+    paces = [pace for job in running if (pace := legible(job, lambda job: of_job("pace", job, _pace))[0]) is not None]
+    found = costs([_with_hang(pace, hung) for pace in paces], _absent(machines))
+    return [
+        CostLine(
+            cost=cost,
+            price=price(3600 * cost.workers),
+            advice=_advice(jobs[cost.job], now) if cost.job is not None and cost.kind == "waiting" else None,
+        )
+        for cost in found
+    ]
+
+
+def _advice(job: Job, now: datetime) -> Advice | None:
+    """None also for a job whose spec this release refuses: it must not hide the others."""
+    with suppress(UnreadableSpec):
+        return advice(job, now, waits=False)
+    return None
+
+
+def _pace(job: Job) -> JobPace | None:
+    found = {rank: block for rank, block in History(job).latest(ITERATION, RECENT).items() if len(block["waiting_s"])}
+    whole = sum(float(block[name].sum()) for block in found.values() for name in ITERATION)
+    if not whole:
+        return None
+    own = {rank: sum(float(block[name].mean()) for name in BUSY) for rank, block in found.items()}
+    slowest = max(own, key=lambda rank: (own[rank], -rank))
+    row = Process.objects.filter(job=job, role="worker", index=slowest, agent__isnull=False).order_by("-id").first()
+    return JobPace(
+        job=job.pk,
+        name=job.name,
+        workers=len(found),
+        waiting=sum(float(block["waiting_s"].sum()) for block in found.values()) / whole,
+        coordination=sum(float(block["coordination_s"].sum()) for block in found.values()) / whole,
+        slowest=slowest,
+        machine=row.agent.name if row is not None and row.agent is not None else "",
+        machine_id=row.agent_id if row is not None else None,
+    )
+
+
+def _with_hang(pace: JobPace, hung: set[int]) -> JobPace:
+    return replace(pace, hangs=True) if pace.job in hung else pace
+
+
+def _absent(machines: Sequence[MachineCard]) -> list[Absent]:
+    """Machines that are offline, if any job waits for slots."""
+    if not submitted_jobs().filter(state=JobState.SUBMITTED).exists():
+        return []
+    return [
+        Absent(machine_id=card.id, name=card.name, slots=card.worker_slots)
+        for card in machines
+        if not card.online and card.seen_at is not None and card.worker_slots
+    ]

@@ -1,0 +1,142 @@
+"""Energy and cost of a job's workers: measured, else by the power that machines' labels or the job's spec state."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from django.conf import settings
+from msgspec.structs import replace
+
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Job, Process
+from controlplane.jobs.stored_specs import stored_spec
+from controlplane.protocol.energy import Draw, draw_of, labelled_power
+from controlplane.telemetry.history import Windows
+from controlplane.telemetry.metrics import BUSY, ITERATION
+from controlplane.telemetry.stored import known_measurements
+from frontend import formats
+from frontend.queries.figures import MAX_SUMMED
+from frontend.queries.history import History
+from frontend.queries.staleness import MAX_RANKS
+
+MILLION: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyUsed:
+    """The energy of one worker, or of all, for the samples so far."""
+
+    rank: int = -1
+    """-1: all of them."""
+    machine: str = ""
+    samples: int
+    seconds: float
+    joules: float
+    amount: float
+    """Its cost, if prices are known."""
+    measured: float
+    """The part of its iterations whose energy was measured."""
+
+    @property
+    def joules_per_sample(self) -> float | None:
+        """None: it has processed none."""
+        return self.joules / self.samples if self.samples else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Over all of its time."""
+        return self.samples / self.seconds if self.seconds else None
+
+    @property
+    def watts(self) -> float | None:
+        """Mean over all of its time."""
+        return self.joules / self.seconds if self.seconds else None
+
+    @property
+    def cost_per_million(self) -> float | None:
+        """Of a million samples; None without prices."""
+        return MILLION * self.amount / self.samples if self.samples and self.amount else None
+
+    @property
+    def cost(self) -> str:
+        """The same as text."""
+        found = self.cost_per_million
+        return "" if found is None else formats.money(found, unit())
+
+    @property
+    def source(self) -> str:
+        """Where its energy is from."""
+        if self.measured >= 1.0:
+            return "measured"
+        return f"measured in {self.measured:.0%} of iterations, else stated" if self.measured else "stated power"
+
+
+def unit() -> str:
+    """Of prices: that of the installation's worker-hour."""
+    return settings.WORKER_HOUR[1] if settings.WORKER_HOUR is not None else ""
+
+
+def energy(job: Job, ranks: Collection[int] = ()) -> list[EnergyUsed]:
+    """By rank, so far; of a very large roster the first ones. Empty before the first report."""
+    known = "joules" in known_measurements(job.pk)
+    asked = sorted(ranks) if ranks else list(range(min(stored_spec(job).workers, MAX_RANKS)))
+    history = History(job)
+    names = ("at_ms", "samples", *ITERATION, *(["joules"] if known else []))
+    windows = history.windows(names, history.width(MAX_SUMMED, max(1, len(asked))), asked)
+    where, found = _machines(job), []
+    for rank in sorted(windows):
+        agent = where.get(rank)
+        found.append(_used(rank, agent, windows[rank], _draw(job, rank, agent), known=known))
+    return found
+
+
+def total(used: Collection[EnergyUsed]) -> EnergyUsed | None:
+    """All of them together."""
+    if not used:
+        return None
+    seconds = sum(each.seconds for each in used)
+    return EnergyUsed(
+        samples=sum(each.samples for each in used),
+        seconds=seconds,
+        joules=sum(each.joules for each in used),
+        amount=sum(each.amount for each in used),
+        measured=sum(each.measured * each.seconds for each in used) / seconds if seconds else 0.0,
+    )
+
+
+def _used(rank: int, agent: Agent | None, windows: Windows, draw: Draw, *, known: bool) -> EnergyUsed:
+    sums = {name: float(windows.of(name, "sum").sum()) for name in ("samples", *ITERATION)}
+    seconds, busy_s = sum(sums[name] for name in ITERATION), sum(sums[name] for name in BUSY)
+    counted = float(windows.of("joules", "count").sum()) if known else 0.0
+    reports = float(windows.of("at_ms", "count").sum())
+    measured = min(1.0, counted / reports) if reports else 0.0
+    joules = draw.joules(busy_s, seconds) * (1.0 - measured)
+    if counted:
+        joules += float(windows.of("joules", "sum").sum())
+    return EnergyUsed(
+        rank=rank,
+        machine=agent.name if agent is not None else "",
+        samples=int(sums["samples"]),
+        seconds=seconds,
+        joules=joules,
+        amount=draw.cost(joules, seconds),
+        measured=measured,
+    )
+
+
+def _draw(job: Job, rank: int, agent: Agent | None) -> Draw:
+    power = labelled_power(agent.placed_by) if agent is not None else None
+    draw = draw_of(stored_spec(job).energy, rank, power)
+    if draw.hour == 0.0 and settings.WORKER_HOUR is not None:
+        return replace(draw, hour=settings.WORKER_HOUR[0])
+    return draw
+
+
+def _machines(job: Job) -> dict[int, Agent]:
+    """The machine of each rank's latest process."""
+    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False, index__lt=MAX_RANKS)
+    return {
+        row.index: row.agent
+        for row in rows.select_related("agent").order_by("started_at", "id")
+        if row.agent is not None
+    }

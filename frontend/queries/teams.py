@@ -1,0 +1,216 @@
+"""Teams and quotas for pages: each team's property, its part of the slots, and the use of each limit."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from django.contrib.auth.models import User
+from django.core.paginator import Page, Paginator
+
+from controlplane.api.views.teams import visible_teams
+from controlplane.fleet.models import Agent
+from controlplane.fleet.selectors import SlotsNow, slots_now
+from controlplane.jobs.models import Job
+from controlplane.jobs.roles import Role, may
+from controlplane.jobs.shares import team_shares
+from controlplane.people import quotas
+from controlplane.people.models import Membership, Team
+from controlplane.people.quotas import RESOURCES, Standing
+from controlplane.people.teams import owned_by
+from controlplane.scheduling.fair_share import Share
+from controlplane.telemetry.models import Simulation
+from frontend import formats
+
+PER_PAGE: Final = 25
+SHOWN: Final = 25
+"""Jobs and simulations on the page of a team, the newest; all are in the lists."""
+
+MOST_OFFERED: Final = 500
+"""Machines to choose from."""
+
+TITLES: Final = {
+    "slots": "Slots",
+    "jobs": "Jobs",
+    "workers": "Workers",
+    "simulations": "Simulations",
+    "stored_bytes": "Stored models",
+}
+NEAR: Final = 0.9
+"""A limit of which more is used is shown as nearly reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """The use of one resource."""
+
+    name: str
+    title: str
+    about: str
+    used: int
+    limit: int | None
+
+    @property
+    def text(self) -> str:
+        """``3 of 8``; without a limit, what is used."""
+        used = shown(self.name, self.used)
+        return used if self.limit is None else f"{used} of {shown(self.name, self.limit)}"
+
+    @property
+    def level(self) -> str:
+        """``over``, ``full``, ``near`` or nothing."""
+        if self.limit is None:
+            return ""
+        if self.used >= self.limit:
+            return "over" if self.used > self.limit else "full"
+        return "near" if self.used >= NEAR * self.limit else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limited:
+    """A user, a team or the default, with its meters and where its limits are set."""
+
+    subject: str
+    meters: list[Meter]
+    limits: dict[str, int | None]
+    url: str
+
+    @property
+    def name(self) -> str:
+        """The user's or the team's."""
+        return self.subject.partition(" ")[2]
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether any is set."""
+        return any(limit is not None for limit in self.limits.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """A team's part of the slots: its share by weight and its recent use."""
+
+    weight: float
+    used: float
+    """Slot-seconds, decayed."""
+    due: float
+    had: float
+    """Parts of all, from 0 to 1."""
+    place: int
+    of: int
+    """Its turn when several teams wait: 1 gets the next slots."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamLine:
+    """A team in the list."""
+
+    team: Team
+    members: int
+    owned: dict[str, int]
+    share: Standings
+
+
+def team_lines(user: User, number: str | int) -> tuple[Page[Team], list[TeamLine]]:
+    """One page of the teams that the user sees."""
+    page = Paginator(visible_teams(user), PER_PAGE).get_page(number)
+    shares = team_shares()
+    return page, [
+        TeamLine(
+            team=team,
+            members=len(team.memberships.all()),
+            owned=owned_by(team),
+            share=standing(team.pk, shares, team.weight),
+        )
+        for team in page.object_list
+    ]
+
+
+def standing(team: int, shares: Mapping[int, Share], weight: float = 1.0) -> Standings:
+    """Of this team among all, and jobs that no team owns; a team that is newer than ``shares`` has used nothing."""
+    shares = {team: Share(weight=weight)} | dict(shares)
+    own = shares[team]
+    weights, used = sum(each.weight for each in shares.values()), sum(each.used for each in shares.values())
+    return Standings(
+        weight=own.weight,
+        used=own.used,
+        due=own.weight / weights,
+        had=own.used / used if used else 0.0,
+        place=1 + sum(each.spent < own.spent for each in shares.values()),
+        of=len(shares),
+    )
+
+
+def team_quota(team: Team) -> Limited:
+    """A team's use of its limits."""
+    return _limited(quotas.standing(team=team), f"/api/v1/quotas/teams/{quote(team.name, safe='')}")
+
+
+def user_quotas(user: User, number: str | int) -> tuple[Page[User], list[Limited]]:
+    """The user's own, and for admins also those of users with a quota of their own, by pages."""
+    users = User.objects.filter(pk=user.pk)
+    if may(user, Role.ADMIN):
+        users = users | User.objects.filter(quota__isnull=False)
+    page = Paginator(users.order_by("username"), PER_PAGE).get_page(number)
+    slots = slots_now()
+    return page, [_of_user(each, slots) for each in page.object_list]
+
+
+def default_limits() -> dict[str, int | None]:
+    """Of each user without limits of its own."""
+    row = quotas.default_quota()
+    return {name: getattr(row, name) for name in RESOURCES}
+
+
+def limits_shown(limits: Mapping[str, int | None]) -> list[tuple[str, str, str]]:
+    """Title, meaning and value of each limit that is set."""
+    return [(TITLES[name], RESOURCES[name], shown(name, limit)) for name, limit in limits.items() if limit is not None]
+
+
+def shown(name: str, number: int) -> str:
+    """The number of a resource as text."""
+    return formats.size(number) if name == "stored_bytes" else f"{number:,}"
+
+
+def members_of(team: Team) -> list[tuple[Membership, str]]:
+    """Its members in order of joining, each with what the form of its role is filled with."""
+    rows = team.memberships.select_related("user").order_by("joined_at", "pk")
+    return [(row, json.dumps({"user": row.user.get_username(), "role": row.role})) for row in rows]
+
+
+def machines_of(team: Team) -> list[Agent]:
+    """Its machines, by name."""
+    return list(Agent.objects.filter(team=team).order_by("name"))
+
+
+def machines_of_nobody() -> list[tuple[int, str]]:
+    """Those that can be given to a team, by number and name."""
+    return list(Agent.objects.filter(team=None).order_by("name").values_list("pk", "name")[:MOST_OFFERED])
+
+
+def jobs_of(team: Team) -> list[Job]:
+    """Its newest jobs."""
+    return list(Job.objects.filter(team=team, simulation=None).select_related("submitted_by").order_by("-pk")[:SHOWN])
+
+
+def simulations_of(team: Team) -> list[Simulation]:
+    """Its newest simulations."""
+    return list(Simulation.objects.filter(team=team).select_related("submitted_by").order_by("-pk")[:SHOWN])
+
+
+def meters(used: Mapping[str, int], limits: Mapping[str, int | None]) -> list[Meter]:
+    """One for each resource."""
+    return [
+        Meter(name=name, title=TITLES[name], about=about, used=used[name], limit=limits[name])
+        for name, about in RESOURCES.items()
+    ]
+
+
+def _of_user(user: User, slots: SlotsNow) -> Limited:
+    address = f"/api/v1/quotas/users/{quote(user.get_username(), safe='')}"
+    return _limited(quotas.standing(user=user, slots=slots), address)
+
+
+def _limited(found: Standing, url: str) -> Limited:
+    return Limited(subject=found.subject, meters=meters(found.used, found.limits), limits=found.limits, url=url)
