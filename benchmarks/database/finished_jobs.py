@@ -7,7 +7,8 @@ from django.utils import timezone
 
 from benchmarks.database.empty_database import measured_job
 from benchmarks.database.history import BEGAN, write_reports
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.processes import ProcessState
+from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job, Process
 
@@ -63,7 +64,7 @@ def add_job(workers: int, iterations: int, machines: list[Agent]) -> Job:
 
 
 def _over(*, workers: int, iterations: int) -> Job:
-    """Nobody sees it before it is over."""
+    """No one sees it before it is over."""
     with transaction.atomic():
         job = measured_job(workers)
         job.state, job.state_since = JobState.SUCCEEDED, BEGAN + LASTED

@@ -60,6 +60,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     from workers.transport.frames import Header, Op
     from workers.workloads.catalogue import load_workload
     from workers.workloads.network import Network
+    from workers.workloads.tensors import sums_of, values_of
 
     torch.set_num_threads(1)
     spec = JobSpec(
@@ -78,6 +79,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     everything = np.random.default_rng([7, rank]).integers(workload.sample_count, size=(STEPS, BATCH))
     held, sizes = LocalParameters(workload, spec), workload.layout.sizes
     reduction = Reduction(rank, Link(), held, spec, sizes=sizes, host=HOST)  # type: ignore[arg-type]
+    values, sums = values_of(replica), sums_of(replica)
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=str(port))
     replica.report_progress(reduction.offer)
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
@@ -91,7 +93,7 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
     iteration = 0
     while (kind := control.recv()) != "end":
         if kind == "compare":
-            reduction.pull(replica.parameters, Header(op=Op.PULL, generation=1, iteration=iteration))
+            reduction.pull(values, Header(op=Op.PULL, generation=1, iteration=iteration))
             theirs = parameters_to_vector(module.parameters()).detach().numpy()
             control.send(float(np.abs(theirs - replica.parameters).max()))
             continue
@@ -100,10 +102,10 @@ def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Con
         for samples in everything:
             if kind == "ours":
                 stamp = Header(op=Op.PUSH, generation=1, iteration=iteration, samples=BATCH)
-                reduction.pull(replica.parameters, stamp)
-                reduction.begin(iteration, replica.gradient, len(samples))
+                reduction.pull(values, stamp)
+                reduction.begin(iteration, sums, len(samples))
                 replica.update(samples)
-                reduction.push(replica.gradient, reduction.blocks, stamp)
+                reduction.push(sums, reduction.blocks, stamp)
                 iteration += 1
             else:
                 inputs, targets = data.take(samples, torch.device("cpu"))

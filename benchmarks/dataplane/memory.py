@@ -9,8 +9,8 @@ import json
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,19 @@ class Case:
     communication: str
     optimizer: str
     evaluates: bool
-    bar: float | None = BAR
-    """None: told, and not judged."""
+    bar: float = BAR
+    """Above ``BAR`` where optimizer state or an evaluator's copy leaves no choice."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of the model, where it is not the usual one: see ``large``."""
 
 
 CASES = (
     Case("servers", "servers", "adam", evaluates=False),
     Case("servers, evaluates and saves", "servers", "adam", evaluates=True),
     Case("all-reduce, SGD", "all-reduce", "sgd", evaluates=False),
-    Case("all-reduce, SGD, evaluates and saves", "all-reduce", "sgd", evaluates=True, bar=None),
-    Case("all-reduce, Adam", "all-reduce", "adam", evaluates=False, bar=None),
-    Case("all-reduce, Adam, evaluates and saves", "all-reduce", "adam", evaluates=True, bar=None),
+    Case("all-reduce, SGD, evaluates and saves", "all-reduce", "sgd", evaluates=True, bar=4.8),
+    Case("all-reduce, Adam", "all-reduce", "adam", evaluates=False, bar=5.8),
+    Case("all-reduce, Adam, evaluates and saves", "all-reduce", "adam", evaluates=True, bar=6.7),
 )
 
 
@@ -116,7 +118,7 @@ class Link:
         self._placement: Any = None
 
     def say(self, build: Callable[[int], Any]) -> None:
-        """Told at once."""
+        """Sent at once."""
         with self._changed:
             self._said += 1
             message = build(self._said)
@@ -162,7 +164,7 @@ def process_order(case: Case, role: Any, index: int, workers: int) -> Any:
     reduces = case.communication == "all-reduce"
     spec = JobSpec(
         name="memory",
-        workload=Workload(name="benchmarks.dataplane.memory:large"),
+        workload=Workload(name="benchmarks.dataplane.memory:large", options=dict(case.sizes)),
         workers=workers,
         servers=0 if reduces else 1,
         communication="all-reduce" if reduces else "servers",
@@ -284,7 +286,7 @@ def measure(case: Case) -> dict[str, Any]:
         for control in controls:
             control.send((blocks, ports or own_ports))
         peak, *_ = [control.recv() for control in controls]
-    model = 4 * large().layout.size
+    model = 4 * large(**case.sizes).layout.size
     ratio = round(peak / model, 2)
     return {
         "case": case.name,
@@ -292,7 +294,7 @@ def measure(case: Case) -> dict[str, Any]:
         "peak_mib": round(peak / 2**20),
         "ratio": ratio,
         "bar": case.bar,
-        "reached": case.bar is None or ratio <= case.bar,
+        "reached": ratio <= case.bar,
     }
 
 
@@ -305,13 +307,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = []
     for case in (case for case in CASES if case.name.startswith(given.only)):
         found.append(row := measure(case))
-        bar = f" (bar {case.bar:g}): {'reached' if row['reached'] else 'missed'}" if case.bar else ""
         if not given.json:
-            told = f"{row['case']}: {row['peak_mib']} MiB, {row['ratio']:.2f} times the model{bar}\n"
-            sys.stdout.write(told)
+            verdict = f"(bar {case.bar:g}): {'reached' if row['reached'] else 'missed'}"
+            text = f"{row['case']}: {row['peak_mib']} MiB, {row['ratio']:.2f} times the model {verdict}\n"
+            sys.stdout.write(text)
             sys.stdout.flush()
     if given.json:
-        sys.stdout.write(json.dumps({"cases": found, "bar": BAR}) + "\n")
+        sys.stdout.write(json.dumps({"cases": found}) + "\n")
     return 0 if all(row["reached"] for row in found) else 1
 
 

@@ -6,7 +6,7 @@ First, blocks through one and two parameter servers, against bare socket loops: 
 
 Four worker processes on loopback, a thread per server in each. *Bare* moves the same bytes in the same order over the
 same kind of sockets and threads, and does nothing with them. *Server* is the real one: frames, quorums of all workers,
-aggregation, the optimiser's step, versions; *encrypted* is that over TLS. Rounds of all alternate, so that other load
+aggregation, the optimizer's step, versions; *encrypted* is that over TLS. Rounds of all alternate, so that other load
 on the machine meets all; a figure is the median of the rounds' ratios, of encrypted to the server without. Bar: 0.8 for
 push and pull together, through one server and through two, without encryption.
 
@@ -106,8 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
     say(json.dumps(document) if given.json else f"push and pull, bar {BAR}: {'missed' if missed else 'reached'}")
     if given.transfers:
         return 1 if missed else 0
-    told = ["--json"] if given.json else []
-    return max(1 if missed else 0, psld.main(["--pause", "--iterations", "30", *told]), allreduce.main(told))
+    options = ["--json"] if given.json else []
+    return max(1 if missed else 0, psld.main(["--pause", "--iterations", "30", *options]), allreduce.main(options))
 
 
 def _nothing(line: str) -> None:

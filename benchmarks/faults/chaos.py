@@ -22,7 +22,7 @@ from benchmarks.faults.links import ANNOUNCED, DataLinkProxies, LinkProxy
 from benchmarks.faults.progress import FLOWING_S, Progress, Watch
 from benchmarks.live.cluster import BenchCluster, running_cluster
 from benchmarks.live.measuring import seconds_of
-from controlplane.core.events import WorkerHeard
+from controlplane.core.events import WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.processes import Service, run_command
@@ -31,7 +31,7 @@ SPEED: Final = 160.0
 FAST: Final = 1e6
 FAULTY: Final = "disturbed"
 QUIET: Final = "quiet"
-BEGUN: Final = 5
+STARTED_AT: Final = 5
 
 FIRST_JOB: Final = 1
 BATCH: Final = 16
@@ -48,7 +48,7 @@ LOOK_S: Final = 0.1
 MOST_S: Final = 5.0
 """Bar: how long a fault may interrupt the progress of a job."""
 
-GOES_ON_S: Final = 60.0
+CONTINUES_S: Final = 60.0
 """Without progress for this long after a fault, the job counts as stuck."""
 
 END_S: Final = 300.0
@@ -97,7 +97,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
         if self.state != "succeeded":
             found.append(f"the job ended {self.state}: {self.reason}")
         if stuck := [each.kind for each in self.faults if each.seconds is None]:
-            found.append(f"the job made no progress within {GOES_ON_S:.0f} s after: {', '.join(stuck)}")
+            found.append(f"the job made no progress within {CONTINUES_S:.0f} s after: {', '.join(stuck)}")
         late = [f"{each.kind} ({each.seconds:.2f} s)" for each in self.faults if (each.seconds or 0.0) > MOST_S]
         if late:
             found.append(f"the job made progress after more than {MOST_S:.0f} s after: {', '.join(late)}")
@@ -182,7 +182,7 @@ class Trial:
 
     def inject(self, shaky: Service, proxy: LinkProxy, data: DataLinkProxies) -> list[Injected]:
         """Inject one fault after the other for ``seconds``; each after the job has recovered from the one before."""
-        self._cluster.wait(self.job, lambda job: job["iteration"] >= BEGUN, seconds=GOES_ON_S)
+        self._cluster.wait(self.job, lambda job: job["iteration"] >= STARTED_AT, seconds=CONTINUES_S)
         began, faults, chosen = time.monotonic(), [], self._faults(shaky, proxy, data)
         while time.monotonic() < began + self._seconds and not self._cluster.look(self.job).get("is_over"):
             self._cluster.supervisor.interruption.pause(self._chance.uniform(*PAUSE_S))
@@ -225,8 +225,8 @@ class Trial:
             injection.Fault(kind="cut link briefly", inject=injection.cut_link(proxy, chance, injection.BRIEF_S)),
             injection.Fault(kind="cut link for long", inject=injection.cut_link(proxy, chance, injection.LONG_S)),
             *(
-                injection.Fault(kind=f"cut data {told}", inject=injection.cut_data(data, chance, span), waits=True)
-                for told, span in (("briefly", injection.BRIEF_S), ("for long", injection.LONG_S))
+                injection.Fault(kind=f"cut data {how}", inject=injection.cut_data(data, chance, span), waits=True)
+                for how, span in (("briefly", injection.BRIEF_S), ("for long", injection.LONG_S))
             ),
             *(
                 injection.Fault(
@@ -241,21 +241,21 @@ class Trial:
 
         Observed for ``WATCH_S``, and until iterations are complete again.
         """
-        goes_on, seen, before = Watch(at), Watch(at), None
-        while (now := time.monotonic()) < at + GOES_ON_S:
-            goes_on.see(*(moment for moment in self._progress.since_last_look() if moment >= at))
+        continued, seen, before = Watch(at), Watch(at), None
+        while (now := time.monotonic()) < at + CONTINUES_S:
+            continued.see(*(moment for moment in self._progress.since_last_look() if moment >= at))
             job = self._cluster.look(self.job)
             if job.get("is_over"):
                 seen.see(now)
-                return goes_on.longest, seen.longest
+                return continued.longest, seen.longest
             if job.get("state") == "running":
                 if before is not None and job["iteration"] > before:
                     seen.see(now)
                 before = job["iteration"]
-            if now > at + WATCH_S and now - min(goes_on.last, seen.last) < FLOWING_S:
-                return goes_on.longest, seen.longest
+            if now > at + WATCH_S and now - min(continued.last, seen.last) < FLOWING_S:
+                return continued.longest, seen.longest
             self._cluster.supervisor.interruption.pause(LOOK_S)
-        return goes_on.longest_by(now), seen.longest_by(now)
+        return continued.longest_by(now), seen.longest_by(now)
 
 
 def measure(job_number: str) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def measure(job_number: str) -> dict[str, Any]:
     reported: dict[str, dict[int, set[int]]] = {}
     for payload in RawEvent.objects.filter(job_id=job, kind="report").values_list("payload", flat=True):
         event = decode_event(bytes(payload))
-        if isinstance(event, WorkerHeard) and isinstance(event.message, IterationReport):
+        if isinstance(event, WorkerMessageReceived) and isinstance(event.message, IterationReport):
             said = reported.setdefault(event.instance, {}).setdefault(event.message.iteration, set())
             said.add(event.message.number)
     gaps = sum(max(seen) - min(seen) + 1 - len(seen) for seen in reported.values() if seen)
@@ -283,7 +283,7 @@ def measure(job_number: str) -> dict[str, Any]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """For people."""
+    """The results as a table."""
     kinds: dict[str, list[dict[str, Any]]] = {}
     for each in document["faults"]:
         kinds.setdefault(each["kind"], []).append(each)
@@ -293,9 +293,10 @@ def table(document: dict[str, Any]) -> str:
         f"{'time to go on':28}{'faults':>8}{'median':>10}{'worst':>10}{'seen: median':>16}{'worst':>10}",
     ]
     for kind, found in [*sorted(kinds.items()), ("all", document["faults"])]:
-        goes_on, seen = ([each[name] for each in found] for name in ("seconds", "seen_s"))
+        continued, seen = ([each[name] for each in found] for name in ("seconds", "seen_s"))
         lines.append(
-            f"  {kind:26}{len(found):8}{_median(goes_on):>10}{_worst(goes_on):>10}{_median(seen):>16}{_worst(seen):>10}"
+            f"  {kind:26}{len(found):8}{_median(continued):>10}{_worst(continued):>10}"
+            f"{_median(seen):>16}{_worst(seen):>10}"
         )
     lines.append(
         f"job {document['state']} after {document['iterations']} iterations; {document['reports']:,} reports, "

@@ -1,17 +1,18 @@
 """Checks after a fault test: the database against what the simulated workers recorded."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from django.db.models import Sum
 
 from benchmarks.faults.simulated_processes import Records
-from controlplane.core.states import ProcessState
+from controlplane.core.processes import ProcessState
 from controlplane.jobs.models import Job, Process
 from controlplane.policies.registry import resolve
 from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.simulator.replay import replay
-from controlplane.telemetry.models import Report
+from controlplane.telemetry.stored import reports_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class Verdict:
     lost: int = 0
     doubled: int = 0
     unknown: int = 0
-    """Rows of reports that nobody sent."""
+    """Rows of reports that no one sent."""
     evicted: list[str] = field(default_factory=list)
     replays: list[str] = field(default_factory=list)
     """Where a replay of the stored log does not give the stored decisions."""
@@ -45,8 +46,7 @@ class Verdict:
 def judge(jobs: list[int], records: Records) -> Verdict:
     """Compare, once everything has been copied and the jobs are over."""
     verdict = Verdict(sent=len(records.reports))
-    fields = ("job_id", "instance", "generation", "iteration")
-    found = Counter(Report.objects.filter(job_id__in=jobs).values_list(*fields))
+    found = Counter(key for job in jobs for key in _stored(job))
     verdict.rows = sum(found.values())
     verdict.lost = sum(key not in found for key in records.reports)
     verdict.unknown = sum(key not in records.reports for key in found)
@@ -58,6 +58,14 @@ def judge(jobs: list[int], records: Records) -> Verdict:
     for job in Job.objects.filter(pk__in=jobs).order_by("pk"):
         _replay(job, verdict)
     return verdict
+
+
+def _stored(job: int) -> Iterator[tuple[int, str, int, int]]:
+    """Job, instance, generation and iteration of each report that is stored."""
+    for batch in reports_of(job):
+        columns = (batch.columns[name].tolist() for name in ("instance", "generation", "iteration"))
+        for sender, generation, iteration in zip(*columns, strict=True):
+            yield job, batch.instances[sender], generation, iteration
 
 
 def _replay(job: Job, verdict: Verdict) -> None:

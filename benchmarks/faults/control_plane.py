@@ -64,7 +64,7 @@ COMBINATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 are not among them: they are answered every other second even without faults."""
 
 START: Final = "the start"
-GOES_ON_S: Final = 300.0
+CONTINUES_S: Final = 300.0
 """After this long a job counts as stuck; on a busy machine services take long to start, and logs to be replayed."""
 
 SETTLED_S: Final = 180.0
@@ -216,9 +216,9 @@ class Run:
         everybody = [(job, rank) for job in self._jobs for rank in range(WORKERS)]
         answered, answered_at = self._records.answered, self._records.answered_at
         while waiting := [who for who in everybody if answered.get(who, 0.0) <= since]:
-            if time.monotonic() - since > GOES_ON_S:
+            if time.monotonic() - since > CONTINUES_S:
                 named = ", ".join(f"w{rank} of job {job}" for job, rank in waiting)
-                self._failures.append(f"after {kind}: {named} did not go on within {GOES_ON_S:.0f} s")
+                self._failures.append(f"after {kind}: {named} did not continue within {CONTINUES_S:.0f} s")
                 return
             await asyncio.sleep(0.01)
         took_s = max(answered_at[who] for who in everybody) - since

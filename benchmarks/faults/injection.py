@@ -98,7 +98,7 @@ def cut_link(link: LinkProxy, chance: random.Random, span: tuple[float, float]) 
 
 
 def cut_data(links: DataLinkProxies, chance: random.Random, span: tuple[float, float]) -> Inject:
-    """Cut the links of one server to everybody, and wait until they are back."""
+    """Cut the links of one server to everyone, and wait until they are back."""
     return lambda: links.cut_one(chance, span)
 
 

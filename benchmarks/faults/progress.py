@@ -7,7 +7,7 @@ from typing import Final
 
 import redis
 
-from controlplane.core.events import Entry, WorkerHeard
+from controlplane.core.events import Entry, WorkerMessageReceived
 from controlplane.protocol.messages import IterationReport
 from controlplane.runtime import log
 
@@ -15,7 +15,7 @@ AT_ONCE: Final = 1000
 """Entries that are read with one call."""
 
 FLOWING_S: Final = 1.0
-"""Progress so long ago still goes on."""
+"""Progress so long ago still continues."""
 
 
 class Progress:
@@ -48,7 +48,7 @@ class Progress:
         times = []
         for entry in entries:
             heard = entry.event
-            if isinstance(heard, WorkerHeard) and isinstance(heard.message, IterationReport):
+            if isinstance(heard, WorkerMessageReceived) and isinstance(heard.message, IterationReport):
                 reached = (heard.message.generation, heard.message.iteration)
                 if reached > self._furthest:
                     self._furthest = reached

@@ -31,7 +31,7 @@ from tests.support.waiting import eventually  # noqa: E402
 
 LOOK_S: Final = 0.1
 CALM_S: Final = 10.0
-"""How long a job is watched that goes on."""
+"""How long a job is watched that continues."""
 
 LONGEST_S: Final = 240.0
 SHOWN: Final = 12
@@ -186,7 +186,7 @@ def take_a_node(user: User, stack: Stack) -> Stood:
 
 @contextmanager
 def user_of(cluster: slurm.Cluster, stack: Stack) -> Iterator[User]:
-    """Somebody with a folder of their own."""
+    """Someone with a folder of their own."""
     with TemporaryDirectory(prefix="paceline-") as folder:
         yield User(cluster, stack, Path(folder))
 

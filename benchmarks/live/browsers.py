@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -24,15 +24,29 @@ SAMPLE_S: Final = 7.5
 """Between two looks at the heap, each after a collection, so that only what is held on to counts."""
 
 DRAWN_S: Final = 60.0
+SETTLED_MS: Final = 1_500
+"""After the first chart: so long further figures in view may come."""
+
 VIEWPORT: Final[Any] = {"width": 1440, "height": 1200}
 
 
-class Visit(msgspec.Struct, kw_only=True, frozen=True):
-    """Seconds from the click to a page's first chart or the words in its place, or to the page itself; medians."""
+class Opening(msgspec.Struct, kw_only=True, frozen=True):
+    """A page that was opened: seconds from the click on, and bytes over the wire."""
 
-    first_s: float
-    """Of somebody who was never here."""
-    again_s: float
+    shown_s: float
+    """To its first chart or the words in its place, or to the page itself."""
+    words_s: float | None
+    """To a job's verdict, lanes and tiles, where the page has them."""
+    wire_bytes: int
+    """Of all replies, with their headers, as they were compressed."""
+
+
+class Visit(msgspec.Struct, kw_only=True, frozen=True):
+    """Medians over several rounds."""
+
+    first: Opening
+    """Of someone who was never here."""
+    again: Opening
     """With what the browser has kept."""
 
 
@@ -61,6 +75,16 @@ DRAWN: Final = """() => {
 """Seconds since the page was asked for, as soon as its first figure, which may stand below the fold, is there; or what
 it shows, where it has no figure."""
 
+WORDS: Final = """() => {
+  const look = () => {
+    const parts = ["#job-lanes .verdict", "#job-lanes table.lanes tbody tr", "#job-facts"];
+    if (parts.every(each => document.querySelector(each))) window.wordsShown = performance.now() / 1000;
+    else requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+}"""
+"""Notes the frame that first has a job's verdict, lanes and tiles; frames wait for styles."""
+
 WATCH: Final = """figure => {
   const plot = figure.querySelector('.plot');
   window.shown = [];
@@ -87,7 +111,7 @@ def missing() -> str:
 
 
 def session() -> str:
-    """The session of somebody who may look at everything."""
+    """The session of someone who may look at everything."""
     person, _ = User.objects.get_or_create(username="looker", defaults={"is_superuser": True})
     client = Client(SERVER_NAME="127.0.0.1")
     client.force_login(person)
@@ -101,33 +125,51 @@ def visits(address: str, paths: Mapping[str, str], *, cookie: str, rounds: int =
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
 
-        def visit(path: str) -> tuple[float, float]:
+        def visit(path: str) -> tuple[Opening, Opening]:
             with browser.new_context(base_url=address, viewport=VIEWPORT) as context:
                 context.add_cookies([{"name": "sessionid", "value": cookie, "url": address}])
                 page = context.new_page()
+                page.add_init_script(f"({WORDS})()")
                 return opened(page, path), opened(page, path)
-
-        def opened(page: Any, path: str) -> float:
-            page.goto(path, wait_until="commit")
-            return float(page.wait_for_function(DRAWN, timeout=DRAWN_S * 1000).json_value())
 
         try:
             seen = {name: [visit(path) for _ in range(rounds)] for name, path in paths.items()}
         finally:
             browser.close()
     return {
-        name: Visit(
-            first_s=statistics.median(first for first, _ in times),
-            again_s=statistics.median(again for _, again in times),
-        )
-        for name, times in seen.items()
+        name: Visit(first=median([first for first, _ in both]), again=median([again for _, again in both]))
+        for name, both in seen.items()
     }
+
+
+def opened(page: Any, path: str) -> Opening:
+    """Open it, wait for its first chart, and for what else it loads."""
+    received: list[float] = []
+    inspector = page.context.new_cdp_session(page)
+    inspector.send("Network.enable")
+    inspector.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
+    page.goto(path, wait_until="commit")
+    shown_s = float(page.wait_for_function(DRAWN, timeout=DRAWN_S * 1000).json_value())
+    page.wait_for_load_state("load")
+    page.wait_for_timeout(SETTLED_MS)
+    inspector.detach()
+    return Opening(shown_s=shown_s, words_s=page.evaluate("window.wordsShown ?? null"), wire_bytes=round(sum(received)))
+
+
+def median(openings: Sequence[Opening]) -> Opening:
+    """Of several rounds."""
+    words_s = [each.words_s for each in openings if each.words_s is not None]
+    return Opening(
+        shown_s=statistics.median(each.shown_s for each in openings),
+        words_s=statistics.median(words_s) if words_s else None,
+        wire_bytes=round(statistics.median(each.wire_bytes for each in openings)),
+    )
 
 
 async def watch(address: str, path: str, *, figure: str, cookie: str, seconds: float) -> Tab:
     """Look at a page for so long, and at one figure on it whose x axis counts iterations.
 
-    ``cookie`` is the session of somebody who may look.
+    ``cookie`` is the session of someone who may look.
     """
     from playwright.async_api import async_playwright
 

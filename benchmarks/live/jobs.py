@@ -36,7 +36,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
     """Reports per second and job, the waits, and what it took."""
     counted: Counted
     stopped_after_s: float | None = None
-    """How long one of several processes took to end, while jobs went on."""
+    """How long one of several processes took to end, while jobs continued."""
 
     @property
     def failures(self) -> list[str]:

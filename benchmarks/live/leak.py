@@ -48,7 +48,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def run(options: Namespace) -> dict[str, Any]:
-    """Train for so many iterations, and look at everybody's memory each second."""
+    """Train for so many iterations, and look at everyone's memory each second."""
     with running_cluster() as cluster:
         cluster.join("leak", speeds=[FAST] * 2, server_slots=1)
         job = cluster.submit(

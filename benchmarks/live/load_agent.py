@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
+from benchmarks.live.relaying import LocalSocket, RunningRelay
 from benchmarks.live.simulated_agent import SimulatedAgent, credentials_of, send_heartbeats
 from benchmarks.live.timing import open_socket
 from controlplane.protocol.codec import encode, to_worker
@@ -24,6 +25,9 @@ from controlplane.protocol.worker import Step, WorkerMachine
 TENSOR_SIZES: Final = [640, 10]
 NO_TIME_S: Final = 0.0
 """The workers' clock stands still: a share is awaited for as long as it takes."""
+
+
+Socket = ClientConnection | LocalSocket
 
 
 class Pace(Protocol):
@@ -43,15 +47,30 @@ class Pace(Protocol):
 class LoadAgent(SimulatedAgent):
     """One agent whose workers report as their ``Pace`` has it."""
 
-    def __init__(self, base: str, credential: str, *, slots: int, pace: Pace, server_slots: int = 1) -> None:
+    def __init__(
+        self,
+        base: str,
+        credential: str,
+        *,
+        slots: int,
+        pace: Pace,
+        server_slots: int = 1,
+        relay: RunningRelay | None = None,
+    ) -> None:
         super().__init__(base, credential, slots=slots, server_slots=server_slots)
         self._pace = pace
+        self.relay = relay
+        """Through which its processes speak, if not by websockets of their own."""
         self.reports_sent: dict[tuple[int, int], int] = {}
         """How many reports each worker has sent so far, by job and rank."""
 
     async def run_process(self, order: ProcessOrder) -> None:
         """A worker that trains or a server that is there."""
-        socket = await open_socket(f"{self._base}/ws/{order.role}/{order.job}/{order.index}", credentials_of(order))
+        socket: Socket
+        if self.relay is not None:
+            socket = await LocalSocket.open(self.relay.path, order)
+        else:
+            socket = await open_socket(f"{self._base}/ws/{order.role}/{order.job}/{order.index}", credentials_of(order))
         async with socket:
             beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5)))
             try:
@@ -63,7 +82,7 @@ class LoadAgent(SimulatedAgent):
             finally:
                 beating.cancel()
 
-    async def _train(self, socket: ClientConnection, order: ProcessOrder) -> None:
+    async def _train(self, socket: Socket, order: ProcessOrder) -> None:
         """Report iterations until it is over, then wait for the end.
 
         Whoever stops first leaves the others waiting for orders that will not come: an iteration is complete with all.
@@ -98,12 +117,12 @@ class LoadAgent(SimulatedAgent):
             pass
 
 
-async def _send(socket: ClientConnection, outbox: Outbox[WorkerMessage]) -> None:
+async def _send(socket: Socket, outbox: Outbox[WorkerMessage]) -> None:
     while (message := outbox.take()) is not None:
         await socket.send(encode(message))
 
 
-async def _hear(socket: ClientConnection, worker: WorkerMachine, outbox: Outbox[WorkerMessage]) -> None:
+async def _hear(socket: Socket, worker: WorkerMachine, outbox: Outbox[WorkerMessage]) -> None:
     reply = to_worker.decode(await socket.recv(decode=False))
     if isinstance(reply, Orders):
         worker.receive(reply)
@@ -111,7 +130,7 @@ async def _hear(socket: ClientConnection, worker: WorkerMachine, outbox: Outbox[
         outbox.acknowledge(reply.number)
 
 
-async def serve(socket: ClientConnection) -> None:
+async def serve(socket: Socket) -> None:
     """A server that says hello and stays."""
     await socket.send(encode(ServerHello(number=1, host="127.0.0.1", port=9, tensor_sizes=TENSOR_SIZES)))
     async for _ in socket:

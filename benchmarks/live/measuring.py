@@ -14,6 +14,7 @@ SECONDS: Final = {
     "chaos": 180.0,
     "decisions": 5.0,
     "fleet": 180.0,
+    "fuzz": 20.0,
     "hostile": 6.0,
     "jobs": 30.0,
     "viewers": 120.0,
@@ -41,6 +42,12 @@ class Target(msgspec.Struct, kw_only=True, frozen=True):
     workers: int = WORKERS
     jobs: int = 0
     """How many; 0: the benchmark's default."""
+    machines: int = 0
+    """How many; 0: as few as have all slots."""
+    hz: float = 1.0
+    """Reports of each worker per second."""
+    relayed: bool = False
+    """Whether the processes of a machine share one connection."""
     beyond: bool = False
     slope: bool = False
     tab_s: float = 0.0
@@ -75,6 +82,9 @@ def measure_apart(
         seconds=seconds_of(options),
         workers=options.workers or WORKERS,
         jobs=options.jobs,
+        machines=options.machines,
+        hz=options.hz,
+        relayed=options.relay,
         beyond=options.beyond,
         slope=options.slope,
         tab_s=tab_s,

@@ -10,6 +10,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
+from benchmarks.live.relaying import LocalSocket
 from benchmarks.live.timing import open_socket
 from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.messages import AgentHeartbeat, AgentHello, ProcessEnded, ProcessName, SlotOffer
@@ -117,7 +118,7 @@ class SimulatedAgent(ABC):
             self.failures.append(f"a simulated process failed: {error!r}")
 
 
-async def send_heartbeats(socket: ClientConnection, heartbeat: msgspec.Struct) -> None:
+async def send_heartbeats(socket: ClientConnection | LocalSocket, heartbeat: msgspec.Struct) -> None:
     """One per second, as long as the connection lasts."""
     frame = encode(heartbeat)
     with suppress(ConnectionClosed):

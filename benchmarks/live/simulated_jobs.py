@@ -1,9 +1,9 @@
-"""The jobs of a bench, whose workers all live in this process: from their submission to the count of their rows."""
+"""Jobs of a bench, all of whose workers live in this process: from their submission to the count of their rows."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from math import ceil
 from secrets import token_hex
@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
+from django.db.models import Sum
 
 from benchmarks.live.load_agent import LoadAgent, Pace
+from benchmarks.live.relaying import running_relay
 from controlplane.core.events import StopRequested
 from controlplane.core.states import JOB_OVER
 from controlplane.fleet.services import token_create, token_redeem
@@ -21,16 +23,18 @@ from controlplane.jobs.services import job_submit
 from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log, names
 from controlplane.runtime.redis import shared
-from controlplane.telemetry.models import Report
+from controlplane.telemetry.models import ReportBatch
 
 MOST_SLOTS: Final = 50
 """Of one machine: an agent is told all that it runs with each change of it."""
 
-STARTED_S: Final = 300.0
+STARTED_S: Final = 600.0
 COPIED_S: Final = 300.0
 LOOK_S: Final = 0.1
 
 DEFAULT: Final = {"name": "lb-bsp-cpu"}
+POOL: Final = "pool"
+"""The label that keeps jobs to the machines of their process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,12 @@ class SimulatedJobs:
     running: list["asyncio.Task[None]"]
     counted: Counted | None = field(default=None)
     """Once it is over."""
+
+    @property
+    def relays(self) -> dict[str, int]:
+        """Process ids of the machines' relays, by name."""
+        relays = [machine.relay for machine in self.machines if machine.relay is not None]
+        return {f"relay-{number}": relay.pid for number, relay in enumerate(relays)}
 
     async def until(self, what: str, holds: Any, *, seconds: float) -> None:
         """Wait until the synchronous ``holds`` does.
@@ -103,15 +113,38 @@ async def simulated_jobs(
     workers: int,
     batching: Mapping[str, Any] = DEFAULT,
     also: Sequence[str] = (),
+    relayed: bool = False,
+    machines: int = 0,
+    pool: str = "",
 ) -> AsyncIterator[SimulatedJobs]:
     """``jobs`` jobs with ``workers`` workers each, all running; at the end they are stopped and their rows counted.
 
-    Machines are at ``base``, and in turn at the web processes ``also`` there.
+    Machines are at ``base``, and in turn at the web processes ``also`` there; ``relayed``: each with a relay. So many
+    ``machines``, or as few as have all slots. Jobs and machines with a ``pool`` keep to one another.
     """
-    machines = await sync_to_async(_machines)([base, *also], pace, jobs=jobs, workers=workers)
+    count = machines or ceil(jobs * workers / MOST_SLOTS)
+    labels = {POOL: pool} if pool else {}
+    with ExitStack() as relays:
+        joined = await sync_to_async(_machines)(
+            [base, *also],
+            pace,
+            count,
+            slots=ceil(jobs * workers / count),
+            servers=ceil(jobs / count),
+            labels=labels,
+            relays=relays if relayed else None,
+        )
+        async with _running_jobs(joined, jobs=jobs, workers=workers, batching=batching, labels=labels) as known:
+            yield known
+
+
+@asynccontextmanager
+async def _running_jobs(
+    machines: list[LoadAgent], *, jobs: int, workers: int, batching: Mapping[str, Any], labels: Mapping[str, str]
+) -> AsyncIterator[SimulatedJobs]:
     running = [asyncio.create_task(machine.run()) for machine in machines]
     try:
-        ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}) for _ in range(jobs)]
+        ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}, labels=labels) for _ in range(jobs)]
         known = SimulatedJobs(jobs=ids, machines=machines, running=running)
         await known.until(f"the start of {jobs} jobs", known.all_run, seconds=STARTED_S)
         yield known
@@ -122,24 +155,35 @@ async def simulated_jobs(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _machines(bases: Sequence[str], pace: Pace, *, jobs: int, workers: int) -> list[LoadAgent]:
-    count = ceil(jobs * workers / MOST_SLOTS)
-    slots, servers = ceil(jobs * workers / count), ceil(jobs / count)
+def _machines(
+    bases: Sequence[str],
+    pace: Pace,
+    count: int,
+    *,
+    slots: int,
+    servers: int,
+    labels: Mapping[str, str],
+    relays: ExitStack | None,
+) -> list[LoadAgent]:
     made = []
     for number in range(count):
-        credential = join(f"bench-{number}-{token_hex(4)}")  # each run has machines of its own
-        made.append(LoadAgent(bases[number % len(bases)], credential, slots=slots, server_slots=servers, pace=pace))
+        credential = join(f"bench-{number}-{token_hex(4)}", labels=labels)  # each run has machines of its own
+        base = bases[number % len(bases)]
+        relay = None if relays is None else relays.enter_context(running_relay(base, credential))
+        made.append(LoadAgent(base, credential, slots=slots, server_slots=servers, pace=pace, relay=relay))
     return made
 
 
-def join(name: str) -> str:
+def join(name: str, *, labels: Mapping[str, str] | None = None) -> str:
     """The credential of a machine that joins."""
-    token, _ = token_create(labels={})
+    token, _ = token_create(labels=labels or {})
     return token_redeem(token=token, name=name).credential
 
 
-def submit(workers: int, synchronization: Mapping[str, Any], *, servers: int = 1) -> int:
-    """A job that goes on until it is stopped; its number."""
+def submit(
+    workers: int, synchronization: Mapping[str, Any], *, servers: int = 1, labels: Mapping[str, str] | None = None
+) -> int:
+    """A job that continues until it is stopped; its number."""
     user, _ = User.objects.get_or_create(username="bench")
     document = {
         "name": f"bench-{workers}",
@@ -149,6 +193,7 @@ def submit(workers: int, synchronization: Mapping[str, Any], *, servers: int = 1
         "batch_size": 64,
         "synchronization": dict(synchronization),
         "stop": {"iterations": 10_000_000},
+        "labels": dict(labels or {}),
     }
     job = job_submit(document=document, user=user).job
     log.start_log(job.pk, parse_spec(job.spec))
@@ -163,9 +208,10 @@ async def _end(known: SimulatedJobs) -> Counted:
     await asyncio.gather(*known.running)
     await known.until("copying the logs", lambda: _forgotten(known.jobs), seconds=COPIED_S)
     copied_after_s = time.perf_counter() - stopped
+    stored = ReportBatch.objects.filter(job_id__in=known.jobs)
     return Counted(
         reports_sent=sum(sum(machine.reports_sent.values()) for machine in known.machines),
-        report_rows=await Report.objects.filter(job_id__in=known.jobs).acount(),
+        report_rows=(await stored.aaggregate(reports=Sum("reports")))["reports"] or 0,
         decision_rows=await Decision.objects.filter(job_id__in=known.jobs).acount(),
         copied_after_s=copied_after_s,
     )

@@ -1,10 +1,10 @@
-"""CPU and memory of the control plane's processes while something is measured."""
+"""CPU and memory of the control plane's processes, with those that they start, while something is measured."""
 
 import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from statistics import linear_regression
 from typing import Final
@@ -44,7 +44,11 @@ class Meter:
 
     def sample(self) -> None:
         """Look once."""
-        memory = {name: process.memory_info().rss / 2**20 for name, process in self.processes.items()}
+        started = children()
+        memory = {
+            name: (process.memory_info().rss + sum(map(resident, started.get(process.pid, ())))) / 2**20
+            for name, process in self.processes.items()
+        }
         self.samples.append((time.monotonic() - self.began, memory))
 
     def usages(self) -> list[Usage]:
@@ -99,9 +103,37 @@ def growth(samples: list[tuple[float, float]]) -> float:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Seconds of CPU that it has taken so far, in both modes."""
+    """Seconds of CPU that it and the processes that it started have taken so far, in both modes."""
+    total = _own_cpu_s(process)
+    for child in children().get(process.pid, ()):
+        with suppress(psutil.Error):
+            total += _own_cpu_s(child)
+    return total
+
+
+def _own_cpu_s(process: psutil.Process) -> float:
+    """With that of its children that have ended."""
     times = process.cpu_times()
-    return float(times.user + times.system)
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def children() -> dict[int, list[psutil.Process]]:
+    """The processes that each process has started and that still run, by its id; none of this one, which starts what
+    plays the machines.
+    """
+    found: dict[int, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["ppid"]):
+        if process.info["ppid"] != os.getpid():
+            found.setdefault(process.info["ppid"], []).append(process)
+    return found
+
+
+def resident(process: psutil.Process) -> int:
+    """Bytes of memory; 0 if it has ended."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 async def _sample(meter: Meter) -> None:

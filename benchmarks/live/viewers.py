@@ -1,8 +1,8 @@
-"""People who look on: what fifty open pages cost those who wait for orders, and how soon a page shows a report.
+"""The cost of fifty open pages for workers that wait for orders, and how soon a page shows a report.
 
-The workers' part is 32 workers of one job at two iterations per second. In turns nobody looks on and fifty page
-websockets do, so that a machine that grows noisier favours neither. Then one page of that job is opened in Chromium;
-where Playwright or Chromium is missing, that part is left out and said to be.
+32 workers of one job run two iterations per second. Rounds without viewers and with fifty page websockets alternate, so
+that noise on the machine affects both alike. Then one page of that job is opened in Chromium. If Playwright or Chromium
+is missing, that part is skipped with a message.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ WORKERS: Final = 32
 PERIOD_S: Final = 0.5
 PAGES: Final = 50
 TURNS: Final = 6
-"""Alone and watched by turns."""
+"""Alternating rounds without and with viewers."""
 
 BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "memoryless"}}
 """Decides after each iteration, which a wait for orders needs, and trains nothing meanwhile."""
@@ -43,18 +43,18 @@ STARTED_S: Final = 120.0
 MOST_RATIO: Final = 1.1
 """Bar: p95 of the wait for orders with all pages open, as a multiple of that with none."""
 
-MOST_PIXEL_S: Final = 1.0
+MOST_PIXEL_S: Final = 0.5
 """Bar: p95 from an iteration's last report to the frame in which the page shows that iteration."""
 
-MOST_MB_PER_MINUTE: Final = 0.5
+MOST_MB_PER_MINUTE: Final = 0.1
 """Bar: growth of the page's live heap; more is not flat."""
 
-SLOPE_FROM_S: Final = 300.0
-"""A shorter look at memory tells nothing of its slope: a job's charts fill at first."""
+SLOPE_FROM_S: Final = 1_100.0
+"""Memory must be sampled for almost twenty minutes to show its slope: a job's charts fill first."""
 
 
 class TimedLoad(SteadyLoad):
-    """Remembers by the wall clock, which a browser shares, when each iteration's last report was sent."""
+    """Records when each iteration's last report was sent, by the wall clock, which browsers share."""
 
     def __init__(self, period_s: float) -> None:
         super().__init__(period_s)
@@ -67,12 +67,12 @@ class TimedLoad(SteadyLoad):
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything that was measured."""
+    """All measurements."""
 
     alone: Waits
     watched: Waits
     ticks_per_s: float
-    """That each of the open pages heard."""
+    """Messages that each open page received."""
     usages: list[Usage]
     """With the page open in Chromium."""
     tab: Tab | None = None
@@ -87,12 +87,12 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """What missed its bar."""
+        """Violated bars."""
         found = []
         if self.ratio > MOST_RATIO:
             found.append(f"with {PAGES} pages p95 is {self.ratio:.2f} times that with none, at most {MOST_RATIO}")
         if self.pixel_p95_s is not None and self.pixel_p95_s > MOST_PIXEL_S:
-            found.append(f"p95 from report to pixel is {self.pixel_p95_s:.2f} s, at most {MOST_PIXEL_S:.0f} s")
+            found.append(f"p95 from report to pixel is {self.pixel_p95_s:.2f} s, at most {MOST_PIXEL_S:g} s")
         if self.tab and looked_s(self.tab) >= SLOPE_FROM_S and self.tab.growth_mb_per_minute > MOST_MB_PER_MINUTE:
             found.append(f"the tab grows by {self.tab.growth_mb_per_minute:.2f} MB a minute")
         return found
@@ -138,7 +138,7 @@ async def _measure(target: Target) -> Result:
 
 
 async def _in_turns(target: Target, pace: TimedLoad, headers: Mapping[str, str]) -> Result:
-    """The waits for orders while nobody looks on, and while fifty pages are open."""
+    """The waits for orders without viewers, and with fifty open pages."""
     seconds, heard = target.seconds / TURNS, 0
     stages: dict[bool, list[Stage]] = {False: [], True: []}
     async with metered(target.processes) as meter:
@@ -222,7 +222,7 @@ def table(document: dict[str, Any]) -> str:
         heap = [size for _, size in tab["heap_mb"]]
         lines += [
             f"from an iteration's last report to its pixel: p50 {document['pixel_p50_s']:.2f} s,"
-            f" p95 {document['pixel_p95_s']:.2f} s (bar: {MOST_PIXEL_S:.0f} s)",
+            f" p95 {document['pixel_p95_s']:.2f} s (bar: {MOST_PIXEL_S:g} s)",
             f"the tab's live heap over {tab['heap_mb'][-1][0]:.0f} s: {heap[0]:.1f} to {heap[-1]:.1f} MB,"
             f" {tab['growth_mb_per_minute']:+.2f} MB a minute (bar from {SLOPE_FROM_S:.0f} s on: {MOST_MB_PER_MINUTE})",
         ]

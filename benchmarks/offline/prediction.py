@@ -11,8 +11,9 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 import numpy as np
@@ -72,9 +73,9 @@ def run(name: str, series: Series) -> Outcome:
     )
 
 
-def forecasts(name: str, series: Series) -> Any:
+def forecasts(name: str, series: Series, parameters: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """(iterations, workers): what was predicted for each iteration before it began; 1 before anything is known."""
-    predictor = registry.resolve("prediction", Choice(name=name))
+    predictor = registry.resolve("prediction", Choice(name=name, parameters=dict(parameters)))
     iterations, workers = series.speed.shape
     state = predictor.start()
     predicted = np.ones((iterations, workers))

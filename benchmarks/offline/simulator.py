@@ -29,7 +29,7 @@ LARGEST: Final = ("bsp", 10_000, 100)
 """Barrier, workers, iterations of the job that the bars are for."""
 UPDATES: Final = 100_000
 """Of each of the other jobs, so that they take about as long."""
-SECONDS_BAR, MEGABYTES_BAR = 30.0, 2_000.0
+SECONDS_BAR, MEGABYTES_BAR = 10.0, 1_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

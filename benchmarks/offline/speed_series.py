@@ -23,7 +23,7 @@ BURN_IN: Final = 400
 """Iterations before the first recorded one, so that tasks are already there."""
 
 SPEED_PER_CORE: Final = 5.0
-"""Samples per second of one m4 core that nobody else uses."""
+"""Samples per second of one m4 core that no other uses."""
 
 OWN_MEMORY: Final = 0.3
 """Share of a machine with 32 GiB that the training itself occupies."""

@@ -248,7 +248,7 @@ def _transient(draft: Draft) -> None:
 
 
 def _now_and_then(draft: Draft) -> None:
-    """Each fifth iteration takes longer: somebody's job that wakes up."""
+    """Each fifth iteration takes longer: someone's job that wakes up."""
     rank, factor = draft.some(draft.workers)[0], draft.factor(TRANSIENT_FACTOR)
     for begin in range(int(draft.chance.integers(5, 10)), ITERATIONS, 5):
         draft.slow_compute(rank, factor, begin, begin + 1)
@@ -294,7 +294,7 @@ def _server_is_disturbed(draft: Draft) -> None:
 
 
 def _uneven_shares(draft: Draft) -> None:
-    """Somebody gave the workers shares of very different sizes."""
+    """Someone gave the workers shares of very different sizes."""
     draft.skewed = True
 
 

@@ -54,8 +54,8 @@ class Contender:
             return f"{self.package} is not installed: make adapters"
         words = [str(ADAPTERS / "python"), "-c", f"import {self.package}"]
         asked = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
-        told = asked.stderr.strip().splitlines()[-1:]
-        return f"{self.package} cannot be imported ({told[0]}): make adapters" if asked.returncode and told else ""
+        lines = asked.stderr.strip().splitlines()[-1:]
+        return f"{self.package} cannot be imported ({lines[0]}): make adapters" if asked.returncode and lines else ""
 
 
 def torchrun(script: str, *arguments: str) -> list[str]:
@@ -70,7 +70,7 @@ def plain(ground: Ground, setting: str) -> AbstractContextManager[None]:
 
 
 def shares_by_hand(scene: Scene, setting: str) -> list[int]:
-    """The global batch divided in proportion to what somebody has measured."""
+    """The global batch divided in proportion to what someone has measured."""
     speeds = {"first speeds": FIRST, "mean speeds": scene.mean_speeds}[setting]
     divided = apportion(BATCH * WORLD, dict(enumerate(speeds)), dict.fromkeys(range(WORLD), (1, BATCH * WORLD)))
     return [divided[rank] for rank in range(WORLD)]

@@ -14,8 +14,10 @@ def table(rows: Sequence[Row], *, target: float) -> str:
     for scene in dict.fromkeys(row.scene for row in rows):
         here = [row for row in rows if row.scene == scene]
         lines += [f"{SCENES[scene].title}; accuracy {target:g}", _line("", HEADINGS, "setting")]
-        told = [row for row in here if row.figures]
-        lines += [line_of(row) for row in sorted(told, key=lambda row: row.figures.to_target_s if row.figures else 0.0)]
+        measured = [row for row in here if row.figures]
+        lines += [
+            line_of(row) for row in sorted(measured, key=lambda row: row.figures.to_target_s if row.figures else 0.0)
+        ]
         lines += [line_of(row) for row in here if not row.figures]
         lines.append("")
     return "\n".join(lines)
@@ -36,7 +38,7 @@ def line_of(row: Row) -> str:
         f"{figures.start_s:.1f} s",
     )
     chosen = f"{row.setting} (best of {row.tried})" if row.tried > 1 else row.setting
-    return _line(row.name, cells, chosen + row.remark)
+    return _line(row.name, cells, chosen + row.remark + (f"; {row.invalid}" if row.invalid else ""))
 
 
 def _line(name: str, cells: Sequence[str], setting: str) -> str:

@@ -1,4 +1,4 @@
-"""What everybody trains: handwritten digits by a small convolutional network, plain SGD, 64 samples per rank.
+"""What everyone trains: handwritten digits by a small convolutional network, plain SGD, 64 samples per rank.
 
 ``examples/train.py`` has batch norm, whose statistics depend on how a batch is divided; here it is group norm, so that
 shares of any size compute the same gradient.
@@ -44,7 +44,7 @@ def network() -> nn.Module:
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    """Everybody's optimizer."""
+    """Everyone's optimizer."""
     return torch.optim.SGD(model.parameters(), lr=RATE)
 
 

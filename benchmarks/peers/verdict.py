@@ -27,6 +27,13 @@ class Row:
     """One of Paceline's ways that takes the same steps of the same samples as others."""
     by_hand: bool = False
 
+    @property
+    def invalid(self) -> str:
+        """Why the figures are not the emulated machines'; empty if they are."""
+        if self.figures is None or self.figures.late <= MOST_LATE:
+            return ""
+        return f"invalid, {self.figures.late:.0%} of its passes is not the emulated machines' time"
+
 
 def failures(rows: Sequence[Row]) -> list[str]:
     """Bars that were missed, in each scene by Paceline's fastest way."""
@@ -46,11 +53,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
                 found.append(
                     f"{scene}: {best.name} took {ratio:.3f} of {other.name}'s time, at most {allowed:g} is wanted"
                 )
-    return found + [
-        f"{row.scene}: {row.name} is invalid, {row.figures.late:.0%} of its passes is not the emulated machines' time"
-        for row in rows
-        if row.figures and row.figures.late > MOST_LATE
-    ]
+    return found + [f"{row.scene}: {row.name} is {row.invalid}" for row in rows if row.invalid]
 
 
 def _seconds(row: Row) -> float:

@@ -181,7 +181,7 @@ class Trial:
         """The baseline, the attacks, and the count."""
         self._cluster.join(VICTIM, pool=VICTIM, speeds=[SPEED] * WORKERS, server_slots=SERVERS)
         lasts_s = QUIET_S + len(ATTACKS) * (self._seconds + PAUSE_S) * SLACK + SETTLE_S
-        job = self._cluster.submit(_spec("victim", workers=WORKERS, stop={"seconds": lasts_s}), pool=VICTIM)
+        job = self._cluster.submit(spec_of("victim", workers=WORKERS, stop={"seconds": lasts_s}), pool=VICTIM)
         begun = self._cluster.wait(job, lambda found: found["iteration"] > 0, seconds=BEGIN_S)
         if not begun.get("iteration"):
             raise CannotStart(f"The job did not begin within {BEGIN_S:.0f} s: {begun.get('reason')}")
@@ -210,9 +210,9 @@ class Trial:
             url=self._cluster.plane.url,
             credential=enrolled["credential"],
             victims=names,
-            data_ports=sorted({port for server in processes_of(job, "s") for port in _ports(server)}),
+            data_ports=sorted({port for server in processes_of(job, "s") for port in ports_of(server)}),
             number=1,
-            own_job=self._cluster.submit(_spec("attacker", workers=1, stop={"iterations": 10**6}), pool=ATTACKER),
+            own_job=self._cluster.submit(spec_of("attacker", workers=1, stop={"iterations": 10**6}), pool=ATTACKER),
             seconds=self._seconds,
         )
 
@@ -257,7 +257,7 @@ class Trial:
         return services | {"worker": workers[0], "server": servers[0]}
 
     def _count(self, job: int, attackers: int, lives: set[tuple[str, int, str]]) -> None:
-        """The job ends by itself, nobody in it was started again, the attacker's ends when told, a new one trains."""
+        """The job ends by itself, no one in it was started again, the attacker's ends when told, a new one trains."""
         ended = self._cluster.wait(job, lambda found: bool(found["is_over"]), seconds=END_S)
         if ended.get("state") != "succeeded":
             self._lost.append(f"the job is {ended.get('state')}: {ended.get('reason')}")
@@ -267,7 +267,7 @@ class Trial:
         stopped = self._cluster.wait(attackers, lambda found: bool(found["is_over"]), seconds=END_S)
         if not stopped.get("is_over"):
             self._lost.append(f"the attacker's own job cannot be stopped: it is {stopped.get('state')}")
-        after = self._cluster.submit(_spec("after", workers=WORKERS, stop={"iterations": 10}), pool=VICTIM)
+        after = self._cluster.submit(spec_of("after", workers=WORKERS, stop={"iterations": 10}), pool=VICTIM)
         trained = self._cluster.wait(after, lambda found: bool(found["is_over"]), seconds=END_S)
         if trained.get("state") != "succeeded":
             self._lost.append(f"a job submitted afterwards is {trained.get('state')}: {trained.get('reason')}")
@@ -289,7 +289,8 @@ def table(document: dict[str, Any]) -> str:
     return "\n".join([*lines, f"memory in MB: {', '.join(memory)}"])
 
 
-def _spec(name: str, *, workers: int, stop: dict[str, Any]) -> dict[str, Any]:
+def spec_of(name: str, *, workers: int, stop: dict[str, Any]) -> dict[str, Any]:
+    """A small job."""
     return {
         "name": name,
         "workload": {"name": "softmax-regression", "dataset": "digits"},
@@ -302,6 +303,7 @@ def _spec(name: str, *, workers: int, stop: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ports(server: psutil.Process) -> Sequence[int]:
+def ports_of(server: psutil.Process) -> Sequence[int]:
+    """Where a parameter server listens."""
     found = server.net_connections(kind="tcp4")
     return [each.laddr.port for each in found if each.status == psutil.CONN_LISTEN]

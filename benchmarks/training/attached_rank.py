@@ -75,15 +75,14 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     dist.init_process_group("gloo")
     rank, batch = dist.get_rank(), options["batch_size"]
     speed = options["speeds"][rank]
-    data = TensorDataset(torch.randn(8192, WIDTH))
+    data = TensorDataset(torch.randn(max(8192, 64 * batch), WIDTH))
 
     def model() -> DistributedDataParallel:
         return DistributedDataParallel(Machine(speed, options.get("constant_s", 0.0), options["layers"]))
 
     plain = Loop(model(), DataLoader(data, batch, sampler=DistributedSampler(data)), None)
     if options.get("only") == "plain":
-        plain.run(options["iterations"])
-        return {"resident": resident()}
+        return {"plain": [plain.run(options["iterations"])], "resident": resident()}
     import paceline  # here: the memory of a plain rank is that of a script which knows nothing of it
 
     pacer = paceline.attach()

@@ -157,7 +157,7 @@ EXPERIMENTS: Final = {
             runs={"BSP": {}, "LB-BSP, EMA": _lb_bsp("ema"), "LB-BSP, NARX": _lb_bsp(NARX)},
             judge=_by_clock,
             notes=(
-                f"The same trace of speed, CPU and memory for all; iterations are told from {SETTLED_S} s on, when",
+                f"The same trace of speed, CPU and memory for all; iterations count from {SETTLED_S} s on, when",
                 f"NARX was trained: after {NARX['samples']} iterations, and again after as many.",
                 "Same samples in the same order, same seed, lr 0.1; the faster one makes more iterations in that time.",
             ),
@@ -284,6 +284,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     given = parser.parse_args(arguments)
     document = run(given.name)
-    told = "\n".join([table(document), *(f"MISSED: {failure}" for failure in document["failures"])])
-    sys.stdout.write((json.dumps(document) if given.json else told) + "\n")
+    text = "\n".join([table(document), *(f"MISSED: {failure}" for failure in document["failures"])])
+    sys.stdout.write((json.dumps(document) if given.json else text) + "\n")
     return 1 if document["failures"] else 0

@@ -5,9 +5,10 @@
 Real jobs, one after another: 4 workers that push and pull the parameters of VGG16 (each tensor scaled down), 4 servers
 with emulated links of which one has a tenth of the others' speed, lastingly or for the second quarter of the
 iterations. Same samples, seeds and step everywhere; the links are so thin that they, and not this machine's processors,
-make the time. Told are the length of an iteration in each quarter (median; of the slowest worker), the
+make the time. Reported are the length of an iteration in each quarter (median; of the slowest worker), the
 whole job's against MXNet's, and what the changes of placement cost: the longest pause of a worker, beside what the
-change costs through a checkpoint. For that the same job is stopped at a checkpoint and a new one goes on from it, which
+change costs through a checkpoint. For that the same job is stopped at a checkpoint and a new one continues from it.
+This
 takes from its submission to the end of its first iteration, less an iteration; writing the checkpoint comes on top and
 is not counted. Bar: a tenth of that. ``--pause`` tells only this, of PSLD with a lastingly thin server, over links four
 times as wide: blocks must go through that thin link, on which a restart spends none of its time.
@@ -27,7 +28,7 @@ from benchmarks.training.jobs import Outcome, run_job, training_cluster
 PLACEMENTS = ("mxnet", "round-robin", "proportional", "psld", "psld-lpt")
 WORKERS = SERVERS = 4
 CUT = 6
-"""Iterations before the checkpoint from which another job goes on, and after it."""
+"""Iterations before the checkpoint from which another job continues, and after it."""
 
 RARELY = 10
 """Iterations between two changes at least, where each is to be measured before the next."""
@@ -136,7 +137,7 @@ def pause_line(row: Row, restart_s: float) -> str:
 
 
 def restart_from_checkpoint_s(run: Callable[[dict[str, Any]], Outcome], scale: float) -> float:
-    """What a change of placement costs by a checkpoint and a new job that goes on from it."""
+    """What a change of placement costs by a checkpoint and a new job that continues from it."""
     document = spec_of("lasting", "round-robin", CUT, scale) | {"checkpoint": {"every": CUT}}
     stopped = run(document)
     onward = {"name": "goes-on", "stop": {"iterations": 2 * CUT}, "start_from": {"job": stopped.job["id"]}}

@@ -37,7 +37,7 @@ class Record:
     """Samples per second of each worker's machine, where it has one speed."""
     trained: tuple[str, ...] = ()
     """What was said whenever its predictor was trained."""
-    told_late: float = 0.0
+    reported_late: float = 0.0
     """Part of the reports that said of themselves that the real work outlasted the emulated."""
 
     @property
@@ -68,15 +68,15 @@ class Record:
         part of the reports that said so of themselves, which does not know of a rest that lasted too long.
         """
         if not self.speeds:
-            return self.told_late
-        told = [
+            return self.reported_late
+        computed = [
             (seconds, seconds - self.series["samples"][k].get(rank, 0.0) / self.speeds[rank])
             for k, row in self.series["compute_s"].items()
             for rank, seconds in row.items()
             if k >= WARM_UP
         ]
-        whole_s = sum(seconds for seconds, _ in told)
-        return sum(max(0.0, late_s) for _, late_s in told) / whole_s if whole_s else 0.0
+        whole_s = sum(seconds for seconds, _ in computed)
+        return sum(max(0.0, late_s) for _, late_s in computed) / whole_s if whole_s else 0.0
 
     @property
     def waiting_share(self) -> float:
@@ -86,17 +86,17 @@ class Record:
 
     def iteration_s(self, since: int = SETTLED_FROM) -> float:
         """Mean over workers and iterations from ``since`` on."""
-        told = [v for k, row in self.series["iteration_s"].items() if k >= since for v in row.values()]
-        return fmean(told) if told else float("nan")
+        seconds = [v for k, row in self.series["iteration_s"].items() if k >= since for v in row.values()]
+        return fmean(seconds) if seconds else float("nan")
 
     def iteration_within_s(self, begin_s: float, end_s: float) -> float:
         """Mean over workers of the iterations that the scorer began in that span of its clock."""
-        row, at_s, told = self.series["iteration_s"], 0.0, list[float]()
+        row, at_s, seconds = self.series["iteration_s"], 0.0, list[float]()
         for k in sorted(row):
             if begin_s <= at_s < end_s:
-                told += row[k].values()
+                seconds += row[k].values()
             at_s += row[k].get(SCORER, 0.0)
-        return fmean(told) if told else float("nan")
+        return fmean(seconds) if seconds else float("nan")
 
     def clock_s(self, before: int | None) -> float:
         """Time of the scorer's iterations before that one."""
@@ -128,8 +128,8 @@ def take_down(cluster: BenchCluster, label: str, document: Mapping[str, Any]) ->
 def _read(cluster: BenchCluster, number: int, label: str) -> Record:
     series: dict[str, dict[int, dict[int, float]]] = {name: defaultdict(dict) for name in METRICS}
     scores: dict[str, dict[int, float]] = {"accuracy": {}, "evaluation_loss": {}}
-    told = cluster.ask("GET", f"jobs/{number}/metrics", params={"metric": METRICS, "since": 0, "points": 10_000})
-    for row in told["series"]:
+    answer = cluster.ask("GET", f"jobs/{number}/metrics", params={"metric": METRICS, "since": 0, "points": 10_000})
+    for row in answer["series"]:
         for iteration, value in zip(row["iterations"], row["values"], strict=True):
             if row["metric"] in scores:
                 scores[row["metric"]][iteration] = value
@@ -150,5 +150,5 @@ def _read(cluster: BenchCluster, number: int, label: str) -> Record:
             for process in processes
             if process["role"] == "worker" and (speed := process["emulate"].get("samples_per_second")) is not None
         },
-        told_late=fmean(late) if late else 0.0,
+        reported_late=fmean(late) if late else 0.0,
     )

@@ -1,4 +1,4 @@
-"""How to scale the step of an update on arrival: which rule is closest to BSP at equal samples, by optimiser.
+"""How to scale the step of an update on arrival: which rule is closest to BSP at equal samples, by optimizer.
 
 Softmax regression on digits. Workers of uneven speed pull, compute and push as under ``asp``, in the order in which
 they would finish; the servers' code applies the updates in that order: each as an n-th of a step at an n-th of the rate
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
     say(f"{asked.workers} workers, {asked.iterations} iterations of {asked.workers * BATCH} samples: held-out loss")
-    say(f"{'optimiser':20} {'BSP':>7}" + "".join(f"{rule:>9}" for rule in RULES))
+    say(f"{'optimizer':20} {'BSP':>7}" + "".join(f"{rule:>9}" for rule in RULES))
     for name, optimizer in OPTIMIZERS.items():
         runs = [Run(optimizer, asked.workers, seed).synchronous(asked.iterations).loss for seed in range(asked.seeds)]
         row = f"{name:20} {mean(runs):7.3f}"

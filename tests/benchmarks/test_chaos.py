@@ -49,14 +49,14 @@ def test_a_link_proxy_passes_bytes_both_ways_until_it_is_cut(listening: socket.s
             assert again.recv(10) == b""
 
 
-def test_a_stopped_process_goes_on_by_itself(sleeper: psutil.Process) -> None:
+def test_a_stopped_process_continues_by_itself(sleeper: psutil.Process) -> None:
     inject = injection.pause_one(lambda: [sleeper], random.Random(1), (0.2, 0.2))
     assert inject() == sleeper.name()
     eventually(lambda: sleeper.status() == psutil.STATUS_STOPPED, what="its stop")
     eventually(lambda: sleeper.status() != psutil.STATUS_STOPPED, what="its going on")
 
 
-def test_a_fault_that_finds_nobody_is_none() -> None:
+def test_a_fault_that_finds_no_one_is_none() -> None:
     assert injection.kill_one(list, random.Random(1))() is None
 
 

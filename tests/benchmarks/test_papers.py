@@ -73,7 +73,7 @@ def test_time_beyond_that_of_the_emulated_machines_is_an_overrun() -> None:
 
 
 def test_machines_that_follow_a_trace_overrun_where_they_say_so() -> None:
-    assert replace(record("x", 0.2), speeds={}, told_late=0.3).overruns == 0.3
+    assert replace(record("x", 0.2), speeds={}, reported_late=0.3).overruns == 0.3
 
 
 def test_on_shared_machines_the_same_span_of_the_clock_is_compared() -> None:

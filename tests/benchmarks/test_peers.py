@@ -22,7 +22,7 @@ from benchmarks.peers.machine import Machine, started
 from benchmarks.peers.paceline_runs import specification
 from benchmarks.peers.scenes import EVERY_S, SCENES
 from benchmarks.peers.scripts.by_hand import Shares
-from benchmarks.peers.table import table
+from benchmarks.peers.table import line_of, table
 from benchmarks.peers.task import BATCH, WORLD
 from benchmarks.peers.verdict import Row, failures
 from controlplane.jobs.validation import validated_spec
@@ -79,7 +79,7 @@ def test_a_run_that_does_not_get_there_says_how_far_it_came(tmp_path: Path, scor
         figures_of(read(tmp_path), target=0.9, launched=0.0)
 
 
-def test_a_run_without_a_pass_says_that_nobody_trained(tmp_path: Path) -> None:
+def test_a_run_without_a_pass_says_that_no_one_trained(tmp_path: Path) -> None:
     with pytest.raises(NotReached, match="no machine trained"):
         figures_of(read(tmp_path), target=0.9, launched=0.0)
 
@@ -112,7 +112,7 @@ def test_batches_by_hand_may_be_a_little_ahead_on_steady_machines_only() -> None
     ]
 
 
-def test_nobody_else_may_be_ahead_and_who_is_absent_is_not() -> None:
+def test_no_other_may_be_ahead_and_who_is_absent_is_not() -> None:
     other = Row(scene="steady", name="Ray Train", figures=figures(90.0))
     assert failures([other, PACED]) == ["steady: Paceline attached took 1.133 of Ray Train's time, at most 1 is wanted"]
     assert failures([replace(other, figures=None, absent="ray is not installed"), PACED]) == []
@@ -127,6 +127,12 @@ def test_a_run_that_measures_this_computer_is_invalid() -> None:
     assert failures([replace(PACED, figures=figures(90.0, late=0.08))]) == [
         "steady: Paceline attached is invalid, 8% of its passes is not the emulated machines' time"
     ]
+
+
+def test_the_row_of_an_invalid_run_says_so() -> None:
+    said = "; invalid, 8% of its passes is not the emulated machines' time"
+    assert line_of(replace(PACED, setting="lb-bsp-cpu", figures=figures(90.0, late=0.08))).endswith(f"lb-bsp-cpu{said}")
+    assert line_of(replace(PACED, setting="lb-bsp-cpu")).endswith("lb-bsp-cpu")
 
 
 def test_the_table_has_the_fastest_first_and_says_who_is_absent() -> None:

@@ -39,7 +39,7 @@ def test_the_longest_time_without_an_iteration_counts_and_each_sentence_is_told_
     assert found.said == ["worker 1: its control connection ended"]
 
 
-def test_a_job_that_ends_stands_still_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_ends_stalls_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     plane = Plane(monkeypatch, iterations_at=[1.0], over_at=2.0)
     eye = Eye(plane, 1)  # type: ignore[arg-type]
     plane.now_s = 2.0

@@ -24,7 +24,7 @@ def test_times_are_positive_where_a_worker_takes_part_and_shares_keep_the_global
         assert (abs(np.where(here, situation.samples, 0).sum(axis=1) - total) <= situation.samples.shape[1]).all()
 
 
-def test_every_story_is_told_and_most_labels_are_lasting() -> None:
+def test_every_story_is_reported_and_most_labels_are_lasting() -> None:
     situations = generate(SETTINGS[0], seed=0)
     assert {situation.story for situation in situations} == set(STORIES)
     labels = [label for situation in situations for label in situation.labels]

@@ -1,4 +1,4 @@
-"""DistributedDataParallel with uneven batches that somebody has worked out: ``by_hand.py 93,93,47,23``.
+"""DistributedDataParallel with uneven batches that someone has worked out: ``by_hand.py 93,93,47,23``.
 
 Each pass is the permutation that Paceline takes for this seed, so that both see the same samples in the same order.
 """

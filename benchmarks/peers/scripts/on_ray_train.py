@@ -1,4 +1,4 @@
-"""Ray Train's TorchTrainer, plain."""
+"""Plain Ray Train with TorchTrainer."""
 
 import tempfile
 from typing import Any
@@ -34,7 +34,7 @@ def train_loop_per_worker(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """A cluster of this machine, with a worker for each emulated one."""
+    """Start a local cluster with one worker per emulated machine."""
     ray.init(num_cpus=WORLD, include_dashboard=False)
     with tempfile.TemporaryDirectory() as folder:
         TorchTrainer(

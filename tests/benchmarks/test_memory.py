@@ -1,0 +1,22 @@
+"""What a worker needs beside the framework, as a multiple of its model; ``bench memory`` looks at a larger one."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.dataplane.memory import BAR, CASES, Case, measure
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+SIZES = {"layers": 8, "width": 640, "words": 20_000}
+"""45 million parameters."""
+
+TESTED = [case for case in CASES if case.evaluates or case.bar == BAR]
+"""The others hold less than one of these."""
+
+
+@pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
+def test_a_worker_stays_within_its_multiple_of_the_model(case: Case) -> None:
+    found = measure(replace(case, sizes=SIZES))
+    assert found["model_mib"] > 150
+    assert found["ratio"] <= case.bar, found
