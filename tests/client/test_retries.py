@@ -105,7 +105,7 @@ def test_a_field_that_a_newer_control_plane_adds_is_passed_over() -> None:
     assert getattr(played(operations.job(7), newer)[0], "id", None) == 7
 
 
-def test_a_policy_that_somebody_changed_meanwhile_is_read_again() -> None:
+def test_a_policy_that_someone_changed_meanwhile_is_read_again() -> None:
     body = b'{"batching": {"name": "uniform"}, "barrier": {}, "placement": {}, "data": {}}'
     seen = [Reply(200, JSON | {"etag": f'"{number}"'}, body) for number in (3, 4)]
     changed = Reply(412, PROBLEM, b'{"status": 412, "detail": "changed since"}')

@@ -1,4 +1,4 @@
-"""Attached jobs on a running control plane: ranks of a launcher of ours speak over their own client's sockets."""
+"""Attached jobs on a running control plane: ranks of a launcher of Paceline's speak over their own client's sockets."""
 
 import time
 from collections import Counter
@@ -100,7 +100,7 @@ def test_a_control_plane_that_was_away_has_every_report_once_when_it_is_back(sta
     assert (done["iteration"], done["samples"]) == (80, 80 * 192)
 
 
-def test_ranks_that_come_again_go_on_where_the_job_is(stack: Stack) -> None:
+def test_ranks_that_come_again_continue_where_the_job_is(stack: Stack) -> None:
     with launched(stack) as job:
         job.iterate(10)
         stack.await_iteration(job.number, 10)
@@ -126,7 +126,7 @@ def test_a_stop_reaches_the_ranks_and_the_job_is_cancelled_when_they_have_stoppe
     assert done["reason"].startswith("stopped by tester")
 
 
-def test_a_pause_holds_the_ranks_until_somebody_resumes(stack: Stack) -> None:
+def test_a_pause_holds_the_ranks_until_someone_resumes(stack: Stack) -> None:
     with launched(stack) as job:
         job.iterate(5)
         stack.await_iteration(job.number, 5)

@@ -21,6 +21,7 @@ from controlplane.runtime.embedded.ground import free_port
 from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import let_in, start_agent
 from controlplane.runtime.embedded.supervisor import Supervisor
+from controlplane.telemetry.batches import decoded_batch
 from paceline import Client
 from tests.support.commands import Running, running
 from tests.support.waiting import eventually
@@ -82,10 +83,11 @@ class Place:
         """The iterations of which a report is in the database, by rank."""
         opened = psycopg.connect(url) if url else sqlite3.connect(self.data / DATABASE)
         with closing(opened) as database:
-            rows = database.execute(f"SELECT rank, iteration FROM telemetry_report WHERE job_id = {self.job}")
             found: dict[int, set[int]] = {}
-            for rank, iteration in rows:
-                found.setdefault(rank, set()).add(iteration)
+            for (data,) in database.execute(f"SELECT data FROM telemetry_reportbatch WHERE job_id = {self.job}"):
+                columns = decoded_batch(bytes(data), ()).columns
+                for rank, iteration in zip(columns["rank"].tolist(), columns["iteration"].tolist(), strict=True):
+                    found.setdefault(rank, set()).add(iteration)
             return found
 
 
@@ -113,7 +115,7 @@ def training(tmp_path: Path, url: str = "") -> Iterator[tuple[Place, ExitStack]]
 
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("on_postgres", [False, True], ids=["sqlite", "postgres"])
-def test_a_job_goes_on_from_a_dump_that_is_older_than_its_workers(
+def test_a_job_continues_from_a_dump_that_is_older_than_its_workers(
     on_postgres: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = empty_database(request.getfixturevalue("postgres_url")) if on_postgres else ""
@@ -157,7 +159,7 @@ def pg(program: str, *arguments: str) -> None:
 
 
 @pytest.mark.timeout(420)
-def test_workers_go_on_through_an_upgrade_and_the_way_back_is_refused(tmp_path: Path) -> None:
+def test_workers_continue_through_an_upgrade_and_the_way_back_is_refused(tmp_path: Path) -> None:
     newer = copied(tmp_path / "newer", NEXT)
     other = copied(tmp_path / "other", f"{SERIES}1.0")
     migrations = newer / "controlplane" / "jobs" / "migrations"
@@ -165,14 +167,17 @@ def test_workers_go_on_through_an_upgrade_and_the_way_back_is_refused(tmp_path: 
     (migrations / "9999_shelf.py").write_text(MIGRATION.format(last=last))
     with training(tmp_path) as (place, first):
         place.await_iteration(60)
+        place.client.pause(place.job)  # however long the checks take, it does not end meanwhile
         code, said = manage(place, other, "upgrade", "--check")
         assert code == 1
         assert f"{SERIES}1.0 does not understand: machines ({RELEASE})" in said
         code, said = manage(place, newer, "upgrade", "--check")
         assert (code, said) == (
             0,
-            f"To release {NEXT}. Migrations to apply: jobs.9999_shelf. Live jobs that go on: 1.\n",
+            f"To release {NEXT}. Migrations to apply: jobs.9999_shelf. Live jobs that continue: 1.\n",
         )
+        reached = place.client.resume(place.job).iteration
+        place.await_iteration(reached + 5)
         first.close()
         assert manage(place, newer, "upgrade")[0] == 0
         with place.run("up", "--port", str(place.port), within=newer) as command:

@@ -1,4 +1,4 @@
-"""Processes of a running job are killed: the job goes on, and they come back."""
+"""Processes of a running job are killed: the job continues, and they come back."""
 
 import io
 import os
@@ -38,7 +38,7 @@ def lives(stack: Stack, job: int, title: str) -> list[dict[str, Any]]:
     return sorted(mine, key=lambda row: row["id"])
 
 
-def test_a_killed_worker_comes_back_and_the_others_go_on_meanwhile(stack: Stack) -> None:
+def test_a_killed_worker_comes_back_and_the_others_continue_meanwhile(stack: Stack) -> None:
     job = stack.submit(stop={"iterations": 300}, emulate=[{"samples_per_second": 400}] * 4)["id"]
     stack.await_iteration(job, 10)
     os.kill(process_of(job, "w1").pid, signal.SIGKILL)
@@ -91,7 +91,7 @@ def test_a_killed_server_sends_the_job_back_and_the_result_is_the_same(stack: St
     eventually(lambda: [row for row in lives(stack, job, "s1") if row["state"] == "lost"], what="its death")
     stack.await_job(job, "succeeded", seconds=60)
     (back,) = stack.ask("GET", f"/api/v1/jobs/{job}/decisions?kind=roll-back")["results"]
-    assert "are done again" in back["reason"] or "is done again" in back["reason"]
+    assert "are repeated" in back["reason"] or "is repeated" in back["reason"]
     reference, found = model(stack, undisturbed), model(stack, job)
     for name, array in reference.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5)

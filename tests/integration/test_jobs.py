@@ -100,7 +100,7 @@ def machines(stack: Stack) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_job_without_servers_goes_on_when_a_worker_is_killed(stack: Stack) -> None:
+def test_a_job_without_servers_continues_when_a_worker_is_killed(stack: Stack) -> None:
     choices = {"batching": {"name": "lb-bsp-cpu", "predictor": "ema"}}
     job = stack.submit(communication="all-reduce", servers=0, stop={"iterations": 60}, synchronization=choices)["id"]
     stack.await_iteration(job, 10)

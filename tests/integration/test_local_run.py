@@ -32,7 +32,7 @@ def test_a_control_plane_is_there_for_the_command_and_gone_with_it(tmp_path: Pat
         told = json.loads(next(line for line in said if line.startswith("{")))
         assert told["ready"] == 200
         assert said[0] == f"paceline: job 1 (alone): {told['url']}/jobs/1/"
-        assert said[1].startswith(f"paceline: sign in, once and within five minutes: {told['url']}/")
+        assert said[1].startswith(f"paceline: one-time login link, valid for five minutes: {told['url']}/")
         assert command.family() == []
         with pytest.raises(httpx.ConnectError):
             httpx.get(told["url"])
@@ -44,7 +44,7 @@ def test_a_killed_run_leaves_no_control_plane_behind(tmp_path: Path) -> None:
     environment = {"PACELINE_API_TOKEN": "", "PACELINE_URL": ""}
     program = [sys.executable, "-m", "paceline"]
     with running(tmp_path, *arguments, program=program, environment=environment) as command:
-        command.await_word("paceline: sign in")
+        command.await_word("paceline: one-time login link")
         assert len(command.family()) > 4
         listed = [*program, "jobs"]
         beside = {**os.environ, "PACELINE_DATA_DIR": str(tmp_path / "var"), **environment}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.sources import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 FOLDERS = [
     "tests/fleet",
@@ -29,12 +29,25 @@ FOLDERS = [
 LEFT_OUT = [f"--ignore=tests/{path}" for path in ("api/test_contract.py", "api/demo", "api/test_permissions.py")]
 """Slow, and of no interest here."""
 
-FAST = "not integration and not browser and not cluster"
+SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
+FAST = "database and not integration and not browser and not cluster"
 
 
 def test_what_speaks_to_the_database_passes_on_postgresql(postgres_url: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", FAST, "-p", "no:cacheprovider", *LEFT_OUT, *FOLDERS],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            FAST,
+            *SIDE_BY_SIDE,
+            "-p",
+            "no:cacheprovider",
+            *LEFT_OUT,
+            *FOLDERS,
+        ],
         cwd=ROOT,
         env={**os.environ, "DATABASE_URL": postgres_url},
         capture_output=True,

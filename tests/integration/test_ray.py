@@ -13,11 +13,11 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.support.on_ray import INSTALL, PYTHON, Cluster, is_installed
 from tests.support.stack import Stack
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, slowness
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.skipif(not is_installed(), reason=INSTALL),
 ]
 
@@ -140,7 +140,7 @@ def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_co
     cluster.kill(killed)
     stood, returned = follow(plane, job, until=lambda: is_elsewhere(plane, killed) and are_ready(plane, job, 3))
     log.info("the job stood still for %.1f s; the agent and its worker were back after %.1f s", stood, returned)
-    assert stood < 60
+    assert stood < 60 * slowness()
     moved = joined(plane, "steady")["steady-2"]
     assert moved["unverified_labels"]["ray-node"] in {node[:SHOWN] for node in cluster.nodes if node != killed}
     assert members(cluster, "steady")["steady-2"]["host"] in {placed[name]["host"] for name in ("steady-0", "steady-1")}
@@ -153,23 +153,3 @@ def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_co
     eventually(lambda: not cluster.left(), what="the end of the agents")
     (token, *_) = plane.ask("GET", "/api/v1/agents/enrolment-tokens")["results"]
     assert token["revoked_at"]
-
-
-def test_a_fleet_grows_for_a_job_that_waits_and_shrinks_when_nobody_needs_it(plane: Stack, cluster: Cluster) -> None:
-    up(plane, cluster, "growing", "--agents", "1", "--max-agents", "3", "--idle", "3s", "--emulate", "1000")
-    large = plane.submit(**TRAINING | {"labels": {"pool": "growing"}, "workers": 9})["id"]
-    view = eventually(
-        lambda: wanting(cluster, "growing", too_large=[large]), what="word of a job that is too large", every=0.5
-    )
-    assert len(view["members"]) == 1
-    plane.stop(large)
-
-    job = plane.submit(**TRAINING | {"labels": {"pool": "growing"}})["id"]
-    assert "slots" in plane.job(job)["waiting"]["sentence"]
-    plane.await_job(job, "succeeded", seconds=300)
-    agents = {process["agent"] for process in plane.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
-    assert agents == {"growing-0", "growing-1", "growing-2"}
-
-    eventually(lambda: set(members(cluster, "growing")) == {"growing-0"}, what="the end of idle agents", every=0.5)
-    eventually(lambda: set(joined(plane, "growing")) == {"growing-0"}, what="the leaving of idle agents")
-    down(plane, cluster, "growing")

@@ -1,27 +1,42 @@
-"""``paceline ray up`` on a cluster without room, to which Ray's own autoscaler adds nodes."""
-
-import re
+"""A fleet that grows for a job on a cluster without room: Ray's own autoscaler adds the nodes and takes them back."""
 
 import pytest
 
+from tests.integration.test_ray import TRAINING, down, joined, members, up, wanting
 from tests.support.on_ray import INSTALL, is_installed, running_autoscaler
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
-NODES = 2
+MOST = 3
+HEAD = 1
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not is_installed(), reason=INSTALL)
-def test_agents_without_room_get_nodes_from_rays_autoscaler_which_takes_them_back(stack: Stack) -> None:
-    reach = {"PACELINE_API_TOKEN": stack.token, "PACELINE_URL": stack.url}
-    given = ("--name", "scaled", "--agents", str(NODES), "--detach")
-    with running_autoscaler(most=NODES) as cluster:
-        said = cluster.paceline("ray", "up", *given, "--emulate", "1000", **reach)
-        agents = re.findall(r"^scaled-\d +(\w+) +\w+ +(127\.[\d.]+) +\d", said, flags=re.MULTILINE)
-        assert {state for state, _ in agents} == {"connected"}
-        assert len({host for _, host in agents}) == NODES, said
-        cluster.paceline("ray", "down", "--name", "scaled", **reach)
+def test_a_job_that_waits_gets_agents_and_their_nodes_which_go_when_no_one_needs_them(stack: Stack) -> None:
+    every = {"growing-0", "growing-1", "growing-2"}
+    with running_autoscaler(most=MOST) as cluster:
+        given = ("--agents", "1", "--max-agents", str(MOST), "--idle", "3s", "--emulate", "1000")
+        up(stack, cluster, "growing", *given)
+        assert (set(joined(stack, "growing")), cluster.raylets()) == ({"growing-0"}, HEAD + 1)
+        large = stack.submit(**TRAINING | {"labels": {"pool": "growing"}, "workers": 9})["id"]
+        view = eventually(
+            lambda: wanting(cluster, "growing", too_large=[large]), what="word of a job that is too large", every=0.5
+        )
+        assert len(view["members"]) == 1
+        stack.stop(large)
+
+        job = stack.submit(**TRAINING | {"labels": {"pool": "growing"}})["id"]
+        assert "slots" in stack.job(job)["waiting"]["sentence"]
+        eventually(lambda: cluster.raylets() == HEAD + MOST, what="a node for each agent", seconds=120)
+        stack.await_job(job, "succeeded", seconds=300)
+        processes = stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]
+        assert {process["agent"] for process in processes} == every
+
+        eventually(lambda: set(members(cluster, "growing")) == {"growing-0"}, what="the end of idle agents", every=0.5)
+        eventually(lambda: set(joined(stack, "growing")) == {"growing-0"}, what="the leaving of idle agents")
+        eventually(lambda: cluster.raylets() == HEAD + 1, what="the end of idle nodes", seconds=90, every=0.5)
+        down(stack, cluster, "growing")
         eventually(lambda: not cluster.left(), what="the end of the agents")
-        eventually(lambda: cluster.raylets() == 1, what="the end of nodes that nobody needs", seconds=90, every=0.5)
+        eventually(lambda: cluster.raylets() == HEAD, what="the end of the last node", seconds=90, every=0.5)

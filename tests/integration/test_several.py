@@ -1,6 +1,7 @@
 """Two web processes behind HAProxy and two that decide, with PostgreSQL, and Redis behind TLS and a password."""
 
 import json
+import random
 import re
 import shutil
 import signal
@@ -19,7 +20,7 @@ from tests.integration.test_jobs import pages, reports
 from tests.support.several import INSTALL_HAPROXY, INSTALL_REDIS, Several, running_several
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 LONG = {"workers": 4, "servers": 1, "stop": {"iterations": 10_000}}
 
@@ -153,7 +154,42 @@ def test_a_killed_process_is_made_up_for_by_the_other(several: Several, killed: 
     assert 0 <= done["samples"] - done["iteration"] * 64 < 64, "all, and of the last iteration a part"
 
 
-def test_requests_go_on_while_a_web_process_is_replaced(several: Several) -> None:
+def test_a_job_continues_through_one_fault_after_another(several: Several) -> None:
+    """Kills, and decision processes that are frozen past their lease and wake up beside their successors."""
+    faults = [
+        ("kill", "web"),
+        ("kill", "web-2"),
+        ("freeze", "decisions"),
+        ("freeze", "decisions-2"),
+        ("kill", "decisions"),
+    ]
+    random.Random(17).shuffle(faults)
+    job = several.submit(**LONG)["id"]
+    several.await_iteration(job, 5)
+    for fault, name in faults:
+        there, service = several.job(job)["iteration"], several.service(name)
+        if fault == "kill":
+            several.kill(name)
+        else:
+            service.process.send_signal(signal.SIGSTOP)
+        try:
+            several.await_iteration(job, there + 30)
+        finally:
+            if fault == "freeze":
+                service.process.send_signal(signal.SIGCONT)
+        several.restore()
+        several.await_iteration(job, several.job(job)["iteration"] + 10)
+    several.stop(job)
+    done = several.job(job)
+    lives = [(row["role"], row["index"]) for row in pages(several, f"/api/v1/jobs/{job}/processes")]
+    assert sorted(lives) == [("server", 0), *(("worker", rank) for rank in range(4))], "each has had one life"
+    reported = [(row, k) for row, k in reports(several, job) if k < done["iteration"]]
+    assert {k for _, k in reported} == set(range(done["iteration"]))
+    assert len(set(reported)) == len(reported), "nothing is recorded twice"
+    assert 0 <= done["samples"] - done["iteration"] * 64 < 64, "all, and of the last iteration a part"
+
+
+def test_requests_continue_while_a_web_process_is_replaced(several: Several) -> None:
     answered = Counter[int]()
     service = several.service("web-2")
     service.process.send_signal(signal.SIGTERM)

@@ -10,7 +10,11 @@ from tests.support.slurm_user import User
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(why_not()), reason=why_not() or "Slurm is here")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(1200),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "Slurm is here"),
+]
 
 SCRIPT = [sys.executable, "-m", "tests.support.attached_script"]
 NATIVE = """
@@ -73,26 +77,44 @@ def test_a_job_that_is_stopped_ends_its_ranks_and_the_slurm_job(user: User, stac
     assert "the job was stopped before iteration" in first["stopped"]
 
 
-def test_a_job_goes_on_after_a_requeue_where_its_ranks_have_saved(user: User, stack: Stack) -> None:
+def test_a_job_continues_after_its_time_limit_where_its_ranks_have_saved(user: User, stack: Stack) -> None:
     sent = user.submit(
-        *("--nodes", "2", "--time", "10", "--requeue", "--", *SCRIPT), iterations=60, speeds=[400.0, 400.0]
+        *("--nodes", "2", "--time", "10", "--requeue", "--", *SCRIPT), iterations=10_000, speeds=[400.0, 400.0]
     )
     user.await_iteration(5)
-    # What --signal=B:USR1@120 has Slurm send two minutes before the time limit.
-    user.cluster.ask("scancel", "--batch", "--signal=USR1", str(sent.slurm))
+    # Less than two minutes are left: Slurm sends what --signal=B:USR1@120 asks for within half a minute.
+    user.cluster.ask("scontrol", "update", f"job={sent.slurm}", "TimeLimit=2")
     user.cluster.await_state(sent.slurm, "PENDING")
     stopped = [line for line in user.lines(0) if "stopped" in line]
     assert [line["stopped"] for line in stopped] == [line["stopped"] for line in user.lines(1) if "stopped" in line]
-    assert "will start them again" in stopped[0]["stopped"]
+    assert "will restart them" in stopped[0]["stopped"]
+    assert not stack.job(sent.job)["is_over"]
+    user.cluster.ask("scontrol", "update", f"job={sent.slurm}", "TimeLimit=10")
+    user.cluster.start_again(sent.slurm)
+    user.await_iteration(stopped[0]["k"] + 5)
+    stack.stop(sent.job)
+    user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
+    ran = [[line["k"] for line in user.lines(rank) if "shares" in line] for rank in range(2)]
+    assert ran[0] == ran[1] == [*range(len(ran[0]))]  # none twice, none left out
+    assert len({line["life"] for line in user.lines(0) if "life" in line}) == 2
+    assert stack.job(sent.job)["generation"] > 1
+
+
+def test_a_preempted_job_continues_after_the_urgent_one(user: User, stack: Stack) -> None:
+    """In the grace time Slurm ends the ranks alone, and neither says why nor starts them again."""
+    sent = user.submit("--nodes", "2", "--requeue", "--", *SCRIPT, iterations=40, speeds=[400.0, 400.0])
+    user.await_iteration(3)
+    urgent = user.cluster.ask(
+        *("sbatch", "--parsable", "--output=/dev/null", "--partition=urgent", "--nodes=3", "--exclusive"),
+        *("--wrap", "sleep 1"),
+    )
+    user.cluster.await_state(sent.slurm, "PENDING")
+    user.cluster.await_state(int(urgent), "COMPLETED")
     assert not stack.job(sent.job)["is_over"]
     user.cluster.start_again(sent.slurm)
-    done = stack.await_job(sent.job, "succeeded", seconds=150)
-    user.cluster.await_state(sent.slurm, "COMPLETED")
-    for rank in range(2):
-        ran = [line["k"] for line in user.lines(rank) if "shares" in line]
-        assert ran == [*range(60)]  # none twice, none left out
-    assert len({line["life"] for line in user.lines(0) if "life" in line}) == 2
-    assert (done["iteration"], done["generation"] > 1) == (60, True)
+    assert stack.await_job(sent.job, "succeeded", seconds=150)["iteration"] == 40
+    assert user.cluster.await_state(sent.slurm, "COMPLETED")["Restarts"] == "1"
+    assert f"Slurm job {sent.slurm} was preempted" in sent.said
 
 
 def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: Stack) -> None:
@@ -107,7 +129,7 @@ def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: S
     assert not agents(stack, sent.job, "online")
 
 
-def test_a_native_job_goes_on_after_a_requeue_on_the_same_agents(user: User, stack: Stack) -> None:
+def test_a_native_job_continues_after_a_requeue_on_the_same_agents(user: User, stack: Stack) -> None:
     spec = user.folder / "job.yaml"
     spec.write_text(NATIVE.replace("ITERATIONS", "4000"))
     sent = user.submit(str(spec), "--nodes", "2", "--requeue")
@@ -133,7 +155,7 @@ def test_a_drained_node_takes_nothing_new_and_the_status_says_why(user: User, st
     user.cluster.ask("scontrol", "update", f"node={nodes}", "state=drain", "reason=maintenance")
     try:
         reached = stack.job(sent.job)["iteration"]
-        stack.await_iteration(sent.job, reached + 3)  # what runs there goes on
+        stack.await_iteration(sent.job, reached + 3)  # what runs there continues
         waiting = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10)
         told = eventually(lambda: "DRAINED" in user.run("status").stdout, what="Slurm's reason", every=0.5)
         assert told
@@ -150,7 +172,10 @@ def test_a_drained_node_takes_nothing_new_and_the_status_says_why(user: User, st
 def test_refusals_name_what_was_found_and_leave_nothing_behind(user: User, stack: Stack) -> None:
     before = stack.ask("GET", "/api/v1/jobs")["count"]
     done = user.run("submit", "--partition", "nope", "--", "true")
-    assert (done.returncode, done.stderr) == (2, "--partition: found 'nope', expected one of all\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "--partition: found 'nope', expected one of all, urgent\n",
+    )
     done = user.run("submit", "--", "true", PATH=str(user.folder))
     assert (done.returncode, done.stderr.partition(";")[0]) == (
         2,

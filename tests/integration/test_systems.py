@@ -50,11 +50,11 @@ def test_a_running_job_is_changed_paused_and_resumed_over_rest(stack: Stack) -> 
     for barrier in ("asp", "bsp", "aggressive"):
         change(barrier=barrier)
     stack.ask("POST", f"/api/v1/jobs/{job}/actions/pause")
-    eventually(lambda: stack.job(job)["awaited"] == "somebody to resume it", what="everybody stands")
+    eventually(lambda: stack.job(job)["awaited"] == "an operator to resume it", what="everybody stands")
     stood = stack.job(job)["iteration"]
     stack.ask("POST", f"/api/v1/jobs/{job}/actions/resume")
     eventually(lambda: stack.job(job)["iteration"] > stood + 5, what="the job goes on")
     changes = pages(stack, f"/api/v1/jobs/{job}/decisions?kind=change-policies")
     assert len(changes) == 3
-    assert all("asked for by" in row["reason"] or "every worker has stopped" in row["reason"] for row in changes)
+    assert all("requested by" in row["reason"] for row in changes)
     stack.stop(job)

@@ -49,7 +49,7 @@ def test_it_serves_alone_in_its_folder_until_it_is_asked_to_end(tmp_path: Path) 
     assert not (tmp_path / "var" / "address").exists()
 
 
-def test_a_job_goes_on_when_the_celery_worker_is_killed_and_sigterm_ends_all(tmp_path: Path) -> None:
+def test_a_job_continues_when_the_celery_worker_is_killed_and_sigterm_ends_all(tmp_path: Path) -> None:
     settings = {"PACELINE_DATA_DIR": str(tmp_path / "var")}
     with running(tmp_path, "up", "--port", "0") as command, ExitStack() as stack:
         command.await_word("To sign in")

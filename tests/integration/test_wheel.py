@@ -1,6 +1,7 @@
 """The wheel: what it brings into an empty environment, what it leaves out, and that it is whole."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +23,7 @@ from tests.support.commands import running
 pytestmark = pytest.mark.integration
 
 LIMIT_S = 180
+IMPORT_S = 0.3
 NO_INDEX = ("No matching distribution found", "Failed to establish a new connection", "Network is unreachable")
 HEAVY = ("asyncio", "celery", "django", "httpx", "numpy", "redis", "ssl", "torch", "websockets")
 
@@ -67,8 +69,31 @@ def test_it_installs_without_a_control_plane_and_imports_at_once(empty: Path, tm
     there = set(said(tmp_path, empty / "python", "-c", listed).split())
     assert {"paceline", "httpx", "msgspec", "websockets"} <= there
     assert there.isdisjoint({"django", "celery", "redis", "torch", "numpy", "typer", "rich", "pyyaml"})
-    program = f"import sys, paceline; print(paceline.__version__, *({{*{HEAVY!r}}} & sys.modules.keys()))"
-    assert said(tmp_path, empty / "python", "-c", program) == f"{RELEASE}\n"
+    program = (
+        "import sys, time; begun_s = time.process_time(); import paceline; took_s = time.process_time() - begun_s;"
+        f" print(paceline.__version__, *({{*{HEAVY!r}}} & sys.modules.keys()), took_s < {IMPORT_S})"
+    )
+    assert said(tmp_path, empty / "python", "-c", program) == f"{RELEASE} True\n"
+
+
+def other_python(version: str) -> str:
+    """An interpreter of that version, on the path or among pyenv's."""
+    found = [str(each) for each in (Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")]
+    if not found and (there := shutil.which(f"python{version}")) is not None:
+        found = [there]
+    if not found:
+        pytest.skip(f"there is no Python {version} here")
+    return found[0]
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_it_installs_on_later_versions_of_python_and_attaches(wheel: Path, tmp_path: Path, version: str) -> None:
+    there = tmp_path / "environment"
+    subprocess.run([other_python(version), "-m", "venv", str(there)], check=True, timeout=LIMIT_S)
+    pip(there / "bin" / "python", "install", "--quiet", wheel)
+    program = f"import sys; assert sys.version.startswith('{version}.'); import paceline; paceline.attach()"
+    assert "PACELINE_URL is not set" in said(tmp_path, there / "bin" / "python", "-c", program)
+    assert said(tmp_path, there / "bin" / "paceline", "--version") == f"paceline {RELEASE}\n"
 
 
 def test_every_exported_name_can_be_had_in_it(empty: Path, tmp_path: Path) -> None:
@@ -104,7 +129,12 @@ def test_the_control_plane_in_it_is_whole(wheel: Path, tmp_path: Path) -> None:
         page = httpx.get(f"{url}/login/")
         assert page.status_code == 200
         assert str(home) in command.family()[0].environ()["PYTHONPATH"]
-        for path in ("paceline/css/base.css", "paceline/js/live.js", "vendor/plotly.min.js"):
+        for path in (
+            "paceline/css/base.css",
+            "paceline/js/live.js",
+            "vendor/plotly.min.js",
+            "vendor/plotly-cartesian.min.js",
+        ):
             assert httpx.get(f"{url}/static/{path}").status_code == 200
         assert command.interrupt() == 0
 

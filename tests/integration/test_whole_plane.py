@@ -11,7 +11,7 @@ from tests.support.stack import Broken, Stack
 pytestmark = pytest.mark.integration
 
 
-def test_a_plane_without_its_web_process_gets_another_and_the_test_that_did_it_is_told(stack: Stack) -> None:
+def test_a_plane_without_its_web_process_gets_another_and_the_test_that_did_it_is_reported(stack: Stack) -> None:
     os.kill(stack.service("web").process.pid, signal.SIGKILL)
     stack.service("web").process.wait()
     with pytest.raises(Broken, match="left the control plane broken, which was repaired: web was ended by SIGKILL"):
@@ -20,7 +20,7 @@ def test_a_plane_without_its_web_process_gets_another_and_the_test_that_did_it_i
     stack.await_job(stack.submit()["id"], "succeeded")
 
 
-def test_a_service_that_stands_still_goes_on(stack: Stack) -> None:
+def test_a_service_that_stalls_continues(stack: Stack) -> None:
     psutil.Process(stack.service("decisions").process.pid).suspend()
     assert stack.make_whole() == ["decisions stood still"]
     stack.await_job(stack.submit()["id"], "succeeded")

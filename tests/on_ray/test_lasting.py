@@ -1,4 +1,4 @@
-"""What runs on Ray's nodes goes on after a failure that passes: the look at the fleet, and each agent."""
+"""What runs on Ray's nodes continues after a failure that passes: the look at the fleet, and each agent."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ VIEW = View(agents=1, most=1, wanted=1, members=[Member(name="ray-0", state="unp
 @pytest.mark.parametrize(
     "error", [RuntimeError("the cluster is busy"), ValueError("no such group"), OSError(28, "full")]
 )
-def test_a_look_that_fails_is_told_and_another_follows(error: Exception) -> None:
+def test_a_look_that_fails_is_reported_and_another_follows(error: Exception) -> None:
     later = View(agents=1, most=1, wanted=1, members=[Member(name="ray-0", state="connected")])
     is_back, ended = [], []
 

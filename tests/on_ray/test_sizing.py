@@ -26,7 +26,7 @@ def test_a_job_that_waits_gets_as_many_agents_as_it_lacks_slots() -> None:
     assert agents_for(need(1, 4), each=Slots(workers=4)) == 2
 
 
-def test_nothing_is_asked_for_where_there_is_room_or_nobody_waits() -> None:
+def test_nothing_is_asked_for_where_there_is_room_or_no_one_waits() -> None:
     assert agents_for() == 1
     assert agents_for(need(1, 3), free=Slots(workers=3), here=3) == 3
 
@@ -64,7 +64,7 @@ def test_with_room_enough_every_need_is_met_and_by_no_agent_too_many(
     assert agents == 0 or not (free + each * (agents - 1)).holds(asked)
 
 
-def test_those_beyond_the_base_leave_once_nobody_needs_them() -> None:
+def test_those_beyond_the_base_leave_once_no_one_needs_them() -> None:
     idle = {0: 0.0, 1: 0.0, 2: 0.0, 3: 50.0}
     assert to_leave(idle, now=60.0, idle_s=60.0, base=1, waiting=()) == (1, 2)
     assert to_leave(idle, now=59.0, idle_s=60.0, base=1, waiting=()) == ()

@@ -21,6 +21,8 @@ from torch.utils.data import TensorDataset
 import paceline
 
 STOPPED = 3
+ALIKE = {"samples": 4096, "batch_size": 32}
+"""Options that are one number for all ranks, or a list by rank."""
 
 
 class Slowed(nn.Module):
@@ -45,14 +47,15 @@ def main(options: dict[str, Any]) -> int:
     dist.init_process_group("gloo", timeout=timedelta(seconds=options.get("timeout_s", 60)))
     rank, folder = dist.get_rank(), Path(options["folder"])
     speeds = options.get("speeds") or [0.0] * dist.get_world_size()
-    data = TensorDataset(
-        torch.randn(options.get("samples", 4096), 8), torch.arange(float(options.get("samples", 4096)))
-    )
+    samples, batch_size = (_of_rank(options.get(name, usual), rank) for name, usual in ALIKE.items())
+    data = TensorDataset(torch.randn(samples, 8), torch.arange(float(samples)))
 
     pacer = paceline.attach()
     model = pacer.watch(DistributedDataParallel(Slowed(speeds[rank])))
-    loader = pacer.loader(data, batch_size=options.get("batch_size", 32), seed=7)
+    loader = pacer.loader(data, batch_size=batch_size, seed=7)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    if options.get("scales_lr"):
+        pacer.scale_lr(optimizer)
     saved = folder / "state.pt"
     if saved.exists():
         state = torch.load(saved, weights_only=True)
@@ -69,7 +72,8 @@ def main(options: dict[str, Any]) -> int:
                 k, size, shares = pacer.iteration, pacer._draw.size if pacer._draw else len(y), pacer.shares
                 now_s, before_s = time.perf_counter(), begun_s
                 begun_s = now_s
-                line = {"k": k, "s": now_s - before_s, "shares": shares, "life": life, "samples": y[:size].tolist()}
+                line = {"k": k, "s": now_s - before_s, "shares": shares, "life": life, "lr": pacer.lr_scale}
+                line["samples"] = y[:size].tolist()
                 lines.write(json.dumps(line) + "\n")
                 _fault(options, rank, k, saved)
                 pacer.log(lr=0.001)
@@ -79,12 +83,17 @@ def main(options: dict[str, Any]) -> int:
                 if pacer.iteration >= options["iterations"]:
                     break
     except paceline.Stopped as stopped:
-        if stopped.goes_on and rank == 0:
+        if stopped.will_restart and rank == 0:
             _save(saved, model, loader)
         lines.write(json.dumps({"stopped": str(stopped), "k": pacer.iteration}) + "\n")
         return STOPPED
-    lines.write(json.dumps({"done": pacer.iteration, "sum": sum(float(p.sum()) for p in model.parameters())}) + "\n")
+    total = sum(p.sum().item() for p in model.parameters())
+    lines.write(json.dumps({"done": pacer.iteration, "sum": total}) + "\n")
     return 0
+
+
+def _of_rank(option: int | list[int], rank: int) -> int:
+    return option[rank] if isinstance(option, list) else option
 
 
 def _save(file: Path, model: nn.Module, loader: Any) -> None:

@@ -49,11 +49,11 @@ class Cluster:
         """Another node."""
         return str(self._do("add")["node"])
 
-    def paceline(self, *arguments: str, code: int = 0, seconds: float = 180.0, **more: str) -> str:
+    def paceline(self, *arguments: str, code: int = 0, seconds: float = 400.0, **more: str) -> str:
         """What ``paceline`` prints."""
         return self.run(str(PYTHON), "-m", "paceline", *arguments, code=code, seconds=seconds, **more)
 
-    def run(self, *command: str, code: int = 0, seconds: float = 180.0, **more: str) -> str:
+    def run(self, *command: str, code: int = 0, seconds: float = 400.0, **more: str) -> str:
         """What a command prints that knows this cluster."""
         done = subprocess.run(
             command,

@@ -5,7 +5,6 @@ from types import MappingProxyType
 from typing import Any
 
 from controlplane.core.events import Assignment
-from controlplane.core.queueing import Outcome, SlotRequest, plan
 from controlplane.fleet.models import Agent
 from controlplane.fleet.reservations import reserve_slots
 from controlplane.fleet.selectors import slots_now
@@ -14,6 +13,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.services import job_submit
 from controlplane.protocol.messages import AgentHello, SlotOffer
 from controlplane.protocol.spec import Emulation
+from controlplane.scheduling.queueing import Outcome, SlotRequest, plan
 
 SPEC: dict[str, Any] = {
     "name": "digits",

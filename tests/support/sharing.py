@@ -11,35 +11,50 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 STACK = "stack"
-SHARE_STACK = frozenset(
-    {
-        "tests/browser/test_live_service.py",
-        "tests/browser/test_whole_job.py",
-        "tests/deploy/test_kubernetes_training.py",
-        "tests/integration/test_alerts.py",
-        "tests/integration/test_attached.py",
-        "tests/integration/test_attached_scripts.py",
-        "tests/integration/test_elastic.py",
-        "tests/integration/test_encryption.py",
-        "tests/integration/test_jobs.py",
-        "tests/integration/test_launchers.py",
-        "tests/integration/test_lease.py",
-        "tests/integration/test_one_script.py",
-        "tests/integration/test_prometheus.py",
-        "tests/integration/test_psld.py",
-        "tests/integration/test_ray.py",
-        "tests/integration/test_ray_autoscaling.py",
-        "tests/integration/test_replay.py",
-        "tests/integration/test_slurm.py",
-        "tests/integration/test_systems.py",
-        "tests/integration/test_whole_plane.py",
-        "tests/paceline/test_adapters.py",
-    }
-)
-"""Files whose tests use the one ``stack``: they count as one file, so that one is started and not one per process."""
+STACKS = {
+    "stack of scripts": frozenset(
+        {
+            "tests/integration/test_attached.py",
+            "tests/integration/test_attached_scripts.py",
+            "tests/integration/test_launchers.py",
+            "tests/integration/test_lease.py",
+            "tests/integration/test_one_script.py",
+            "tests/integration/test_ray.py",
+            "tests/integration/test_ray_autoscaling.py",
+            "tests/integration/test_slurm.py",
+            "tests/paceline/test_adapters.py",
+        }
+    ),
+    "stack of jobs": frozenset(
+        {
+            "tests/browser/test_live_service.py",
+            "tests/browser/test_whole_job.py",
+            "tests/deploy/test_kubernetes_training.py",
+            "tests/integration/test_alerts.py",
+            "tests/integration/test_autopilot.py",
+            "tests/integration/test_documented_module.py",
+            "tests/integration/test_draining.py",
+            "tests/integration/test_elastic.py",
+            "tests/integration/test_encryption.py",
+            "tests/integration/test_jobs.py",
+            "tests/integration/test_machine_tests.py",
+            "tests/integration/test_prometheus.py",
+            "tests/integration/test_psld.py",
+            "tests/integration/test_relay.py",
+            "tests/integration/test_replay.py",
+            "tests/integration/test_sampling_peers.py",
+            "tests/integration/test_systems.py",
+            "tests/integration/test_whole_plane.py",
+        }
+    ),
+}
+"""Files whose tests use ``stack``: those of a group count as one file, so that one is started for each group.
+
+One for all would be a chain that two processes wait for at the end; one per file takes longer to start than to use.
+"""
 
 DEAREST = (
-    STACK,
+    *STACKS,
     "tests/integration/test_postgres.py",
     "tests/integration/test_several.py",
     "tests/browser/test_pages.py",
@@ -68,9 +83,9 @@ def is_passed_over(path: Path, asked: str) -> bool:
 
 
 def share_of(nodeid: str) -> str:
-    """What is given to one process as a whole: the test's file, or all that use the ``stack``."""
+    """What is given to one process as a whole: the test's file, or a group of those that use ``stack``."""
     path = nodeid.partition("::")[0]
-    return STACK if path in SHARE_STACK else path
+    return next((group for group, files in STACKS.items() if path in files), path)
 
 
 def check_sharing(path: Path, nodeid: str, fixtures: Collection[str], marks: Collection[str]) -> None:
@@ -80,8 +95,8 @@ def check_sharing(path: Path, nodeid: str, fixtures: Collection[str], marks: Col
         ValueError: naming the test's file, and the cure.
     """
     file = nodeid.partition("::")[0]
-    if STACK in fixtures and share_of(nodeid) != STACK:
-        raise ValueError(f"{file}: found a test that uses the stack, expected it in SHARE_STACK of {__name__}: add it.")
+    if STACK in fixtures and share_of(nodeid) not in STACKS:
+        raise ValueError(f"{file}: found a test that uses the stack, expected it in STACKS of {__name__}: add it.")
     for mark in MARKS.intersection(marks):
         if is_passed_over(path, mark):
             raise ValueError(
@@ -98,6 +113,29 @@ class Sharing(LoadScopeScheduling):  # type: ignore[misc]
     def _assign_work_unit(self, node: Any) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=_place), last=False)
         super()._assign_work_unit(node)
+        if not self.workqueue:
+            # A process keeps its last test until it is told that none follows: one that replaces another is told here.
+            node.shutdown()
+
+    def _reschedule(self, node: Any) -> None:
+        """A process that replaces another is given nothing before it has said which tests it knows."""
+        if node in self.registered_collections:
+            super()._reschedule(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """The test that ended its process, if one did: all others that were given to it are shared out again."""
+        left = {share: tests for share, tests in self.assigned_work.pop(node).items() if not all(tests.values())}
+        ended = next((test for tests in left.values() for test, done in tests.items() if not done), None)
+        if ended is not None:
+            left[share_of(ended)][ended] = True
+            self.workqueue.update({share: tests for share, tests in left.items() if not all(tests.values())})
+            for other in self.nodes:
+                self._reschedule(other)
+        return ended
+
+    def mark_test_pending(self, item: str) -> None:
+        """Try a test again, whose process has ended: the process that replaces it begins it."""
+        self.workqueue.setdefault(share_of(item), {})[item] = False
 
 
 def _place(share: str) -> int:

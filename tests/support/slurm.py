@@ -18,7 +18,10 @@ from tests.support.waiting import eventually
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel", "squeue")
 INSTALL = "no Slurm: apt-get install slurmctld slurmd slurm-client munge"
-OWN_SECONDS = 30.0
+OWN_SECONDS = 90.0
+GRACE_S = 30
+"""How long a preempted job has before Slurm ends its script; its steps are ended at once."""
+
 WAIT_S = 60
 """Lifetime of a step's credential: a launch that takes longer is refused, and a requeued job waits for so long."""
 
@@ -52,7 +55,11 @@ CompleteWait=0
 MessageTimeout=30
 InactiveLimit=0
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=DEFAULT Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=all Default=YES OverSubscribe=FORCE:4 PriorityTier=1 GraceTime={grace_s}
+PartitionName=urgent OverSubscribe=NO PriorityTier=2 GraceTime=0
 """
 
 
@@ -151,7 +158,7 @@ class Cluster:
 
     def _is_up(self) -> bool:
         done = subprocess.run(
-            ["sinfo", "--noheader", "--Node", "--format=%T"],
+            ["sinfo", "--noheader", "--Node", "--partition=all", "--format=%T"],
             env=self.environment,
             capture_output=True,
             text=True,
@@ -179,7 +186,9 @@ class Cluster:
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()} CPUs=2 RealMemory=1000"
             for name in self.names
         )
-        return CONFIGURATION.format(host=host, port=free_port(), folder=self.folder, nodes=nodes, wait_s=WAIT_S)
+        return CONFIGURATION.format(
+            host=host, port=free_port(), folder=self.folder, nodes=nodes, wait_s=WAIT_S, grace_s=GRACE_S
+        )
 
     def _left(self) -> list[psutil.Process]:
         """Steps that a killed slurmd has left behind, and their processes."""

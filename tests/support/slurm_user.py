@@ -1,4 +1,4 @@
-"""Somebody on a login node of the Slurm cluster, who submits to both sides."""
+"""Someone on a login node of the Slurm cluster, who submits to both sides."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class Submitted(NamedTuple):
 
 
 class User:
-    """Somebody on a login node, with a folder that all nodes have."""
+    """Someone on a login node, with a folder that all nodes have."""
 
     def __init__(self, cluster: Cluster, stack: Stack, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
@@ -48,11 +48,11 @@ class User:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=240,
         )
 
     def submit(self, *arguments: str, **script: Any) -> Submitted:
-        options = {"folder": str(self.folder), "deadline_s": 240} | script
+        options = {"folder": str(self.folder), "deadline_s": 600} | script
         done = self.run("submit", *arguments, SCRIPT=json.dumps(options))
         assert done.returncode == 0, done.stderr
         found = re.fullmatch(r"job (\d+) \(.*\): http://\S+\nSlurm job (\d+): (\S+)\n", done.stdout)

@@ -49,7 +49,7 @@ class Stack:
         self._running = ExitStack()
         self._planes = 0
         self.kept: set[int] = set()
-        """Jobs that go on when the test that uses them is over."""
+        """Jobs that continue when the test that uses them is over."""
 
     def begin(self) -> None:
         """Start a control plane in a folder of its own, with a user and machines."""
@@ -77,7 +77,7 @@ class Stack:
         self._running.close()
 
     def make_whole(self) -> list[str]:
-        """Start again what does not run, let go on what stands still, and wait until the plane answers.
+        """Restart services that have ended, resume suspended ones, and wait until the plane answers.
 
         Returns:
             what was amiss: nothing, where all of it ran.
