@@ -1,4 +1,4 @@
-"""``python docs/make_glossary.py``: writes docs/glossary.md from frontend/glossary.py."""
+"""``.venv/bin/python docs/make_glossary.py``: writes docs/glossary.md from frontend/glossary.py."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,9 @@ from frontend.glossary import QUESTIONS, TERMS, Term, policies  # noqa: E402
 HEAD = """\
 # Glossary
 
-Made by `python docs/make_glossary.py` from `frontend/glossary.py`; a test holds the two together. The dashboard shows
-it at `/glossary/`, and terms on its pages link there. Sections are those of the papers in the README's list.
+Made by `.venv/bin/python docs/make_glossary.py` from `frontend/glossary.py`; a test compares the two. The
+dashboard shows it at `/glossary/`, and terms on its pages link there. Sections are those of the papers in the README's
+list.
 """
 
 
