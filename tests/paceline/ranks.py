@@ -32,11 +32,15 @@ def free_port() -> int:
 
 
 def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds: float = 60.0) -> list[Any]:
-    """What ``function(rank, world, *arguments)`` gives in each process; they are ended when the time is up."""
-    port, pipes, processes, context = free_port(), [], [], processes_of_ranks()
+    """What ``function(rank, world, *arguments)`` gives in each process; they are ended when the time is up.
+
+    Their store is kept here: were it rank 0's, the others would lose it in mid-rendezvous where rank 0 is done first.
+    """
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    pipes, processes, context = [], [], processes_of_ranks()
     for rank in range(world):
         here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_rank, args=(function, rank, world, port, there, arguments))
+        process = context.Process(target=_rank, args=(function, rank, world, store.port, there, arguments))
         process.start()
         there.close()
         pipes.append(here)
@@ -65,7 +69,8 @@ def _rank(
         torch.set_num_threads(1)
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         if world > 1:
-            dist.init_process_group("gloo", rank=rank, world_size=world)
+            store = dist.TCPStore("127.0.0.1", port, is_master=False)
+            dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
         pipe.send((False, function(rank, world, *arguments)))
     except BaseException:
         pipe.send((True, traceback.format_exc()))
