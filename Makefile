@@ -34,13 +34,16 @@ HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE
 
 # Tests that start processes of their own wait for a quarter of their time: three at a time keep two cores busy.
-# Each part runs, even if one before it failed; 5 means that ARGS selected none of its tests.
+# Each part runs, even if one before it failed. Tests that failed beside others are run again, alone: only those that
+# fail there, too, fail the whole. Of pytest's exit codes, 1 is a failed test, and 5 that ARGS selected none of a part.
 test: $(TESTS)
-	@set -x; failed=0; \
-	  $(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	  $(BIN)/python -m pytest -m "integration or browser" -n 3 --dist loadfile $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	  $(BIN)/python -m pytest -m cluster $(ARGS) || [ $$? -eq 5 ] || failed=1; \
-	  exit $$failed
+	@set -x; failed=0; broken=0; \
+	  run() { $(BIN)/python -m pytest "$$@" $(ARGS); case $$? in 0|5) ;; 1) failed=1 ;; *) broken=1 ;; esac; }; \
+	  run -m $(FAST) $(SIDE_BY_SIDE); \
+	  run -m "integration or browser" -n 3 --dist loadfile; \
+	  run -m cluster; \
+	  if [ $$failed = 1 ]; then $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) || broken=1; fi; \
+	  exit $$broken
 
 # The libraries that paceline.adapters is for, in an environment of their own; without it the tests with them are skipped.
 adapters: $(ADAPTERS)
