@@ -56,6 +56,7 @@ def test_the_digest_of_the_code_changes_with_what_figures_come_from(sources: tup
             (root / path).write_text("a = 1\n")
     (second / texts).write_text("a = 2\n")
     (second / "frontend/pages.py").write_text("a = 2\n")
+    (second / module).write_text('"""What it is for."""\n\na = (\n    1  # one\n)\n')
     (third / module).write_text("a = 2\n")
     assert digest_of_code(sources, second) == digest_of_code(sources, first)
     assert digest_of_code(sources, third) != digest_of_code(sources, first)
