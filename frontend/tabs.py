@@ -205,7 +205,7 @@ def _whatif(job: Job, query: Query) -> dict[str, Any]:
         "others": whatif.others(job, View()),
         "forecast": whatif.forecast(job),
         "recent_s": whatif.RECENT_S,
-        "predictors": whatif.standings(job),
+        "predictors": whatif.predictor_scores(job),
     }
 
 

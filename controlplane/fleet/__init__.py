@@ -1,1 +1,1 @@
-"""Agents, their slots, and the tokens by which machines join. Knows only the numbers of jobs."""
+"""Agents, their slots, and the tokens with which machines join. Refers to jobs only by number."""

@@ -1,4 +1,4 @@
-"""The fleet in Django's admin: read-only, except that machines that are gone can be deleted."""
+"""The fleet in Django's admin: read-only, except that offline machines can be deleted."""
 
 from django.contrib import admin
 

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster whose pods may join as machines: its API server's address, and the service accounts allowed."""
+"""A Kubernetes cluster from which pods may join as machines: its API server, and the allowed service accounts."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ class MalformedEntry(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A service account whose pods may join, and the labels that they get."""
+    """A service account with which pods may join, and the labels that they get."""
 
     namespace: str
     account: str
-    """``*``: each account of the namespace."""
+    """The account's name; ``*``: each account of the namespace."""
     labels: Mapping[str, str]
 
     def __str__(self) -> str:
@@ -36,13 +36,13 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What is needed to review one cluster's tokens."""
+    """The configuration that is needed to review one cluster's tokens."""
 
     accounts: Sequence[Account]
     api: str
     ca: Path
     token: Path
-    """The control plane's own token, which the kubelet renews: it is read at each review."""
+    """Path of the control plane's own token. It is read at each review, since the kubelet renews it."""
     remove_after: timedelta | None
     """How long a machine that joined from a pod may be offline before it is removed; None: forever."""
 

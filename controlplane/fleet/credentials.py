@@ -1,10 +1,10 @@
 """Credentials of agents, and how a new one replaces the old one while the agent is connected.
 
 A rotation is requested; then the gateway with the agent's connection creates a new secret and sends it. The rotation
-ends once the agent has confirmed that it stored the secret, or has reconnected with it. Until then both are valid, the
+ends when the agent confirms that it stored the secret, or reconnects with it. Until then both are valid, the
 old one for ``ROTATION_LIMIT`` at most. Only hashes are stored, and every step is one conditional write.
 
-Credentials expire. Long before, the control plane requests a new one by itself, as long as the agent is connected; in
+Credentials expire. Long before that, the control plane requests a new one if the agent is connected; in
 such a renewal the old one stays valid until it expires.
 """
 
@@ -24,19 +24,19 @@ from controlplane.fleet.selectors import agent_by_credential, digest
 from paceline.cli.places import MANAGE
 
 ROTATION_LIMIT = timedelta(minutes=10)
-"""How long after the request a new credential can be sent, and how long the old one stays valid after that."""
+"""How long after the request a new credential can be sent, and how long the old one stays valid afterwards."""
 
 RENEWED_BEFORE = timedelta(days=30)
-"""So long before its end a credential is renewed; a third of its lifetime, if that is shorter."""
+"""How long before its expiry a credential is renewed; a third of its lifetime, if that is shorter."""
 
 RENEWAL_RETRY = timedelta(hours=1)
-"""How long after the last request a renewal is requested again."""
+"""Interval between two requests of a renewal."""
 
 RENEWED_AT_ONCE = 100
-"""Renewals that are requested in one step: credentials of a fleet may expire at the same time."""
+"""Most renewals per step: credentials of a fleet may expire at the same time."""
 
 RotationState = Literal["", "pending", "unheard", "ended"]
-"""No rotation; waiting for the machine; expired before a secret was made; expired, with the old credential's end."""
+"""None; waiting for the machine; timed out before a secret was sent; timed out and the old credential has expired."""
 
 MAX_FAILURE = 300
 
@@ -54,7 +54,7 @@ class Rotation:
     rotated_at: datetime | None
     """When the agent was last known to hold its new credential."""
     failure: str
-    """Why the agent could not store the last one; empty: no failure."""
+    """Why the agent could not store the last credential; empty: no failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,26 +63,26 @@ class Admission:
 
     agent: Agent
     expired_at: datetime | None = None
-    """When its credential expired: it may not connect; None: it is valid."""
+    """When its credential expired, so that it may not connect; None: it is valid."""
     outstanding: str | None
-    """Hash of a credential that was made for it and that it cannot have stored, since it connected with the old one."""
+    """Hash of a new credential that it has not stored, since it connected with the old one."""
     rotated: bool
-    """Whether it used its new credential for the first time: it had stored it, and the old one ends by this."""
+    """Whether it used its new credential for the first time, which invalidates the old one."""
 
 
 def rejoining(name: str) -> str:
-    """The command that makes a token with which the machine of this name, already known, joins again."""
+    """The command that creates a token with which a known machine of this name can join again."""
     return f"{MANAGE} enroll --name {shlex.quote(name)}"
 
 
 def expiry_from(now: datetime) -> datetime | None:
-    """When a credential that is made now expires; None: never."""
+    """When a credential that is created now expires; None: never."""
     lifetime: timedelta | None = settings.CREDENTIAL_LIFETIME
     return None if lifetime is None else now + lifetime
 
 
 def renewed_from(agent: Agent) -> datetime | None:
-    """From when on the agent's credential is renewed; None: it does not expire."""
+    """The time from which the agent's credential can be renewed; None: it does not expire."""
     if agent.credential_expires_at is None:
         return None
     lifetime: timedelta | None = settings.CREDENTIAL_LIFETIME
@@ -100,12 +100,12 @@ def rotation(agent: Agent, now: datetime | None = None) -> Rotation:
 
 
 def is_outstanding(credential: str) -> bool:
-    """Whether it is not yet known that the agent stored it: only then does admission write."""
+    """Whether the agent has not yet confirmed this credential: admission must then write to the database."""
     return Agent.objects.filter(next_digest=digest(credential)).exists()
 
 
 def agent_admitted(credential: str, *, now: datetime | None = None) -> Admission | None:
-    """The agent with this credential; None for an unknown one, and one that a rotation has ended."""
+    """The agent with this credential; None if it is unknown, or was replaced by a rotation."""
     now = now or timezone.now()
     hashed = digest(credential)
     rotated = is_outstanding(credential) and _kept(Agent.objects.filter(next_digest=hashed), hashed, now)
@@ -131,7 +131,7 @@ def expired_sentence(agent: Agent, expired_at: datetime) -> str:
 
 
 def credentials_over(agent_ids: Collection[int], *, now: datetime | None = None) -> dict[int, str]:
-    """Those of these connected agents whose credential is not valid any more, each with why, and the cure."""
+    """Agents among these with an invalid credential, each with the reason and the cure."""
     now = now or timezone.now()
     connected = Agent.objects.filter(pk__in=agent_ids)
     removed = set(agent_ids) - set(connected.values_list("pk", flat=True))
@@ -143,7 +143,7 @@ def credentials_over(agent_ids: Collection[int], *, now: datetime | None = None)
 
 
 def agents_near_end(now: datetime) -> QuerySet[Agent]:
-    """Agents of which ``credentials_over`` may be true; all others have a valid credential."""
+    """Candidates for ``credentials_over``; all other agents have a valid credential."""
     unacknowledged = Q(next_digest__isnull=False, rotation_asked_at__lte=now - ROTATION_LIMIT)
     return Agent.objects.filter(unacknowledged | Q(credential_expires_at__lte=now))
 
@@ -156,7 +156,7 @@ def _over(agent: Agent, now: datetime) -> str | None:
 
 
 def renewals_request(*, now: datetime | None = None) -> list[Agent]:
-    """Request new credentials for connected agents whose present ones expire soon; those agents, the first first."""
+    """Request new credentials for connected agents with one that expires soon; returns them, the most urgent first."""
     now = now or timezone.now()
     free = Q(rotation_asked_at=None) | Q(rotation_asked_at__lte=now - ROTATION_LIMIT)
     retried = Q(renewal_asked_at=None) | Q(renewal_asked_at__lte=now - RENEWAL_RETRY)
@@ -165,7 +165,7 @@ def renewals_request(*, now: datetime | None = None) -> list[Agent]:
     due = Agent.objects.filter(free, retried, state=Agent.State.ONLINE, can_rotate=True)
     ends = Q(credential_expires_at__gt=now, credential_expires_at__lte=soon)
     if lifetime is not None:
-        ends |= Q(credential_expires_at=None)  # made while they had no end
+        ends |= Q(credential_expires_at=None)  # from before credentials expired
     due = due.filter(ends).order_by("credential_expires_at", "pk")
     found = []
     for agent in due[:RENEWED_AT_ONCE]:
@@ -176,9 +176,9 @@ def renewals_request(*, now: datetime | None = None) -> list[Agent]:
 
 
 def rotation_request(agent_id: int, *, now: datetime | None = None) -> datetime:
-    """Request a new credential for the agent, sent as soon as its connection can carry one; the time of the request.
+    """Request a new credential for the agent, to be sent over its connection; returns the time of the request.
 
-    It takes over a renewal that was never acknowledged: the old one then ends after ``ROTATION_LIMIT``.
+    It replaces a renewal that was never acknowledged: the old credential then ends after ``ROTATION_LIMIT``.
 
     Raises:
         RotationRefused: if the machine is offline, cannot receive one, or has one pending already.
@@ -198,9 +198,9 @@ def rotation_request(agent_id: int, *, now: datetime | None = None) -> datetime:
 
 
 def rotation_withdraw(agent_id: int, requested_at: datetime, outstanding: str | None = None) -> bool:
-    """Cancel the rotation requested then; False if a secret was already created.
+    """Cancel the rotation that was requested at that time; False if a secret was already created.
 
-    ``outstanding`` is the credential of a renewal that it took over, which is as before then.
+    ``outstanding`` is the credential of a renewal that it replaced; that renewal is restored.
     """
     unanswered = Agent.objects.filter(pk=agent_id, next_digest=outstanding, rotation_asked_at=requested_at)
     before = None if outstanding is None else F("renewal_asked_at")
@@ -208,34 +208,34 @@ def rotation_withdraw(agent_id: int, requested_at: datetime, outstanding: str | 
 
 
 def credential_issue(agent_id: int, outstanding: str | None, *, now: datetime | None = None) -> str | None:
-    """A new credential in clear, only here, if the agent should get one; otherwise None.
+    """Create a credential and return it in clear text, only here, if the agent should get one; otherwise None.
 
-    ``outstanding`` is the credential that its connection knows to be made and not stored. If another connection has
-    made one since, this makes none: the agent could not know which of the two is valid.
+    ``outstanding`` is the unconfirmed credential that the connection knows of. If another connection has
+    created one since, this returns None: the agent could not know which of the two is valid.
     """
     now = now or timezone.now()
     pending = Agent.objects.filter(
         pk=agent_id, can_rotate=True, next_digest=outstanding, rotation_asked_at__gt=now - ROTATION_LIMIT
     )
-    if not pending.exists():  # true for nearly every connection, which then need not wait for a write
+    if not pending.exists():  # true for nearly every connection: no write needed
         return None
     secret = secrets.token_urlsafe(32)
     return secret if pending.update(next_digest=digest(secret)) else None
 
 
 def credential_kept(agent_id: int, hashed: str, *, now: datetime | None = None) -> bool:
-    """The agent reports that it stored the credential with this hash: the old one ends. False if that was known."""
+    """Record that the agent stored the credential with this hash: the old one ends. False if that was known."""
     return _kept(Agent.objects.filter(pk=agent_id, next_digest=hashed), hashed, now or timezone.now())
 
 
 def credential_not_kept(agent_id: int, hashed: str, failure: str) -> bool:
-    """The agent reports that it could not store it: the old one stays. False if that was known."""
+    """Record that the agent could not store it: the old one stays valid. False if that was known."""
     fields = {"next_digest": None, "rotation_asked_at": None, "rotation_failure": failure[:MAX_FAILURE]}
     return bool(Agent.objects.filter(pk=agent_id, next_digest=hashed).update(**fields))
 
 
 def _kept(made: QuerySet[Agent], hashed: str, now: datetime) -> bool:
-    """It is valid from its request on, however late it is known to be stored."""
+    """Make the new credential the only one. Its lifetime starts at the request, however late the confirmation is."""
     lifetime: timedelta | None = settings.CREDENTIAL_LIFETIME
     expires_at = None if lifetime is None else F("rotation_asked_at") + lifetime
     fields = {"credential_digest": hashed, "next_digest": None, "rotation_asked_at": None, "rotation_failure": ""}
@@ -265,7 +265,7 @@ def _check(agent: Agent, now: datetime) -> None:
     state = _state(agent, now)
     if state == "pending":
         at = f"{agent.rotation_asked_at:%Y-%m-%d %H:%M:%S} UTC"
-        raise RotationRefused(f"agent {agent.name!r} has a new credential coming, asked for at {at}: wait for it")
+        raise RotationRefused(f"agent {agent.name!r} has a pending request for a new credential from {at}: wait for it")
     if state == "ended":
         raise RotationRefused(_ended_sentence(agent))
 

@@ -1,4 +1,4 @@
-"""What the test of a machine measured, beside the median of machines of its class.
+"""Compares the results of a machine's test with the median of machines of its class.
 
 Machines are of one class if they have the same value of the label ``class``; without that label, if their agents report
 the same CPU model, number of CPUs and GPUs.
@@ -15,15 +15,15 @@ from controlplane.fleet.models import Agent, MachineTest
 
 CLASS_LABEL: Final = "class"
 ALIKE: Final = 0.05
-"""Up to this deviation a machine is like its class."""
+"""Up to this relative deviation a machine counts as equal to its class."""
 
 SLOW: Final = 0.15
-"""From this deviation on it is marked."""
+"""From this relative deviation on it is marked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of measurement. ``less`` is better for durations."""
+    """One kind of measurement. ``less`` is set for durations, where less is better."""
 
     name: str
     title: str
@@ -46,7 +46,7 @@ OF_LINKS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One measurement beside those of the other machines of its class."""
+    """One measurement compared with the other machines of its class."""
 
     name: str
     machine: str
@@ -55,10 +55,10 @@ class Compared:
     unit: str
     value: float
     median: float | None
-    """Of the others; None where none was measured."""
+    """The median of the others; None if none was measured."""
     others: int
     deviation: float | None
-    """From the median, as a part of it."""
+    """Relative deviation from the median."""
     sentence: str
     slow: bool
 
@@ -74,7 +74,7 @@ def class_of(agent: Agent) -> str:
 
 
 def emulation_note(agent: Agent) -> str:
-    """Whether its slots are emulated; the test does not follow that."""
+    """A note if its slots are emulated, since the test measures the real machine; otherwise empty."""
     if not any(slot.get("emulate") for slot in agent.slots):
         return ""
     return "Its slots are emulated; the test measures the machine beneath, at its real speed."
@@ -90,7 +90,7 @@ def peers_results(agent: Agent, machines: "QuerySet[Agent]") -> list[Mapping[str
 
 
 def compared(result: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) -> list[Compared]:
-    """Every measurement of the result beside those of the peers."""
+    """Every measurement of the result, compared with the peers' results."""
     found = [
         _compared(kind, "", result[kind.name], [each[kind.name] for each in peers if each.get(kind.name)])
         for kind in OWN
@@ -103,12 +103,12 @@ def compared(result: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) -> l
 
 
 def measured_links(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Links that were measured."""
+    """The measured links."""
     return [link for link in result.get("links", []) if not link.get("failure")]
 
 
 def failed_links(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Links that were not, each with why."""
+    """The links that were not measured, each with the reason."""
     return [link for link in result.get("links", []) if link.get("failure")]
 
 

@@ -1,6 +1,6 @@
-"""Tests of machines: who may be tested, the state of each test, and its end.
+"""Tests of machines: which machine may be tested, the state of each test, and its result.
 
-Every step is one conditional write or one short transaction, so that messages which come twice change nothing.
+Every step is one conditional write or one short transaction, so that repeated messages have no effect.
 """
 
 from collections.abc import Callable
@@ -21,13 +21,13 @@ from controlplane.protocol.machine_tests import MOST_FAR_ENDS, TEST_LIMIT_S, Lis
 State = MachineTest.State
 
 ANSWER_LIMIT: Final = timedelta(seconds=5)
-"""How long to wait for the far ends of links before the test begins without those that do not listen."""
+"""How long to wait for the far ends of links; then the test begins without the missing ones."""
 
 LIMIT: Final = timedelta(seconds=TEST_LIMIT_S + 30)
-"""A test that has not ended so long after its request is lost."""
+"""A test without a result this long after its request is lost."""
 
 KEPT: Final = 20
-"""Tests of one machine that are kept, the latest."""
+"""Number of latest tests to keep per machine."""
 
 MOST_FAILURE: Final = 1_000
 
@@ -38,7 +38,7 @@ class PreflightRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sees:
-    """What may be named to who asks for a test."""
+    """The machines and jobs that the requesting user may see in messages."""
 
     machine: Callable[[int], bool] = lambda _: True
     job: Callable[[int], bool] = lambda _: True
@@ -51,7 +51,7 @@ def preflight_request(
     """Request a test of the machine, with links to up to ``MOST_FAR_ENDS`` machines that run servers.
 
     Raises:
-        PreflightRefused: if it is offline, cannot be tested, is being tested or the far end of another test, or runs
+        PreflightRefused: if it is offline, cannot be tested, is being tested, is the far end of another test, or runs
             processes of jobs and ``force`` is not given.
     """
     now = now or timezone.now()
@@ -75,7 +75,7 @@ def preflight_request(
 
 
 def preflight_withdraw(test_id: int) -> None:
-    """Forget a test that no one was told of."""
+    """Delete a test that was not announced to any agent."""
     MachineTest.objects.filter(pk=test_id, state=State.STARTING).delete()
 
 
@@ -85,7 +85,7 @@ def preflights_of(agent: Agent) -> QuerySet[MachineTest]:
 
 
 def preflights_to_begin(agent_id: int, *, now: datetime | None = None) -> QuerySet[MachineTest]:
-    """Tests of this machine that begin now: every far end listens, has refused, or has had its time."""
+    """Tests of this machine that can begin: every far end listens, has refused, or has timed out."""
     now = now or timezone.now()
     found = MachineTest.objects.filter(agent=agent_id, state=State.STARTING).select_related("agent")
     ready = [row.pk for row in found if now - row.requested_at >= ANSWER_LIMIT or not _unanswered(row)]
@@ -93,7 +93,7 @@ def preflights_to_begin(agent_id: int, *, now: datetime | None = None) -> QueryS
 
 
 def preflights_to_listen_for(agent_id: int) -> list[tuple[MachineTest, int]]:
-    """Tests of other machines that this one should be a far end of, and which of them."""
+    """Tests of other machines that need this one as a far end, each with its index there."""
     rows = MachineTest.objects.filter(state=State.STARTING).exclude(agent=agent_id)
     return [
         (row, index)
@@ -104,13 +104,13 @@ def preflights_to_listen_for(agent_id: int) -> list[tuple[MachineTest, int]]:
 
 
 def preflight_began(test_id: int) -> bool:
-    """The order of the test goes out; False if it has before."""
+    """Record that the order of the test is sent; False if it was sent before."""
     return bool(MachineTest.objects.filter(pk=test_id, state=State.STARTING).update(state=State.RUNNING))
 
 
 @transaction.atomic
 def far_end_answered(agent_id: int, answer: Listening) -> MachineTest | None:
-    """Record where a far end listens, or why not; the test if that is news."""
+    """Record where a far end listens, or why not; returns the test unless that was known."""
     row = MachineTest.objects.select_for_update().filter(pk=answer.test, state=State.STARTING).first()
     mine = [each for each in row.far_ends if each["agent"] == agent_id] if row else []
     if row is None or not mine or mine[0]["port"] is not None or mine[0]["failure"]:
@@ -123,7 +123,7 @@ def far_end_answered(agent_id: int, answer: Listening) -> MachineTest | None:
 
 
 def preflight_ended(agent_id: int, result: MachineTested, *, now: datetime | None = None) -> bool:
-    """Record the result; False if the test had ended, or is none of this machine."""
+    """Record the result; False if the test had ended, or belongs to another machine."""
     row = MachineTest.objects.filter(pk=result.test, agent=agent_id, ended_at=None).first()
     if row is None:
         return False
@@ -149,14 +149,14 @@ def preflight_ended(agent_id: int, result: MachineTested, *, now: datetime | Non
 
 
 def preflights_lost(agent_id: int, known: list[int]) -> int:
-    """The agent has connected and knows only these tests: others that it was ordered end; how many."""
+    """End ordered tests that the agent does not know when it connects; returns their number."""
     running = MachineTest.objects.filter(agent=agent_id, state=State.RUNNING).exclude(pk__in=known)
     reason = "its agent came back without it: it was restarted, or never got the order; test the machine again"
     return sum(_end(row.pk, State.FAILED, {"failure": reason}, None) for row in running)
 
 
 def preflights_overdue(now: datetime) -> tuple[list[MachineTest], list[MachineTest]]:
-    """End tests that are lost; those, and those that begin now since a far end did not answer in time."""
+    """End lost tests; returns them, and the tests that can begin because a far end timed out."""
     reason = f"nothing came of it within {LIMIT.seconds} s: its agent is out of reach; test the machine again"
     lost = list(MachineTest.objects.filter(ended_at=None, requested_at__lte=now - LIMIT))
     ended = [row for row in lost if _end(row.pk, State.FAILED, {"failure": reason}, now)]
@@ -195,13 +195,13 @@ def _check(agent: Agent, held: QuerySet[Reservation], sees: Sees, *, force: bool
 
 
 def _testing_with(agent: Agent) -> list[int]:
-    """Machines whose test has a link to this one."""
+    """Machines that run a test with a link to this one."""
     rows = MachineTest.objects.filter(ended_at=None).values_list("agent", "far_ends")
     return [tested for tested, far_ends in rows if any(each["agent"] == agent.pk for each in far_ends)]
 
 
 def _far_ends(agent: Agent) -> list[Agent]:
-    """Machines with servers first, then those that could have some: of the same team or of none, and not tested now."""
+    """Machines for the far ends, of the same team or of none, and not being tested. Machines with servers are first."""
     others = Agent.objects.filter(state=Agent.State.ONLINE, can_test=True, server_slots__gt=0).exclude(pk=agent.pk)
     others = others.filter(Q(team=None) | Q(team=agent.team_id)).exclude(
         pk__in=MachineTest.objects.filter(ended_at=None).values("agent")

@@ -5,11 +5,11 @@ from django.db import models
 
 
 class EnrolmentToken(models.Model):
-    """Lets machines join, as many as its uses; only its hash is stored."""
+    """A token with which as many machines can join as it has uses; only its hash is stored."""
 
     digest = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=100, default="")
-    """The machine that it is for, known already or not; empty: any unknown machine."""
+    """The machine that may join with it, known or not; empty: any unknown machine."""
     labels = models.JSONField(default=dict)
     """Labels for the machine."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
@@ -25,7 +25,7 @@ class EnrolmentToken(models.Model):
 
 
 class Agent(models.Model):
-    """A machine that joined. Redis knows whether it is online now; ``seen_at`` is sampled from it."""
+    """A machine that joined. Redis knows whether it is online now; ``seen_at`` is sampled from Redis."""
 
     class State(models.TextChoices):
         """Whether its control socket is open."""
@@ -35,25 +35,25 @@ class Agent(models.Model):
 
     name = models.CharField(max_length=100, unique=True)
     token = models.ForeignKey(EnrolmentToken, null=True, on_delete=models.SET_NULL, related_name="agents")
-    """The token that it joined with, while that is stored: it may join again with it, under this name."""
+    """The token that it joined with, if it still exists: it may join again with it, under this name."""
     pod = models.CharField(max_length=800, default="")
     """The pod that it joined from, as namespace/service account/name: that pod may join again under this name."""
     team = models.ForeignKey("people.Team", null=True, on_delete=models.PROTECT, related_name="agents")
-    """Its owner: only jobs of that team run on it; null: all jobs do."""
+    """The owning team: only its jobs run on the machine; null: all jobs do."""
     remove_after = models.DurationField(null=True)
     """How long it may be offline before it is removed; null: forever."""
     credential_digest = models.CharField(max_length=64, unique=True)
     next_digest = models.CharField(max_length=64, unique=True, null=True)
-    """Of a new credential that the agent is not yet known to have stored."""
+    """Hash of a new credential that the agent has not yet confirmed."""
     credential_expires_at = models.DateTimeField(null=True)
     """Null: never."""
     renewal_asked_at = models.DateTimeField(null=True)
-    """When a new credential was last requested since this one expires; equal to ``rotation_asked_at`` while that is the
-    rotation under way."""
+    """When a renewal was last requested; equal to ``rotation_asked_at`` while the renewal is the
+    current rotation."""
     can_rotate = models.BooleanField(default=False)
     """Whether it accepts a new credential over its connection, as it reports."""
     can_test = models.BooleanField(default=False)
-    """Whether it takes orders of tests, as it reports."""
+    """Whether it accepts orders of tests, as it reports."""
     rotation_asked_at = models.DateTimeField(null=True)
     rotated_at = models.DateTimeField(null=True)
     rotation_failure = models.TextField(default="")
@@ -61,9 +61,9 @@ class Agent(models.Model):
     version = models.CharField(max_length=40, default="")
     host = models.CharField(max_length=255, default="127.0.0.1")
     labels = models.JSONField(default=dict)
-    """Set by its enrolment token only: jobs are placed by these and by ``added_labels``."""
+    """Labels set by its enrolment token only. Jobs are placed by these and by ``added_labels``."""
     added_labels = models.JSONField(default=dict)
-    """Set by admins. They have no key of ``labels``: what the token says stays."""
+    """Labels set by admins; they cannot override a key of ``labels``."""
     unverified_labels = models.JSONField(default=dict)
     """Labels that it reports itself: displayed only."""
     slots = models.JSONField(default=list)
@@ -81,23 +81,23 @@ class Agent(models.Model):
 
         OPEN = "open"
         CORDONED = "cordoned"
-        """No new processes; those that run continue."""
+        """No new processes; running ones continue."""
         DRAINING = "draining"
-        """No new processes; those that run leave. Drained, once it holds no slot of a job any more."""
+        """No new processes; running ones leave. The machine is drained when no job holds a slot of it."""
 
     scheduling = models.CharField(max_length=10, choices=Scheduling.choices, default=Scheduling.OPEN)
     scheduling_reason = models.CharField(max_length=300, default="", blank=True)
     scheduling_by = models.CharField(max_length=150, default="", blank=True)
     scheduling_since = models.DateTimeField(null=True)
     scheduling_window = models.BigIntegerField(null=True)
-    """The maintenance window that closed it, and opens it again at its end; null: a user did, or it is open."""
+    """The maintenance window that closed it and will open it; null: it is open, or a user closed it."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def placed_by(self) -> dict[str, str]:
-        """The labels by which jobs are placed."""
+        """The labels that decide which jobs run on it."""
         return {**self.added_labels, **self.labels}
 
 
@@ -125,14 +125,14 @@ class AgentSample(models.Model):
     cpu = models.FloatField()
     memory = models.FloatField()
     others = models.JSONField(default=dict)
-    """Measurements without their own column, by name, if the machine has them."""
+    """Measurements without their own column, by name, as far as the machine has them."""
 
     class Meta:
         indexes = [models.Index(fields=["agent", "at"])]
 
 
 class Move(models.Model):
-    """The move of one process off a machine that is drained."""
+    """The move of one process away from a drained machine."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="moves")
     job_id = models.BigIntegerField()
@@ -141,9 +141,9 @@ class Move(models.Model):
     stage = models.CharField(max_length=10)
     """``controlplane.scheduling.draining.Stage``."""
     note = models.CharField(max_length=300, default="", blank=True)
-    """Why it stays, or what the job's engine answered."""
+    """Why it stays, or the answer of the job's engine."""
     entry = models.CharField(max_length=40, default="", blank=True)
-    """The entry of the job's log with the last request."""
+    """Id of the job's log entry with the last request."""
     servers_before = models.PositiveIntegerField(default=0)
     began_at = models.DateTimeField()
     asked_at = models.DateTimeField()
@@ -159,7 +159,7 @@ class Move(models.Model):
 
 
 class MaintenanceWindow(models.Model):
-    """A time in which a machine takes no new processes; it is cordoned or drained before, and opened after it."""
+    """A period in which a machine takes no new processes: it is cordoned or drained before it, and opened after it."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="windows")
     begins_at = models.DateTimeField()
@@ -167,7 +167,7 @@ class MaintenanceWindow(models.Model):
     action = models.CharField(max_length=6)
     """``cordon`` or ``drain``."""
     lead_s = models.PositiveIntegerField(default=0)
-    """How long before its begin the machine is closed: a drain takes time."""
+    """How long before its start the machine is closed, since a drain takes time."""
     reason = models.CharField(max_length=300, default="", blank=True)
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -178,13 +178,13 @@ class MaintenanceWindow(models.Model):
 
 
 class MachineTest(models.Model):
-    """A test of a machine: its state and, once it has ended, what was measured or why not. The latest are kept."""
+    """A test of a machine: its state, and its result or failure. Only the latest are kept."""
 
     class State(models.TextChoices):
-        """How far it is."""
+        """The progress of a test."""
 
         STARTING = "starting"
-        """The far ends of its links are asked to listen."""
+        """The far ends of its links have been requested to listen."""
         RUNNING = "running"
         SUCCEEDED = "succeeded"
         FAILED = "failed"
@@ -192,18 +192,18 @@ class MachineTest(models.Model):
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="tests")
     state = models.CharField(max_length=10, choices=State.choices, default=State.STARTING)
     nonce = models.CharField(max_length=32)
-    """The test's key follows from it and ``SECRET_KEY``."""
+    """The test's key is derived from it and ``SECRET_KEY``."""
     requested_by = models.CharField(max_length=150)
     requested_at = models.DateTimeField()
     forced = models.BooleanField(default=False)
-    """Whether processes of jobs ran on the machine, and it was tested nevertheless."""
+    """Whether it was tested although processes of jobs ran on the machine."""
     far_ends = models.JSONField(default=list)
     """One for each link: agent, name, port (null before it listens) and failure."""
     ended_at = models.DateTimeField(null=True)
     result = models.JSONField(default=dict)
-    """Fields of ``MachineTested``, without those that are 0."""
+    """The fields of ``MachineTested`` that are not 0."""
     note = models.CharField(max_length=300, default="", blank=True)
-    """What makes the result doubtful."""
+    """A warning if the result may be unreliable."""
     failure = models.TextField(default="", blank=True)
 
     class Meta:

@@ -18,16 +18,16 @@ from controlplane.scheduling.queueing import Offer, Take
 
 
 def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[Assignment] | None:
-    """Reserve these slots for the job's workers and servers; None if they are not all free any more, or there are none.
+    """Reserve these slots for the job's workers and servers; None if not all are still free, or there are none.
 
-    A job that already holds ``enough`` gets the same ones again, since the caller may have crashed after its request.
+    A job that already holds ``enough`` slots gets the same ones again: the caller may have crashed after its request.
     """
     try:
         with transaction.atomic():
             held = _held_by(job_id)
             if len(held) >= enough:
                 return held
-            release_slots(job_id)  # what remains where an agent was deleted
+            release_slots(job_id)  # slots that remain after an agent was deleted
             return _reserve(job_id, takes)
     except IntegrityError:
         return None  # another process was faster: the scheduler retries
@@ -42,11 +42,11 @@ def replace_slot(
     *,
     team: int = 0,
 ) -> Assignment | None:
-    """A slot for a process that should start again: its own if that machine is online and not being drained, else
-    another; None if there is none.
+    """A slot for a process to restart: its own if that machine is online and not being drained, otherwise
+    another one; None if there is none.
 
-    Jobs in the queue do not delay this: a running one comes first. ``offers`` are those of a moment
-    ago, for callers that request several.
+    Running jobs come before jobs in the queue. ``offers`` are recent ones,
+    for callers that request several slots.
     """
     try:
         with transaction.atomic():
@@ -72,12 +72,12 @@ def replace_slot(
 
 
 def release_slot(job_id: int, role: Role, index: int) -> int:
-    """Free the slot of one process of the job; how many were freed."""
+    """Free the slot of one process of the job; returns how many slots were freed."""
     return Reservation.objects.filter(job_id=job_id, role=role, index=index).delete()[0]
 
 
 def release_slots(job_id: int) -> int:
-    """Free the slots that the job holds; how many there were."""
+    """Free the slots that the job holds; returns their number."""
     return Reservation.objects.filter(job_id=job_id).delete()[0]
 
 
@@ -100,13 +100,13 @@ def _reserve(job_id: int, takes: Sequence[Take]) -> list[Assignment] | None:
 
 
 def _locked(agents: Collection[int]) -> dict[int, Agent]:
-    """Agents that take new processes, locked for the transaction in order of id, so that none deadlock."""
+    """Agents that take new processes, locked for the transaction in order of id to avoid deadlocks."""
     rows = accepting().filter(pk__in=agents).order_by("id").select_for_update()
     return {agent.pk: agent for agent in rows}
 
 
 def _free_slots(agents: Mapping[int, Agent], machine: int, role: Role, needed: int) -> list[int]:
-    """The first free slots of the machine, by number; fewer if there are fewer, none if it is gone."""
+    """The first free slots of the machine, by number; possibly fewer, and none if the machine was removed."""
     agent = agents.get(machine)
     if agent is None or not needed:
         return []
@@ -120,7 +120,7 @@ def _held_by(job_id: int) -> list[Assignment]:
 
 
 def _assigned(rows: Sequence[Reservation]) -> list[Assignment]:
-    """What the rows say, with what each slot emulates; the slots of each machine are read once."""
+    """The assignments in these rows, with each slot's emulation. The slots of each machine are read once."""
     held = {row.agent_id for row in rows if row.role == "worker"}
     agents = {agent.pk: agent for agent in Agent.objects.filter(pk__in=held).only("slots", "labels", "added_labels")}
     return list(_assignments(rows, agents))

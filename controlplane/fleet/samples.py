@@ -1,4 +1,4 @@
-"""Samples of machines: every declared measurement, in its own column or in ``others``."""
+"""Samples of machines' measurements, each in its own column or in ``others``."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,14 +14,14 @@ OTHERS: Final = tuple(each.name for each in OF_MACHINES if each.name not in OWN_
 
 
 def sample_of(agent: int, at: datetime, measured: Mapping[str, float]) -> AgentSample:
-    """A row with the machine's reported values; not saved."""
+    """An unsaved row with the machine's reported values."""
     own = {name: measured[name] for name in OWN_COLUMNS}
     others = {name: measured[name] for name in OTHERS if name in measured}
     return AgentSample(agent_id=agent, at=at, others=others, **own)
 
 
 def with_newest(agents: QuerySet[Agent]) -> QuerySet[Agent]:
-    """The agents, each with its last sample: ``sampled_at``, ``sampled_cpu`` and so on; None: no sample."""
+    """The agents, annotated with their last sample: ``sampled_at``, ``sampled_cpu`` and so on; None: no sample."""
     samples = AgentSample.objects.filter(agent=OuterRef("pk")).order_by("-at")
     fields = ("at", *OWN_COLUMNS, "others")
     return agents.annotate(**{f"sampled_{name}": Subquery(samples.values(name)[:1]) for name in fields})

@@ -1,4 +1,4 @@
-"""Whether a machine gets new processes: cordoned, drained, opened again; and the moves of a drain."""
+"""Cordons, drains and opens machines, and stores the moves of a drain."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from controlplane.scheduling.draining import OPEN_STAGES, SERVER_MOVE_S, WORKER_
 
 MOST_REASON: Final = 300
 MEASURED: Final = 20
-"""Latest moves from which the expected time of another is taken."""
+"""Number of latest moves that determine the expected time of another one."""
 
 SHOWN_FOR: Final = timedelta(minutes=10)
 """How long a move is shown after its end."""
@@ -38,10 +38,10 @@ def scheduling_set(
     window: int | None = None,
     now: datetime | None = None,
 ) -> Agent:
-    """Cordon the machine, drain it, or open it again; for a maintenance ``window``, which opens it at its end.
+    """Cordon, drain or open the machine; if for a maintenance ``window``, its end opens the machine.
 
     Raises:
-        SchedulingRefused: if it is so already.
+        SchedulingRefused: if the machine is in that state already.
     """
     now = now or timezone.now()
     agent = Agent.objects.select_for_update().get(pk=agent_id)
@@ -59,20 +59,20 @@ def scheduling_set(
 
 
 def in_words(agent: Agent) -> str:
-    """The state as the end of a sentence."""
+    """The state as text for the end of a sentence."""
     words = {Agent.Scheduling.OPEN: "open to new processes", Agent.Scheduling.CORDONED: "cordoned"}
     return words.get(Agent.Scheduling(agent.scheduling), "being drained")
 
 
 def moves_drop(agent_id: int) -> None:
-    """The machine is not drained any more: processes that were not asked to leave stay. Others have left, and come
+    """End a drain: processes without a request to leave stay. Others have left, and come
     back: their moves continue.
     """
     Move.objects.filter(agent=agent_id, ended_at=None, stage__in=(Stage.STAYS, Stage.ADDING)).delete()
 
 
 def draining() -> QuerySet[Agent]:
-    """Machines that are being drained, or from which processes are still on their way."""
+    """Machines that are being drained, or have unfinished moves."""
     moving = Q(moves__ended_at=None, moves__isnull=False)
     return Agent.objects.filter(Q(scheduling=Agent.Scheduling.DRAINING) | moving).distinct().order_by("id")
 
@@ -90,13 +90,13 @@ def open_moves(agents: Iterable[int]) -> QuerySet[Move]:
 
 
 def shown_moves(agent: Agent, now: datetime) -> Sequence[Move]:
-    """Moves of the machine's current drain, and for a while after their end."""
+    """Moves of the machine's current drain, and moves that ended recently."""
     rows = Move.objects.filter(agent=agent).order_by("job_id", "-role", "index", "-pk")
     return [row for row in rows if row.ended_at is None or now - row.ended_at < SHOWN_FOR]
 
 
 def move_seconds(role: Role) -> float:
-    """How long a move takes: the median of the latest ones, or before the first a constant."""
+    """Expected seconds of a move: the median of the latest ones, or a constant before the first."""
     ended = Move.objects.filter(role=role, stage=Stage.MOVED, ended_at__isnull=False).order_by("-ended_at")
     took = [(row.ended_at - row.began_at).total_seconds() for row in ended[:MEASURED] if row.ended_at]
     return median(took) if took else (WORKER_MOVE_S if role == "worker" else SERVER_MOVE_S)

@@ -1,4 +1,4 @@
-"""Reads of the fleet: agents and free slots."""
+"""Queries of agents and free slots."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,13 +17,13 @@ from controlplane.scheduling.queueing import Offer
 
 
 class JsonLength(Func):
-    """How many entries a JSON list has, counted in the database."""
+    """The length of a JSON list, computed in the database."""
 
     function = "JSON_ARRAY_LENGTH"
     output_field = IntegerField()
 
     def as_postgresql(self, compiler: Any, connection: Any, **more: Any) -> Any:
-        """PostgreSQL's name of the function."""
+        """Use PostgreSQL's name of the function."""
         return self.as_sql(compiler, connection, function="JSONB_ARRAY_LENGTH", **more)
 
 
@@ -39,13 +39,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsNow:
-    """Online machines that take new processes, in order of id, and the holders of slots on any machine."""
+    """Online machines that take new processes, in order of id, and all holders of slots."""
 
     offers: tuple[Offer, ...]
     holds: tuple[Hold, ...]
 
     def held_by(self, jobs: Collection[int]) -> Counter[int]:
-        """How many slots these jobs hold, on machines that are online or not; jobs that hold none are omitted."""
+        """How many slots these jobs hold, also on offline machines; jobs without slots are omitted."""
         sums: Counter[int] = Counter()
         for hold in self.holds:
             if hold.job in jobs:
@@ -66,7 +66,7 @@ class Capacity:
 
 
 def digest(secret: str) -> str:
-    """The stored form of a token or credential. They are random and long, so a plain hash is enough."""
+    """The hash under which a token or credential is stored. They are random and long, so it needs no salt."""
     return secret_digest(secret)
 
 
@@ -76,7 +76,7 @@ def agents() -> QuerySet[Agent]:
 
 
 def agent_by_credential(credential: str) -> Agent | None:
-    """The agent with this credential; one that it is not yet known to have stored does not count."""
+    """The agent with this credential; an unconfirmed new credential does not count."""
     return Agent.objects.filter(credential_digest=digest(credential)).first()
 
 
@@ -103,7 +103,7 @@ def slots_now() -> SlotsNow:
 
     def free(agent: int, role: Role, offered: int) -> int:
         number, top = taken[agent, role]
-        if top >= offered:  # it returned with fewer slots: those held beyond them occupy none of these
+        if top >= offered:  # it returned with fewer slots: held ones beyond them occupy none of these
             number = Reservation.objects.filter(agent=agent, role=role, slot__lt=offered).count()
         return offered - number
 
@@ -124,7 +124,7 @@ def slots_now() -> SlotsNow:
 
 
 def slots_at_hand(jobs: Collection[int]) -> set[tuple[int, str, int]]:
-    """Job, role and index of the processes of these jobs whose slots are on online machines that are not drained."""
+    """Job, role and index of processes of these jobs with slots on online machines that are not drained."""
     here = Reservation.objects.filter(job_id__in=jobs, agent__state=Agent.State.ONLINE)
     here = here.exclude(agent__scheduling=Agent.Scheduling.DRAINING)
     return set(here.values_list("job_id", "role", "index"))

@@ -1,6 +1,6 @@
-"""Writes of the fleet: enrolment, and presence of agents.
+"""Database writes of the fleet: enrolment, and presence of agents.
 
-Every claim is one conditional write whose row count is checked: two concurrent requests cannot both get it.
+Every claim is one conditional write with a check of its row count, so that only one of two concurrent requests wins.
 """
 
 import secrets
@@ -29,11 +29,11 @@ MOST_USES = 10_000
 """Machines that may join with one token."""
 
 MOST_CHARACTERS = 200
-"""Characters of one value of a machine's environment."""
+"""Most characters of one value of a machine's environment."""
 
 
 BESIDE = "_"
-"""What separates a pod's name from the rest of an agent's: no name of a pod has it, so none is another pod's."""
+"""Separates a pod's name from the rest of an agent's name. Pod names cannot contain it, so names cannot collide."""
 
 
 class EnrolmentRefused(Exception):
@@ -46,7 +46,7 @@ class NameTaken(EnrolmentRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolment:
-    """A machine that has just joined, and its credential, which is not stored here."""
+    """A machine that has just joined, and its credential in clear text, which is not stored."""
 
     agent: int
     credential: str
@@ -63,7 +63,7 @@ def token_create(
     lifetime: timedelta = TOKEN_LIFETIME,
     now: datetime | None = None,
 ) -> tuple[str, EnrolmentToken]:
-    """A new enrolment token, in clear text only here, and its row. With a ``name`` only that machine joins with it.
+    """A new enrolment token, in clear text only here, and its row. With a ``name`` only that machine may join with it.
 
     ``uses`` machines may join with it, each under its own name. One that stays offline for ``remove_after`` is
     removed; None: never.
@@ -83,14 +83,14 @@ def token_create(
 
 @transaction.atomic
 def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrolment:
-    """Let the machine ``name`` join with ``token``, which costs one of its uses.
+    """Let the machine ``name`` join with ``token``, which consumes one of its uses.
 
-    With a token that names it, a machine that is known and offline gets a new credential, and its old one ends. With a
-    reusable token, so does a machine that joined with it before; that costs no use.
+    With a token that names it, a known offline machine gets a new credential, and its old one ends. So does a machine
+    that joined with the same reusable token before; this consumes no use.
 
     Raises:
         EnrolmentRefused: if the token is unknown, used up, revoked or expired, or names another machine.
-        NameTaken: if an agent of that name is online, or joined before and not with this token, or from a pod.
+        NameTaken: if an agent of that name is online, joined before with another token, or joined from a pod.
     """
     now = now or timezone.now()
     valid = EnrolmentToken.objects.filter(digest=digest(token), revoked_at=None, expires_at__gt=now)
@@ -111,7 +111,7 @@ def pod_redeem(*, pod: Pod, name: str, remove_after: timedelta | None = None) ->
     """Let the machine ``name`` join from ``pod``; one that joined from a pod of the same identity joins again.
 
     Raises:
-        EnrolmentRefused: if that is not the pod's own name, alone or with ``BESIDE`` and more.
+        EnrolmentRefused: if the name is not the pod's, possibly followed by ``BESIDE`` and a suffix.
         NameTaken: if an agent of that name is online, or joined in another way.
     """
     if name != pod.name and not name.startswith(f"{pod.name}{BESIDE}"):
@@ -133,7 +133,7 @@ def token_revoke(token_id: int, *, now: datetime | None = None) -> bool:
 
 
 def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
-    """Remove machines that have been offline for as long as their token allows; their names.
+    """Remove machines that have been offline for as long as their token allows; returns their names.
 
     A machine that holds a slot of a job stays until the job has released it.
     """
@@ -142,14 +142,14 @@ def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
     absent = absent.annotate(last_here=Coalesce("seen_at", "joined_at")).filter(last_here__lte=since)
     removed = []
     for agent in absent:
-        # A machine that returns, or is given a slot, at this moment stays.
+        # A machine that returns or gets a slot meanwhile stays.
         if Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE, reservations=None).delete()[0]:
             removed.append(agent.name)
     return removed
 
 
 def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known: bool) -> int:
-    """The id of the agent ``name``: a new one, or if it may be ``known``, one that is offline."""
+    """The id of the agent ``name``: a new one or, if ``known``, an offline one."""
     fields = {
         **terms,
         "credential_digest": credential_digest,
@@ -214,7 +214,7 @@ def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = 
 
 
 def _found(environment: Environment) -> dict[str, str]:
-    """The reported environment, with its values cut to a readable length."""
+    """The reported environment, with values truncated to a readable length."""
     texts: dict[str, str] = msgspec.to_builtins(environment)
     return {name: text[:MOST_CHARACTERS] for name, text in texts.items() if text}
 
@@ -226,5 +226,5 @@ def agent_disconnected(agent_id: int, *, now: datetime | None = None) -> bool:
 
 
 def agents_online(agent_ids: Collection[int]) -> int:
-    """Record that these are online; how many of them had been offline in the database."""
+    """Record that these agents are online; returns how many of them were offline in the database."""
     return Agent.objects.filter(pk__in=agent_ids, state=Agent.State.OFFLINE).update(state=Agent.State.ONLINE)

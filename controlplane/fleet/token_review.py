@@ -1,4 +1,4 @@
-"""Asks a cluster's API server for the owner of a service-account token (``authentication.k8s.io/v1`` TokenReview).
+"""Finds the owner of a service-account token by a TokenReview (``authentication.k8s.io/v1``) at the API server.
 
 The token's own claims are read only to refuse it early, with a cure; only the API server's answer identifies its owner.
 """
@@ -20,11 +20,11 @@ from controlplane.fleet.selectors import digest
 from paceline.cli.places import MANAGE
 
 CACHED_S: Final = 10.0
-"""How long an answer is cached: long enough for a pod that tries again, and no longer for one that is gone."""
+"""How long an answer is cached: long enough for a pod's retries, and too short for a deleted pod to matter."""
 
 MOST_CACHED: Final = 1_000
 AT_ONCE: Final = 8
-"""Concurrent reviews; any client can request one."""
+"""Most concurrent reviews, since any client can request one."""
 
 TIMEOUT_S: Final = 5.0
 PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -151,7 +151,7 @@ def _account(username: str, cluster: Cluster) -> tuple[Account, str]:
 
 
 def _pod(status: dict[str, Any], cluster: Cluster) -> Pod:
-    """The owner that an API server names."""
+    """The owner in the API server's answer."""
     if status.get("authenticated") is not True:
         why = str(status.get("error") or "it says nothing more")[:300]
         raise TokenRefused(
@@ -172,7 +172,7 @@ def _pod(status: dict[str, Any], cluster: Cluster) -> Pod:
 
 
 def _reviewed(token: str, cluster: Cluster) -> dict[str, Any]:
-    """The status of a review."""
+    """The status in the API server's answer."""
     own = _read(cluster.token, "PACELINE_KUBERNETES_TOKEN")
     body = {
         "apiVersion": "authentication.k8s.io/v1",

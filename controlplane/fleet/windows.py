@@ -1,4 +1,4 @@
-"""Maintenance windows and labels of machines: written by users, and kept by beat."""
+"""Maintenance windows and labels of machines: set by users, applied by a periodic task."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,11 +19,11 @@ STATES: Final[Mapping[str, Any]] = {
 }
 BACK: Final[Mapping[str, Agent.Scheduling]] = {word: Agent.Scheduling(state) for state, word in STATES.items()}
 MOST: Final = 100
-"""Windows of one machine that have not ended."""
+"""Most windows of one machine that have not ended."""
 
 
 class WindowRefused(Exception):
-    """A window that cannot be; the text says why and what to do."""
+    """The window is not possible; the text says why and what to do."""
 
 
 def planned(agent: Agent) -> QuerySet[MaintenanceWindow]:
@@ -46,7 +46,7 @@ def window_create(
     """Plan a window.
 
     Raises:
-        WindowRefused: if it ends before it begins, or is over, or the machine has too many.
+        WindowRefused: if it ends before it begins, is over, or the machine has too many.
     """
     if ends_at <= begins_at:
         raise WindowRefused(f"ends_at: found {ends_at:%Y-%m-%d %H:%M} UTC, expected a time after begins_at")
@@ -60,7 +60,7 @@ def window_create(
 
 @transaction.atomic
 def window_cancel(*, window: MaintenanceWindow, actor: str, now: datetime | None = None) -> bool:
-    """End the window now; a machine that it closed is opened. False if it has ended already."""
+    """End the window now, and open the machine if it closed it. False if it has ended already."""
     now = now or timezone.now()
     if not MaintenanceWindow.objects.filter(pk=window.pk, over_at=None).update(over_at=now):
         return False
@@ -71,7 +71,7 @@ def window_cancel(*, window: MaintenanceWindow, actor: str, now: datetime | None
 
 
 def windows_keep(now: datetime) -> list[tuple[Agent, str]]:
-    """Close and open machines as their windows say; what was done to which."""
+    """Close and open machines according to their windows; returns each changed machine with its change."""
     agents = Agent.objects.filter(windows__over_at=None, windows__isnull=False).distinct().order_by("pk")
     done = []
     for agent in agents:
@@ -105,7 +105,7 @@ def _keep(agent_id: int, now: datetime) -> str | None:
             window=found.window,
             now=now,
         )
-    except SchedulingRefused:  # it is so already
+    except SchedulingRefused:  # it is in that state already
         return None
     return found.to
 
@@ -121,12 +121,12 @@ def _window(row: MaintenanceWindow) -> maintenance.Window:
 
 
 class LabelsRefused(Exception):
-    """Labels that a machine cannot have; the text says why and what to do."""
+    """The labels are not possible; the text says why and what to do."""
 
 
 @transaction.atomic
 def labels_set(*, agent_id: int, labels: Mapping[str, str], most: int) -> Agent:
-    """Have exactly these labels beside those of the machine's token.
+    """Set the labels of the machine beside its token's.
 
     Raises:
         LabelsRefused: if one has a key of the token's, or there are too many.

@@ -69,11 +69,11 @@ class AgentSocket:
         self._moved = asyncio.Event()
         self._ran: set[ProcessName] = set()
         self._outstanding = outstanding
-        """Hash of a credential that was issued to the agent and not confirmed."""
+        """Hash of a credential that was issued to the agent but not confirmed by it."""
         self._rotates = False
         """Whether the agent may be due for a new credential."""
         self._tests = False
-        """Whether it may be due for an order of a test."""
+        """Whether an order to test the machine may be due."""
 
     async def serve(self) -> None:
         """Serve the connection from the first frame to the last."""
@@ -169,7 +169,7 @@ class AgentSocket:
             await append_lines(self._hub.caller, received)
 
     async def _is_its_own(self, process: ProcessName) -> bool:
-        """Whether this machine runs or ran that process instance; reports about other processes are ignored.
+        """Whether this machine runs or ran that process instance. Reports about other processes are ignored.
 
         The database may be behind, so the agent's orders and started processes are checked first.
         """

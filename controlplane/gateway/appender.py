@@ -1,6 +1,6 @@
-"""Appends the messages of a job's sockets to its log: one script call for all that arrived during the previous one.
+"""Appends the messages of a job's sockets to its log: one script call for all that arrived during the last call.
 
-The first call waits until the loop has handled what it read: the messages of one batch of a relay are one call.
+The first call waits until the event loop has handled its input, so that one batch of a relay becomes one call.
 """
 
 import asyncio

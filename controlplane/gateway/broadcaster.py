@@ -18,11 +18,11 @@ INTERVAL_S: Final = 0.5
 """Shortest interval between two ticks."""
 
 GATHER_S: Final = 0.2
-"""How long the first change waits for others. Workers in step report within a moment, which ingest copies in two
-rounds: a tick at the first of them would show half an iteration, and the rest an interval later."""
+"""How long the first change waits for others. Workers in lockstep report almost at once, and ingest copies them in two
+rounds: a tick after the first round would show half an iteration, and the rest one interval later."""
 
 MOST_JOBS: Final = 1_000
-"""Jobs that one tick names, and whose states are kept: those that moved last."""
+"""Most jobs in one tick, and most jobs with a cached state: the ones that changed last."""
 
 _decoder = msgspec.json.Decoder(Tick)
 _encoder = msgspec.json.Encoder()
@@ -33,10 +33,10 @@ class Broadcaster:
 
     def __init__(self, owners: Owners | None = None) -> None:
         self.sockets: dict[Socket, str] = {}
-        """The session key of each."""
+        """Each socket's session key."""
         self._owners = JobOwners(owners or database_sync_to_async(page_sessions.owners))
         self._teams: dict[str, Teams] = {}
-        """By session, the teams whose jobs its ticks name."""
+        """The teams of each session: its ticks name only their jobs, and jobs without a team."""
         self._jobs: dict[int, str] = {}
         self._states: dict[int, str] = {}
         self._fleet = False
@@ -45,7 +45,7 @@ class Broadcaster:
         self._moved = asyncio.Event()
 
     def take(self, data: bytes) -> None:
-        """A change was published in Redis."""
+        """Handle a change that was published in Redis."""
         tick = _decoder.decode(data)
         self._jobs |= tick.jobs
         for job, state in tick.jobs.items():
@@ -58,33 +58,33 @@ class Broadcaster:
         self._moved.set()
 
     def enter(self, socket: Socket, session: str, teams: Teams) -> None:
-        """A page opened: send it the current sequence number."""
+        """Register a page that opened, and send it the current sequence number."""
         self.sockets[socket] = session
         self._teams[session] = teams
         socket.put(self._tick({}, fleet=False))
 
     def leave(self, socket: Socket) -> None:
-        """A page closed."""
+        """Forget a page that closed."""
         session = self.sockets.pop(socket, None)
         if session is not None and session not in self.sockets.values():
             self._teams.pop(session, None)
 
     def keep(self, checked: Collection[str], admitted: Mapping[str, Teams]) -> None:
-        """Close the sockets of checked sessions that are not admitted; the others see what they are admitted to."""
+        """Close the sockets of checked sessions that are no longer admitted, and update the teams of the others."""
         for socket, session in self.sockets.items():
             if session in checked and session not in admitted:
                 socket.close(close_codes.UNAUTHORISED)
         self._teams |= {session: admitted[session] for session in self._teams if session in admitted}
 
     async def refresh(self, socket: Socket) -> None:
-        """A page missed ticks: send it the states of the jobs that moved last in this process and that it may see."""
+        """Send a page that missed ticks the states of the jobs that changed last and that it may see."""
         states, teams = dict(self._states), self._teams.get(self.sockets.get(socket, ""), frozenset())
         owners = {} if teams is None else await self._owners.of(states)
         if owners is not None:
             socket.put(self._tick(_seen(states, owners, teams), fleet=True, alerts=True))
 
     async def run(self) -> None:
-        """Send a tick after a change and what follows it shortly; first to pages that may see every job, which need no
+        """Send a tick after each group of changes; first to pages that may see every job, since these need no
         query.
         """
         while True:
@@ -106,7 +106,7 @@ class Broadcaster:
     def _send(
         self, jobs: Mapping[int, str], owners: Mapping[int, int], *, fleet: bool, alerts: bool, limited: bool
     ) -> None:
-        """Send the current tick to the pages that are limited to jobs of teams, or to the others."""
+        """Send the current tick to the pages that see only their teams' jobs, or to all other pages."""
         texts: dict[Teams, str] = {}
         for socket, session in self.sockets.items():
             teams = self._teams[session]
@@ -123,7 +123,7 @@ class Broadcaster:
 
 
 def _seen(jobs: Mapping[int, str], owners: Mapping[int, int], teams: Teams) -> dict[int, str]:
-    """Those jobs that no team owns, or one of these."""
+    """The jobs without a team, and those of these teams."""
     if teams is None:
         return dict(jobs)
     return {job: state for job, state in jobs.items() if job not in owners or owners[job] in teams}

@@ -1,4 +1,4 @@
-"""Cancels asyncio tasks until they have ended."""
+"""Cancels asyncio tasks, repeatedly if necessary, until they have ended."""
 
 import asyncio
 from typing import Any, Final
@@ -7,7 +7,7 @@ AGAIN_S: Final = 0.05
 
 
 async def end(*tasks: asyncio.Task[Any]) -> list[Any]:
-    """Cancel tasks and wait for them; the result or exception of each.
+    """Cancel tasks and wait for them; returns the result or exception of each.
 
     Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that comes just as its wait ends, and redis-py sends
     through it. So one cancellation is not always enough.

@@ -42,7 +42,7 @@ MEANING: Final = {
     FLOOD: "above 5,000 messages per second (pages: 10) for 10 s, in spite of throttling; "
     "or more than 100 open pages of one user",
 }
-"""What each code means, for logs and documents."""
+"""The meaning of each code, for logs and documents."""
 
 
 @dataclass(frozen=True, slots=True)

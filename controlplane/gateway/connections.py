@@ -1,4 +1,4 @@
-"""The connections of one job in this process: their messages go into the job's log, each receives its own frames."""
+"""The connections of one job in this process: their messages go to the job's log, and each receives its own frames."""
 
 from dataclasses import dataclass
 
@@ -38,15 +38,15 @@ class JobConnections:
         self.appender = Appender(caller, job, self._append_failed)
         self._sockets: dict[tuple[str, int, str], Socket] = {}
         self._durable: dict[str, int] = {}
-        """Durable numbers that rose since senders were last informed, by instance."""
+        """By instance, durable message numbers that senders have not received yet."""
 
     @property
     def sockets(self) -> list[Socket]:
-        """All of them."""
+        """All sockets of the job."""
         return list(self._sockets.values())
 
     def socket_of(self, peer: Peer) -> Socket | None:
-        """The socket of that process; None if it is not connected here."""
+        """The process's socket; None if it is not connected here."""
         return self._sockets.get((peer.role, peer.index, peer.instance))
 
     def enter(self, peer: Peer, socket: Socket) -> None:
@@ -57,7 +57,7 @@ class JobConnections:
         self._sockets[peer.role, peer.index, peer.instance] = socket
 
     def leave(self, peer: Peer, socket: Socket) -> bool:
-        """Forget ``socket``; False where it had been replaced."""
+        """Forget ``socket``; returns False if it had been replaced."""
         key = (peer.role, peer.index, peer.instance)
         if self._sockets.get(key) is not socket:
             return False
@@ -73,7 +73,7 @@ class JobConnections:
                 socket.put(frame.data, frame.slot, sent)
 
     def note_durable(self, data: bytes) -> None:
-        """Remember risen numbers for the next ``send_durable``."""
+        """Store higher durable numbers for the next ``send_durable``."""
         self._durable |= numbers_decoder.decode(data)
 
     def send_durable(self) -> None:
@@ -90,5 +90,5 @@ class JobConnections:
             socket.close(code)
 
     def _append_failed(self, over: bool) -> None:
-        """Senders keep messages until they are durable: they reconnect and resend them."""
+        """Close the connections: senders keep messages until they are durable, so they reconnect and resend them."""
         self.close_all(close_codes.JOB_OVER if over else close_codes.TRY_AGAIN)

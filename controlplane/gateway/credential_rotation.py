@@ -1,4 +1,4 @@
-"""Writes of agent sockets about credentials, each with an audit entry. An audit entry never contains a secret."""
+"""Database writes about agents' credentials, each with an audit entry. An audit entry never contains a secret."""
 
 from django.db import transaction
 
@@ -17,7 +17,7 @@ from controlplane.runtime.redis import shared
 
 
 def admit(credential: str) -> Admission | None:
-    """The agent with this credential. Connecting with the new credential completes its rotation."""
+    """The agent with this credential, or None. Connecting with the new credential completes its rotation."""
     if not is_outstanding(credential):
         return agent_admitted(credential)
     with transaction.atomic():

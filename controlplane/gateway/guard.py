@@ -31,7 +31,7 @@ class Limits:
     stalled_s: float = 60.0
     """For a client to drain full send buffers, also while the connection is being closed."""
     idle_s: float = 10.0
-    """Between two requests; uvicorn's own limit is shorter, but bytes that are no request reset it."""
+    """Between two requests; uvicorn's own limit is shorter, but any bytes reset it, even without a request."""
     head_bytes: int = 64 * 1024
     silent: int = 256
     """Connections that have not sent request headers; above this the oldest is closed."""
@@ -51,7 +51,7 @@ class Guarded(Protocol):
         """Whether it has passed the deadline of its current phase."""
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
 
 
 class Uploading(Guarded, Protocol):
@@ -86,7 +86,7 @@ class Guard:
         return True
 
     def leave(self, connection: Guarded) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
         self.open.discard(connection)
         self._settle(connection)
 
@@ -107,12 +107,12 @@ class Guard:
         self.bodies[connection] = None
 
     def answers(self, connection: Guarded) -> None:
-        """Its request is complete and in progress."""
+        """The connection's request is complete and in progress."""
         self._settle(connection)
         self.answering.add(connection)
 
     def idles(self, connection: Guarded) -> None:
-        """Its response was sent."""
+        """The connection's response was sent."""
         self._settle(connection)
 
     @property

@@ -1,4 +1,4 @@
-"""uvicorn's protocols under a guard, for its options ``--http`` and ``--ws``.
+"""uvicorn's protocol classes with a guard, for its options ``--http`` and ``--ws``.
 
 A request's head, its body, and the handshake of a websocket each have a deadline; see ``guard``.
 """
@@ -15,7 +15,7 @@ from controlplane.gateway.guard import Guard, Limits
 RETRY_S = 5
 
 _guards: "WeakKeyDictionary[Any, Guard]" = WeakKeyDictionary()
-"""By uvicorn's state of a server."""
+"""The guard of each uvicorn server, by its state object."""
 
 _BUSY = json.dumps(
     {
@@ -37,7 +37,7 @@ Stage = Literal["head", "body", "answer", "idle"]
 
 
 class Http(HttpToolsProtocol):
-    """One connection of HTTP."""
+    """One HTTP connection."""
 
     limits: ClassVar[Limits] = Limits()
 
@@ -48,7 +48,7 @@ class Http(HttpToolsProtocol):
         self._since = self.loop.time()
         """When the current phase started."""
         self._received = 0
-        """Bytes received in it."""
+        """Bytes received in the current phase."""
         self._stalled_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -125,7 +125,7 @@ class Http(HttpToolsProtocol):
         return self._received / max(now - self._since, 1e-3)
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
         self._guard.leave(self)
         self.transport.abort()
 
@@ -161,7 +161,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self._closing_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Its headers were received; it was already counted as HTTP."""
+        """The headers were received; the connection is already counted as HTTP."""
         super().connection_made(transport)
         self._guard.enter(self)
 
@@ -180,7 +180,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         return now - self._closing_since > limits.stalled_s
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection immediately."""
         self._guard.leave(self)
         self.transport.abort()
 

@@ -1,4 +1,4 @@
-"""Authenticates those who connect: processes, ranks and agents, by the credential that they show."""
+"""Authenticates clients (processes, ranks and agents) by the credential in their handshake."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -28,27 +28,27 @@ def offers_our_protocol(scope: Scope) -> bool:
 
 
 def header(scope: Scope, name: str) -> str:
-    """The header's value; empty where there is none."""
+    """The header's value; empty if it is missing."""
     encoded = name.lower().encode()
     return next((value.decode("latin-1") for key, value in scope["headers"] if key == encoded), "")
 
 
 def bearer(scope: Scope) -> str:
-    """The credential; empty where there is none."""
+    """The bearer credential; empty if it is missing."""
     scheme, _, credential = header(scope, "authorization").partition(" ")
     return credential.strip() if scheme.lower() == "bearer" else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """Which process a client says that it is, and the credential that it shows."""
+    """The process that a client claims to be, and its credential."""
 
     peer: Peer
     credential: str = field(repr=False)
 
     @classmethod
     def of(cls, scope: Scope, role: Role) -> Self:
-        """That of a websocket's handshake."""
+        """The claim in a websocket's handshake."""
         route = scope["url_route"]["kwargs"]
         instance = header(scope, "x-paceline-instance")
         peer = Peer(job=route["job"], role=role, index=route["index"], instance=instance)
@@ -56,7 +56,7 @@ class Claim:
 
 
 async def peer_refusal(claim: Claim) -> Refusal | None:
-    """Why the client is refused; None if it has the key of this process instance, whose machine may be connected."""
+    """Why the client is refused; None if it has the key of this process instance, and its machine may be connected."""
     if not await _has_key(claim):
         return Refusal(close_codes.UNAUTHORISED)
     why = await database_sync_to_async(process_over)(claim.peer)
@@ -64,7 +64,7 @@ async def peer_refusal(claim: Claim) -> Refusal | None:
 
 
 def unauthorised(sentence: str) -> Refusal:
-    """The refusal of a client whose credential is not valid, with the reason."""
+    """The refusal of a client with an invalid credential, with the reason."""
     return Refusal(close_codes.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))
 
 
@@ -94,7 +94,7 @@ def is_over(job: int) -> bool:
 
 
 async def admitted_agent(scope: Scope, socket: Socket) -> Admission | None:
-    """The agent with the credential of the handshake; None where it was refused, and ``socket`` closed."""
+    """The agent with the credential of the handshake; None if it was refused and ``socket`` was closed."""
     if not offers_our_protocol(scope):
         await socket.send_close(close_codes.MALFORMED)
         return None

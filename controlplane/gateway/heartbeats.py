@@ -1,4 +1,4 @@
-"""Batches heartbeats for Redis: the newest of each process, flushed a few times per second."""
+"""Batches heartbeats for Redis: keeps the newest of each process, and writes them a few times per second."""
 
 import time
 from collections import defaultdict
@@ -17,7 +17,7 @@ class Heartbeats:
         self._latest: defaultdict[str, dict[str, tuple[float, object]]] = defaultdict(dict)
 
     def note(self, hash_name: str, name: str, message: object) -> None:
-        """``name`` sent a message now."""
+        """Record that ``name`` sent a message now."""
         self._latest[hash_name][name] = (time.monotonic(), message)
 
     async def flush(self, client: AsyncClient) -> None:
@@ -36,7 +36,7 @@ class Heartbeats:
 
 
 def load_of(message: object) -> Load:
-    """The load that a message reports, if any."""
+    """The machine load in a message, if it reports one."""
     match message:
         case AgentHeartbeat():
             return known_of(message, (each.name for each in OF_MACHINES))

@@ -62,7 +62,7 @@ class Hub:
         self._job_connections: dict[int, JobConnections] = {}
         self._loose: set[Socket] = set()
         self._name = liveness.where()
-        """Not the host's name alone: a host with two web processes has two of these, each with its own sockets."""
+        """Host and process: two web processes of one host each have their own sockets."""
         self._pulse = Pulse("gateway")
         self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []
@@ -122,7 +122,7 @@ class Hub:
 
     @asynccontextmanager
     async def agent(self, socket: Socket, agent: int) -> AsyncIterator[None]:
-        """End the agent's connection when its credential is over."""
+        """Register the agent's connection, which ends when its credential expires."""
         self._agents[socket] = agent
         try:
             yield
@@ -131,7 +131,7 @@ class Hub:
 
     @asynccontextmanager
     async def relay(self, socket: Socket, agent: int) -> AsyncIterator[None]:
-        """A relay of the agent: ended as its own connection is, or when its machine does not read."""
+        """Register a relay of the agent; it ends as the agent's connection does, or if the machine does not read."""
         self._relays.add(socket)
         try:
             async with self.agent(socket, agent):
@@ -140,12 +140,12 @@ class Hub:
             self._relays.discard(socket)
 
     def close_all(self) -> None:
-        """Published messages may have been lost: make every machine reconnect and receive its orders again."""
+        """Close all connections after published messages may have been lost: machines reconnect for their orders."""
         for socket in self._machines():
             socket.close(close_codes.TRY_AGAIN)
 
     async def _beat(self) -> None:
-        """Announce that deadlines start again, before this gateway counts as continuously present."""
+        """Announce that deadlines restart, before this gateway counts as continuously present."""
         await self.client.ping()
         if self._pulse.beat():
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.process, shared())
@@ -164,7 +164,7 @@ class Hub:
             socket.close_if_slow(now)
 
     async def _recheck(self) -> None:
-        """Close sockets that are no longer admitted: by a session, a rank's token, or a machine's credential."""
+        """Close sockets with an ended session, a revoked rank token, or an expired credential of their machine."""
         if sessions := set(self.broadcaster.sockets.values()):
             self.broadcaster.keep(sessions, await database_sync_to_async(admitted)(sessions))
         if digests := set(self.ranks.values()):
@@ -177,7 +177,7 @@ class Hub:
             for socket, agent in self._agents.items():
                 if agent in over:
                     logger.warning("a connection was ended with its credential", agent=agent, why=over[agent])
-                    if socket in self._relays:  # of several processes, each of which is told below
+                    if socket in self._relays:  # it carries several processes; each is closed below
                         socket.close(close_codes.UNAUTHORISED)
                     else:
                         _dismiss(socket, over[agent])
@@ -235,7 +235,7 @@ async def close_hub() -> None:
 
 @cache
 def _freeze() -> None:
-    """Exclude start-up objects from garbage collection, whose full passes would delay every socket."""
+    """Exclude start-up objects from garbage collection: its full passes would delay every socket."""
     gc.freeze()
 
 

@@ -1,4 +1,4 @@
-"""Decodes the frames of a machine: binary, within the size limit, of this socket's message types."""
+"""Decodes a machine's frames: they must be binary, within the size limit, and of this socket's message types."""
 
 from typing import Any, Final, Generic, TypeVar
 

@@ -1,4 +1,4 @@
-"""Which teams own the jobs that ticks name. However many pages ask, the database is asked one question at a time."""
+"""The teams that own the jobs in ticks. All pages share one database query at a time."""
 
 import asyncio
 import time
@@ -8,10 +8,10 @@ from typing import Final
 import structlog
 
 OWNERS_S: Final = 1.0
-"""How long the database may take to say whose jobs have moved."""
+"""Timeout of the database query."""
 
 KEPT_S: Final = 2.0
-"""How long an answer holds: a job that was given to a team is named to others for no longer than that."""
+"""How long an answer is cached. A job that was transferred to a team stays visible to others for at most this long."""
 
 Owners = Callable[[Collection[int]], Awaitable[dict[int, int]]]
 """The teams of those jobs that one owns."""
@@ -20,16 +20,16 @@ logger = structlog.get_logger(__name__)
 
 
 class JobOwners:
-    """Answers are shared and kept for a moment; while one is outstanding, nothing else is asked."""
+    """Shares and briefly caches the answers; at most one query runs at a time."""
 
     def __init__(self, read: Owners) -> None:
         self._read = read
         self._known: dict[int, tuple[float, int | None]] = {}
-        """By job, when its owner was asked for, and the owner."""
+        """By job: the time of the query, and the owner."""
         self._reading: asyncio.Task[str] | None = None
 
     async def of(self, jobs: Collection[int]) -> dict[int, int] | None:
-        """The teams of those jobs that one owns; None if the database does not say in time. It never raises."""
+        """The team of each job that has one; None if the database does not answer in time. It never raises."""
         deadline = time.monotonic() + OWNERS_S
         while missing := [job for job in jobs if not self._is_known(job)]:
             reading = self._reading
@@ -45,7 +45,7 @@ class JobOwners:
         return {job: team for job in jobs if (team := self._known[job][1]) is not None}
 
     async def _ask(self, jobs: Collection[int]) -> str:
-        """Why there is no answer; empty: there is one."""
+        """Query the owners; returns why that failed, or an empty string."""
         asked_s = time.monotonic()
         try:
             owners = await self._read(jobs)

@@ -1,4 +1,4 @@
-"""Tests of machines over the sockets of their agents: orders that are due, and what is answered."""
+"""Tests of machines over their agents' sockets: sends orders that are due, and records the answers."""
 
 from django.db import Error as DatabaseError
 from structlog import get_logger
@@ -14,7 +14,7 @@ logger = get_logger(__name__)
 
 
 def frames_due(agent: int) -> list[bytes]:
-    """Orders for the agent, each as a frame; none while the database does not answer."""
+    """Orders for the agent, as frames; none while the database is unavailable."""
     try:
         return [encode(order) for order in machine_tests.orders_due(agent)]
     except DatabaseError as error:
@@ -23,7 +23,7 @@ def frames_due(agent: int) -> list[bytes]:
 
 
 def greet(agent: int, hello: AgentHello) -> None:
-    """End tests that the agent should be running and does not know."""
+    """End tests that the agent should be running but does not know."""
     preflights_lost(agent, hello.testing)
 
 

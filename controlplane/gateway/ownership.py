@@ -1,4 +1,4 @@
-"""Which machine a process belongs to: an agent speaks of, and for, its own only."""
+"""Checks which machine a process belongs to: an agent may report only its own processes."""
 
 import structlog
 from channels.db import database_sync_to_async

@@ -1,4 +1,4 @@
-"""Which sessions may receive ticks: those of signed-in, active users with a role; and of which teams' jobs.
+"""Which sessions may receive ticks, and for which teams' jobs: sessions of signed-in, active users with a role.
 
 Checked when a page connects and every ``RECHECK_S`` after that, so that a sign-out or a lost role closes the socket.
 """
@@ -20,16 +20,16 @@ Key = TypeVar("Key", str, int)
 RECHECK_S: Final = 2.0
 
 MOST_AT_ONCE: Final = 500
-"""Sessions or jobs that one query names."""
+"""Most sessions or jobs in one query."""
 
 Teams = frozenset[int] | None
-"""To whose jobs ticks are limited, beside those that no team owns; None: not limited."""
+"""Teams: ticks contain only their jobs, and jobs without a team; None: all jobs."""
 
 
 def admitted(sessions: Collection[str]) -> dict[str, Teams]:
-    """The keys of those sessions that may receive ticks now, each with the teams of its user.
+    """The session keys that may receive ticks now, each with the teams of its user.
 
-    The number of queries does not grow with the sessions, up to ``MOST_AT_ONCE``.
+    The number of queries is constant up to ``MOST_AT_ONCE`` sessions.
     """
     found: dict[str, Teams] = {}
     for part in _parts(sessions):
@@ -53,12 +53,12 @@ def _admitted(sessions: Collection[str]) -> dict[str, Teams]:
 
 
 def user_of(session: str) -> int | None:
-    """Whose session that is."""
+    """The id of the session's user; None if nobody is signed in."""
     return Session.objects.filter(session_key=session).values_list("user_id", flat=True).first()
 
 
 def owners(jobs: Collection[int]) -> dict[int, int]:
-    """The teams of those of the jobs that one owns."""
+    """The team of each of these jobs that has one."""
     found: dict[int, int] = {}
     for part in _parts(jobs):
         found |= dict(Job.objects.filter(pk__in=part, team__isnull=False).values_list("pk", "team_id"))
@@ -66,7 +66,7 @@ def owners(jobs: Collection[int]) -> dict[int, int]:
 
 
 def _parts(keys: Collection[Key]) -> Iterator[list[Key]]:
-    """Those keys, as many at a time as one query names."""
+    """The keys in batches of the size of one query."""
     ordered = list(keys)
     return (ordered[at : at + MOST_AT_ONCE] for at in range(0, len(ordered), MOST_AT_ONCE))
 

@@ -15,7 +15,7 @@ from controlplane.protocol.messages import Refresh
 
 MAX_TEXT = 1_024
 MOST_PAGES = 100
-"""Open pages of one user in one web process: each is sent every tick."""
+"""Most open pages of one user in one web process: each receives every tick."""
 
 _decoder = msgspec.json.Decoder(Refresh)
 

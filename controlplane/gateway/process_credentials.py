@@ -1,6 +1,6 @@
 """Processes authenticate by keys of their job, but may stay connected only while their machine's credential is valid.
 
-A key that was taken from a machine together with its credential is of no use after that credential's end.
+So a key that was stolen from a machine together with its credential is useless once that credential expires.
 """
 
 from collections.abc import Collection
@@ -15,18 +15,18 @@ from controlplane.jobs.models import Process
 
 
 def processes_over(jobs: Collection[int], *, now: datetime | None = None) -> dict[Peer, str]:
-    """Processes of these jobs that may not be connected any more, each with why, and the cure."""
+    """Processes of these jobs that may no longer be connected, each with the reason and the cure."""
     return _over(Process.objects.filter(job__in=jobs), now or timezone.now())
 
 
 def process_over(peer: Peer, *, now: datetime | None = None) -> str | None:
-    """Why this process may not connect, and the cure; None: it may. One that the database does not know yet may."""
+    """Why this process may not connect, and the cure; None if it may, or if the database does not know it yet."""
     rows = Process.objects.filter(job=peer.job, role=peer.role, index=peer.index, instance=peer.instance)
     return _over(rows, now or timezone.now()).get(peer)
 
 
 def _over(rows: QuerySet[Process], now: datetime) -> dict[Peer, str]:
-    """Two queries at most; nearly always the first finds nothing."""
+    """As ``processes_over``, with at most two queries; usually the first finds nothing."""
     found = rows.filter(agent__in=agents_near_end(now)).values_list("agent", "job", "role", "index", "instance")
     processes = {
         Peer(job=job, role="worker" if role == "worker" else "server", index=index, instance=instance): agent

@@ -1,6 +1,6 @@
-"""The conversations of workers and servers: their messages are appended to the job's log; nothing else happens here.
+"""The control connections of workers and servers: appends their messages to the job's log, and nothing else.
 
-Each has a websocket of its own, or a channel of its machine's relay (``relay``): what is said is the same.
+Each process has its own websocket, or a channel of its machine's relay (``relay``), with the same messages.
 """
 
 import time
@@ -110,7 +110,7 @@ class ProcessSocket(Generic[Received]):
             await connections.appender.flushed()
 
     def _admits(self, received: Any, length: int, socket: Socket) -> bool:
-        """Whether to append the message; its sender gets a rejection if not."""
+        """Whether to append the message; if not, its sender gets a rejection."""
         now_s = time.monotonic()
         if self._backpressure.admits(received.number, length=length, now_s=now_s):
             return True
@@ -132,7 +132,7 @@ class WorkerSocket(ProcessSocket[WorkerMessage]):
     codec = from_worker
 
     def event(self, received: Any) -> Event:
-        """A message of a worker."""
+        """The log event for a worker's message."""
         return WorkerMessageReceived(rank=self.peer.index, instance=self.peer.instance, message=received)
 
 
@@ -143,5 +143,5 @@ class ServerSocket(ProcessSocket[ServerMessage]):
     codec = from_server
 
     def event(self, received: Any) -> Event:
-        """A message of a server."""
+        """The log event for a server's message."""
         return ServerMessageReceived(index=self.peer.index, instance=self.peer.instance, message=received)

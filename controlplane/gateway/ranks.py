@@ -20,7 +20,7 @@ MAX_INSTANCE: Final = 100
 
 
 class RankSocket(ProcessSocket[RankMessage]):
-    """``/ws/rank/{job}/{rank}``. A rank whose token is revoked is disconnected."""
+    """``/ws/rank/{job}/{rank}``. A rank is disconnected when its token is revoked."""
 
     role = "worker"
     codec = from_rank
@@ -50,5 +50,5 @@ class RankSocket(ProcessSocket[RankMessage]):
             del hub.ranks[socket]
 
     def event(self, received: Any) -> Event:
-        """A message of a rank, logged as a worker's."""
+        """The log event for a rank's message, the same as for a worker's."""
         return WorkerMessageReceived(rank=self.peer.index, instance=self.peer.instance, message=received)

@@ -16,7 +16,7 @@ PAGE_PER_S: Final = 10.0
 
 CHECKS_PER_S: Final = 20.0
 FLOOD_S: Final = 10.0
-"""A connection that is throttled for this long without a break is closed."""
+"""A connection that is throttled continuously for this long is closed."""
 
 
 class RateLimiter:

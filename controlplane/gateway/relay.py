@@ -1,7 +1,7 @@
-"""The relays of machines, ``/ws/relay``: one connection for all processes of an agent, each on a channel of its own.
+"""The relays of machines, ``/ws/relay``: one connection for all processes of an agent, one channel per process.
 
-A channel is another way to hold the conversation of ``processes``: the process shows its own key, and slots,
-backpressure, rate limits and close codes are those of a websocket. The agent proves only whose machine it is.
+A channel replaces the websocket in ``processes``: the process authenticates with its own key, and slots,
+backpressure, rate limits and close codes are the same. The agent's credential only identifies the machine.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from controlplane.protocol.relay import MAX_CHANNELS, MAX_REPLY_BYTES, Opening, 
 
 MOST_UNREAD_FRAMES: Final = 10_000
 MOST_UNREAD_BYTES: Final = 4 * 1024 * 1024
-"""What may wait on one channel that is read more slowly than it is sent to; above this it is closed."""
+"""Most unread bytes of one channel; above this the channel is closed."""
 
 MOST_UNREAD_OF_RELAY: Final = 32 * 1024 * 1024
-"""Bytes that may wait on all channels of a relay; above this it is not read."""
+"""Most unread bytes of all channels of a relay; above this the relay is not read."""
 
 FAILED: Final = 1011
 
@@ -55,7 +55,7 @@ async def relay_socket(scope: dict[str, Any], receive: Receive, send: Send) -> N
 
 
 class Channel:
-    """One channel, as the ``Socket`` of its process sees a websocket."""
+    """One channel, with the interface that ``Socket`` expects of a websocket."""
 
     def __init__(self, number: int, relay: "Relay") -> None:
         self._number, self._relay = number, relay
@@ -66,7 +66,7 @@ class Channel:
         self.socket = Socket(self._receive, self._send)
 
     def put(self, frame: bytes) -> None:
-        """A frame of the process."""
+        """Queue a frame of the process."""
         if self._is_over:
             return
         self._unread.append(frame)
@@ -78,7 +78,7 @@ class Channel:
         self._notify()
 
     def end(self) -> None:
-        """The process is gone, or its relay: nothing comes behind what is unread."""
+        """The process or its relay has disconnected: no more frames will follow the unread ones."""
         self._is_over = True
         self._notify()
 
@@ -115,7 +115,7 @@ class Relay:
         self._conversations: set[asyncio.Task[None]] = set()
         self._outgoing = Outgoing(MAX_REPLY_BYTES)
         self._room = asyncio.Event()
-        """Cleared while a batch is being sent: frames wait in their channels' slots, where newer replace older."""
+        """Cleared while a batch is being sent: frames wait in their channels' slots, and newer replace older."""
         self._room.set()
         self._unread_bytes = 0
         self._readable = asyncio.Event()
@@ -133,18 +133,18 @@ class Relay:
                 await asyncio.wait(self._conversations)
 
     async def send(self, channel: int, frame: bytes) -> None:
-        """Have the frame in the next batch: what is sent before the loop turns leaves as one."""
+        """Add the frame to the next batch, which contains all frames of one turn of the event loop."""
         await self._room.wait()
         self._outgoing.add(channel, frame)
         self._wake()
 
     def close_channel(self, channel: int, code: int) -> None:
-        """Tell the agent that the channel has ended."""
+        """Notify the agent that the channel has ended."""
         self._outgoing.close(channel, code)
         self._wake()
 
     def count_unread(self, size: int) -> None:
-        """So many bytes more, or fewer, wait on its channels."""
+        """Add to the number of unread bytes; ``size`` may be negative."""
         self._unread_bytes += size
         if self._unread_bytes > MOST_UNREAD_OF_RELAY:
             self._readable.clear()
@@ -206,7 +206,7 @@ class Relay:
         conversation.add_done_callback(self._conversations.discard)
 
     async def _converse(self, number: int, channel: Channel, opening: Opening) -> None:
-        """As one websocket of the process, from the check of its key to its end."""
+        """Serve one process over its channel, from the check of its key to its end."""
         peer = Peer(job=opening.job, role=opening.role, index=opening.index, instance=opening.instance)
         name = ProcessName(job=peer.job, role=peer.role, index=peer.index, instance=peer.instance)
         try:

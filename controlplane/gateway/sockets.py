@@ -1,6 +1,6 @@
 """One accepted websocket: receiving, sending and closing.
 
-Outgoing frames are queued in named slots, where a newer frame replaces an older one that was not sent yet. Orders are
+Outgoing frames are queued in named slots, where a newer frame replaces an older unsent one. Orders are
 complete, so a slow reader misses nothing that is still valid, and memory stays bounded.
 """
 
@@ -21,22 +21,22 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Take = Callable[[Message], Awaitable[None]]
 Data = bytes | str | Callable[[], bytes]
-"""A frame, or what makes it once it is its turn."""
+"""A frame, or a function that makes it when it is sent."""
 
 SLOW_S: Final = 5.0
-"""A client that does not take a frame for this long is too slow."""
+"""A client that does not accept a frame for this long is too slow."""
 
 FIRST_S: Final = 10.0
 """How long a machine's process may be connected without sending a message."""
 
 CLOSE_S: Final = 10.0
-"""How long a client has to take the close frame."""
+"""How long a client has to accept the close frame."""
 
 MOST_PENDING: Final = 1_000
 
 
 class Socket:
-    """A websocket whose sending side is a separate task, so that a slow client delays no other."""
+    """A websocket with a separate sending task, so that a slow client does not delay others."""
 
     def __init__(self, receive: Receive, send: Send, *, per_s: float | None = None) -> None:
         self._receive, self._send = receive, send
@@ -59,7 +59,7 @@ class Socket:
         return cls(receive, send, per_s=per_s)
 
     def put(self, data: Data, slot: str = "", sent: Callable[[], None] | None = None) -> None:
-        """Queue ``data``, in place of what is queued in the same named slot; call ``sent`` once it was sent."""
+        """Queue ``data``, replacing what is queued in the same slot; ``sent`` is called once it was sent."""
         if slot:
             self._pending[slot] = data
             if sent is not None:
@@ -72,13 +72,13 @@ class Socket:
         self._wake.set()
 
     def close(self, code: int) -> None:
-        """Close it after the frames that are already queued."""
+        """Close the connection after the frames that are already queued."""
         if self._code is None:
             self._code = code
             self._wake.set()
 
     def close_if_slow(self, now: float) -> bool:
-        """Close it at once if the client is too slow; returns whether it was."""
+        """Close the connection immediately if the client is too slow; returns whether it was."""
         since = self._sending_since
         if (since is None or now - since < SLOW_S) and len(self._pending) < MOST_PENDING:
             return False
@@ -88,7 +88,7 @@ class Socket:
         return True
 
     async def run(self, take: Take, *, first_s: float | None = None) -> None:
-        """Hand every message to ``take``, until either side ends the connection; the first is due in ``first_s``."""
+        """Pass every message to ``take`` until either side closes the connection; the first is due in ``first_s``."""
         self._writer = asyncio.create_task(self._write())
         reader = asyncio.create_task(self._read(take, first_s))
         tasks = (reader, self._writer)

@@ -31,10 +31,10 @@ class Subscriptions:
         self._lost = asyncio.Event()
 
     async def add(self, channel: str, take: Take) -> None:
-        """Call ``take`` with every message published from now on; adding it twice changes nothing.
+        """Call ``take`` with every message published from now on; adding it twice has no effect.
 
         Raises:
-            RedisError: if it cannot be subscribed to.
+            RedisError: if the subscription fails.
         """
         key = channel.encode()
         self._takers.setdefault(key, set()).add(take)
@@ -47,7 +47,7 @@ class Subscriptions:
             raise ConnectionError(f"{channel}: cannot be subscribed to ({error})") from error
 
     async def drop(self, channel: str, take: Take) -> None:
-        """Stop calling ``take``; the last subscriber to leave ends the subscription."""
+        """Stop calling ``take``; removing the last subscriber ends the subscription."""
         key = channel.encode()
         takers = self._takers.get(key, set())
         takers.discard(take)
@@ -60,7 +60,7 @@ class Subscriptions:
         """Connect for the first time.
 
         Raises:
-            ConnectionError: if there is no Redis.
+            ConnectionError: if Redis does not answer.
         """
         self._wire = wire = await connect(self._take, self._lose)
         for greeting in greetings():

@@ -1,1 +1,1 @@
-"""Jobs, their workers and servers, decisions and flags. Rows here are projections of the log, except submissions."""
+"""Jobs, their workers and servers, decisions and flags. All rows except submissions are projections of the log."""

@@ -15,10 +15,10 @@ from controlplane.protocol.spec import Choice
 
 SHOWN: Final = 20
 READ: Final = 200
-"""Most decisions that are read, the latest ones."""
+"""Most decisions to read: the latest ones."""
 
 KINDS: Final = ("play-alternatives", "judge-alternatives", "measure-switch", "set-autopilot", "change-policies")
-"""Decisions that say what an autopilot does; changes of policies, since a proposal ends with any."""
+"""The autopilot's decisions; also changes of policies, since any of them ends a proposal."""
 
 _REQUESTED: Final = ", requested by "
 
@@ -29,12 +29,12 @@ COUNTED: Final = {
     "switched": _JUDGED & Q(payload__switches=True),
     "taken_back": Q(kind="measure-switch", payload__goes_back=True),
 }
-"""What comes of an autopilot's comparisons, by the name of its metric's label."""
+"""Outcomes of an autopilot's comparisons, by label of the metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What was measured of a switch, in seconds per sample."""
+    """The measured effect of a switch, in seconds per sample."""
 
     before_s: float
     after_s: float
@@ -44,13 +44,13 @@ class Effect:
 
     @property
     def gain(self) -> float:
-        """The part of the time that it saved; negative: a sample took longer."""
+        """Fraction of the time per sample that was saved; negative if a sample took longer."""
         return 1.0 - self.after_s / self.before_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One comparison of the alternatives: the table, what was chosen, and what came of it."""
+    """One comparison of the alternatives: the table, the choice, and its measured effect."""
 
     at: datetime
     iteration: int
@@ -64,7 +64,7 @@ class Look:
 
     @property
     def saved(self) -> float | None:
-        """The part of the time that the chosen policies are predicted to save; not always the first row's."""
+        """Fraction of the time that the chosen policies are predicted to save. They are not always the first row."""
         return next((float(row["saved"]) for row in self.rows if row["name"] == self.chosen), None)
 
 
@@ -77,16 +77,16 @@ class Autopilot:
     looks: list[Look]
     """The latest first."""
     proposed: Look | None
-    """What it proposes now, and is not taken."""
+    """The current proposal, not applied yet."""
 
     @property
     def proposal(self) -> dict[str, Any]:
-        """The body of ``PATCH jobs/N/policy`` that takes the proposal; empty: there is none."""
+        """The body of ``PATCH jobs/N/policy`` that applies the proposal; empty if there is none."""
         return {} if self.proposed is None else {name: each.flat for name, each in self.proposed.choices.items()}
 
 
 def job_autopilot(job: Job) -> Autopilot:
-    """The autopilot of this job; without a mode where it has none."""
+    """The autopilot of this job; its mode is empty if the job has none."""
     settings = job.spec.get("autopilot")
     if settings is None:
         return Autopilot(mode="", state="This job has no autopilot.", looks=[], proposed=None)
@@ -117,12 +117,12 @@ def job_autopilot(job: Job) -> Autopilot:
 
 
 def changed_by(change: Decision) -> str:
-    """Who asked for this change of policies, as its reason says; empty: it does not."""
+    """The user who requested this change of policies, from its reason; empty if the reason names nobody."""
     return change.reason.removesuffix(AFTER_STOP).rpartition(_REQUESTED)[2] if _REQUESTED in change.reason else ""
 
 
 def decision_counts(jobs: Collection[int]) -> dict[int, dict[str, int]]:
-    """For each of these jobs whose autopilot has decided something: how often what came out."""
+    """For each of these jobs with autopilot decisions: the number of decisions by outcome."""
     rows = Decision.objects.filter(job__in=jobs, kind__in=("judge-alternatives", "measure-switch"))
     counts = {name: Count("pk", filter=each) for name, each in COUNTED.items()}
     found = rows.order_by().values("job_id").annotate(**counts).values_list("job_id", *COUNTED)
@@ -145,7 +145,7 @@ def _look(row: Decision) -> Look:
 
 
 def _attach(looks: list[Look], row: Decision) -> None:
-    """What was measured belongs to the last comparison that chose these policies."""
+    """Add the measured effect to the last comparison that chose these policies."""
     found = row.payload
     effect = Effect(
         before_s=float(found["before_s"]),

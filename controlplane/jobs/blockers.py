@@ -1,4 +1,4 @@
-"""Explains why a job does not start: names the jobs that it waits for, and possible cures."""
+"""Explains why a job does not start, with the jobs that it waits for and possible cures."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from controlplane.scheduling.queueing import PATIENCE_S, Offer, Outcome, SlotReq
 from paceline.cli.places import MANAGE
 
 NAMED: Final = 3
-"""Jobs, or labels, that a sentence names; it counts the others."""
+"""Most jobs or labels named in a sentence; it gives the number of the others."""
 
 Relation = Literal["holds", "ahead"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A part of a sentence: text, which may be the name of a job, or a time."""
+    """A part of a sentence: text, possibly the name of a job, or a time."""
 
     text: str
     job: int | None = None
@@ -31,16 +31,16 @@ class Blocker:
     job: int
     name: str
     relation: Relation
-    """It holds slots of suitable machines, or is ahead in the queue."""
+    """Whether it holds slots of suitable machines, or is ahead in the queue."""
     workers: int
     servers: int
-    """Slots that it holds there, or needs."""
+    """Slots that it holds on suitable machines, or needs."""
     since: datetime | None = None
     """For a job ahead: when it was submitted."""
     priority: int | None = None
     starts: bool = False
     kept: bool = False
-    """For a job ahead: it has its slots, or free slots are kept for it."""
+    """For a job ahead: whether it has its slots, or free slots are reserved for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ class Waiting:
     ahead: tuple[Blocker, ...]
     """Jobs ahead, in the order of the queue."""
     bound: str = ""
-    """Whose quota of slots is used up; empty: no quota is in the way."""
+    """The subject with an exhausted quota of slots; empty if no quota prevents the start."""
     closed: tuple[str, ...] = ()
-    """Machines online with its labels that are cordoned or drained, by name."""
+    """Names of online machines with its labels that are cordoned or drained."""
 
     @property
     def sentence(self) -> str:
@@ -68,7 +68,7 @@ class Waiting:
 
     @property
     def pieces(self) -> list[Piece]:
-        """The same in pieces, with the jobs that it names."""
+        """The explanation in pieces, so that pages can link jobs."""
         return [*_pieces(self)]
 
     @property
@@ -106,7 +106,7 @@ def _held(holders: tuple[Blocker, ...]) -> Iterator[Piece]:
 
 
 def _before(waiting: Waiting) -> Iterator[Piece]:
-    """The first of the jobs ahead by name; a job for which slots are kept comes first."""
+    """The sentence about jobs ahead, which names the first ones; jobs with reserved slots come first."""
     ahead = waiting.ahead
     if not ahead:
         return
@@ -156,7 +156,7 @@ def _missing(waiting: Waiting) -> str:
 
 
 def _missing_labels(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:
-    """The labels that no machine has, and the labels that machines have instead; or that no machine has all of them."""
+    """The labels that no machine has and those that machines have instead, or that no machine has all labels."""
     missing = {key: value for key, value in labels.items() if not any(each.carries({key: value}) for each in machines)}
     if not missing:
         return f"{' and '.join(_pairs(labels))} together"

@@ -1,4 +1,4 @@
-"""What a parsed document may contain before it is read as a spec: what JSON, msgpack and both databases can store.
+"""Checks parsed documents before they are read as specs: only values that JSON, msgpack and both databases can store.
 
 YAML and JSON parsers accept more than that: dates, infinities, integers of any length, NUL characters.
 """

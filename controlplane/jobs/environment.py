@@ -17,7 +17,7 @@ PACKAGES: Final = ("Django", "celery", "redis", "channels", "numpy", "msgspec")
 
 @cache
 def control_plane() -> dict[str, str]:
-    """Versions of this process's software, by name; ``engine`` is the version of its decision rules."""
+    """The versions of this process's software by package; ``engine`` is the version of the decision rules."""
     return {
         "paceline": RELEASE,
         "engine": str(ENGINE_VERSION),

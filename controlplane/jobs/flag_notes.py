@@ -9,7 +9,7 @@ from controlplane.jobs.models import Flag, FlagNote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """The author, the time, and until when the flag is muted; None: it was only acknowledged."""
+    """A note's author, its time, and until when the flag is muted (None: it was only acknowledged)."""
 
     actor: str
     at: datetime
@@ -22,7 +22,7 @@ def flag_acknowledge(*, flag: Flag, actor: str) -> None:
 
 
 def flag_mute(*, flag: Flag, actor: str, until: datetime | None) -> None:
-    """Mute such findings about its subject until then; None: unmute."""
+    """Mute findings of this kind about the flag's subject until ``until``; None: unmute."""
     if until is None:
         same = {"job": flag.job, "subject": flag.subject, "rank": flag.rank, "kind": flag.kind}
         FlagNote.objects.filter(**same).update(muted_until=None)
@@ -51,7 +51,7 @@ def notes_on(flags: Iterable[Flag], now: datetime) -> dict[int, Note]:
 
 
 def mute_end(now: datetime, minutes: int) -> datetime:
-    """When a mute of so many minutes ends."""
+    """The end of a mute of ``minutes`` that starts now."""
     return now + timedelta(minutes=minutes)
 
 

@@ -1,7 +1,7 @@
 """Links that sign a user in once, for the user of the machine that printed them.
 
-Nothing is stored: a link is signed and names the user's last login, which redeeming it changes. So any login in
-between ends it too.
+Nothing is stored: a link is signed and contains the time of the user's last login. Any login changes that time, so it
+also invalidates the link.
 """
 
 import ipaddress
@@ -38,7 +38,7 @@ def redeem(token: str) -> User | None:
 
 
 def from_loopback(address: str) -> bool:
-    """Whether the request comes from this machine: links are only for this machine."""
+    """Whether the request comes from this machine: links work only here."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -11,7 +11,7 @@ from controlplane.jobs.sealing import seal
 
 
 def new_job_key() -> bytes:
-    """The secret from which all credentials of a job's processes derive, as it is stored."""
+    """A new secret from which all credentials of a job's processes are derived, encrypted for storage."""
     return seal(secrets.token_bytes(32))
 
 
@@ -31,9 +31,9 @@ class Job(models.Model):
     priority = models.SmallIntegerField(default=0)
     """The spec's priority, until an operator changes it while the job waits."""
     queue_order = models.IntegerField(default=0)
-    """Where an operator put it among waiting jobs of its priority: the lowest first."""
+    """The position that an operator gave it among waiting jobs of its priority; the lowest starts first."""
     team = models.ForeignKey("people.Team", null=True, on_delete=models.PROTECT, related_name="jobs")
-    """Its owner: only members see it; null: all users do."""
+    """The owning team: only its members see the job; null: all users do."""
     created_at = models.DateTimeField(auto_now_add=True, db_index=True)
 
     state = models.CharField(
@@ -43,7 +43,7 @@ class Job(models.Model):
     awaited = models.TextField(default="", blank=True)
     reason = models.TextField(default="", blank=True)
     started_at = models.DateTimeField(null=True)
-    """When it started to run: the first iteration may start."""
+    """When it started to run, so that its first iteration could start."""
     finished_at = models.DateTimeField(null=True)
 
     incarnation = models.PositiveIntegerField(default=0)
@@ -56,16 +56,16 @@ class Job(models.Model):
     busy_s = models.FloatField(default=0.0)
     waiting_s = models.FloatField(default=0.0)
     coordination_s = models.FloatField(default=0.0)
-    """Sums over all reports of all workers."""
+    """Sum over all reports of all workers, as the other sums."""
     loss = models.FloatField(null=True)
     accuracy = models.FloatField(null=True)
-    """Of the last evaluation."""
+    """From the last evaluation."""
     simulation = models.ForeignKey("telemetry.Simulation", null=True, on_delete=models.CASCADE, related_name="runs")
     """For a simulated run: its simulation. Its times are virtual, such that it ended when it was stored."""
     policy = models.CharField(max_length=200, default="", blank=True)
-    """For a simulated run: its policies' name in the simulation."""
+    """For a simulated run: the name of its policies in the simulation."""
     environment = models.JSONField(default=dict)
-    """The control plane's software when the job started to run, by name; empty before, and for a simulated run."""
+    """Versions of the control plane's software when the job started to run; empty before, and for a simulated run."""
     model_path = models.CharField(max_length=500, default="", blank=True)
     model_bytes = models.BigIntegerField(default=0)
 
@@ -79,12 +79,12 @@ class Job(models.Model):
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, and nothing will change any more."""
+        """Whether the job has ended: nothing changes any more."""
         return self.state in JOB_OVER
 
     @property
     def worker_seconds(self) -> float:
-        """All workers' time."""
+        """Sum of all workers' time."""
         return self.busy_s + self.waiting_s + self.coordination_s
 
     @property
@@ -106,7 +106,7 @@ class JobToken(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=150)
     ends_at = models.DateTimeField(null=True)
-    """When it was revoked, or expires since another replaced it; null: it ends with the job."""
+    """When it was revoked, or will expire because it was replaced; null: it ends with the job."""
 
 
 class Process(models.Model):
@@ -120,7 +120,7 @@ class Process(models.Model):
     slot = models.PositiveIntegerField(default=0)
     emulate = models.JSONField(null=True)
     environment = models.JSONField(default=dict)
-    """What its machine ran when this instance started, as its agent reported, and the machine's name then: both may
+    """The machine's reported environment when this instance started, and the machine's name at that time: both can
     change."""
     state = models.CharField(max_length=12, choices=[(state, state) for state in ProcessState])
     state_since = models.DateTimeField()
@@ -140,9 +140,9 @@ class Process(models.Model):
     block_times = models.JSONField(default=list)
     """For a server: the same for each block, as ``block``, ``bytes``, ``push_s``, ``pull_s``."""
     counts_from = models.IntegerField(null=True)
-    """For a worker's latest instance: the first iteration that it is a member in, once it is."""
+    """For a worker's latest instance: the first iteration in which it is a member; null before."""
     restart = models.JSONField(null=True)
-    """For an ended instance: which restart follows (``number`` of ``allowed``), ``at`` when, or that it waits for a
+    """For an ended instance: the next restart (``number`` of ``allowed``), its time ``at``, or that it waits for a
     slot (``wants_slot``). Null if none follows."""
     wants_slot = models.BooleanField(default=False)
     """Whether the scheduler should find a slot for its next instance."""
@@ -181,7 +181,7 @@ class Flag(models.Model):
     subject = models.CharField(max_length=6, default="worker")
     """worker, server, or job."""
     rank = models.PositiveIntegerField()
-    """The server's index, if it is about one."""
+    """The worker's rank, or the server's index."""
     kind = models.CharField(max_length=20)
     persistence = models.CharField(max_length=10)
     sentence = models.TextField()
@@ -200,7 +200,7 @@ class Flag(models.Model):
 
 
 class FlagNote(models.Model):
-    """A user's note on a flag: acknowledged, or muted until then.
+    """A user's note on a flag: acknowledged, or muted until a time.
 
     The engine owns the finding itself; a mute also applies to a later flag of that kind on the same subject.
     """
@@ -229,4 +229,4 @@ class AuditEntry(models.Model):
     detail = models.JSONField(default=dict)
     job = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="requests")
     entry = models.CharField(max_length=40, default="", blank=True)
-    """For a request to a job's engine: the entry of its log, which its decisions name as their cause."""
+    """For a request to a job's engine: the id of its log entry, which decisions name as their cause."""

@@ -1,6 +1,6 @@
 """Applies the engine's commands and the reports' sums to a job's rows. Only ingest calls it, in its transaction.
 
-Exceptions are ``pause_lost_job`` and ``end_lost_job``: if the log is gone, ingest has nothing to read.
+The exceptions are ``pause_lost_job`` and ``end_lost_job``: if the log is lost, ingest has nothing to read.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ DECISION_FIELDS: Final = ("job", "incarnation", "sequence", "at", "kind", "cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The commands of one commit; ``sequence`` is that of the first, within the incarnation."""
+    """The commands of one commit. ``sequence`` is the number of the first one, within the incarnation."""
 
     incarnation: int
     sequence: int
@@ -80,7 +80,7 @@ class Progress:
     blocks: dict[int, dict[int, list[BlockExchanged]]] = field(default_factory=dict)
     """The same for each block, by server and block, if workers reported blocks."""
     evaluated: tuple[float | None, float | None] | None = None
-    """Loss and accuracy of the last evaluation."""
+    """The loss and accuracy of the last evaluation."""
 
 
 def apply_answers(job_id: int, answers: Sequence[Answer]) -> bool:
@@ -236,7 +236,7 @@ def _restart(move: MoveProcess) -> dict[str, Any] | None:
 
 
 def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
-    """When a new instance starts, the previous one is no longer current, and its planned restart has happened."""
+    """Mark previous instances as replaced when a new one starts; their planned restart has happened."""
     for row in moved:
         is_new = row.state == ProcessState.ORDERED or (row.state == ProcessState.READY and row.agent_id is None)
         if is_new:  # a launcher's ranks get no agent orders
@@ -245,7 +245,7 @@ def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
 
 
 def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
-    """A new worker is not expected in earlier iterations; a worker that left is not expected in later ones."""
+    """Store from which iteration on new workers count, and that workers that left no longer do."""
     for roster in rosters:
         workers = Process.objects.filter(job_id=job_id, role="worker")
         workers.exclude(index__in=roster.ranks).update(counts_from=None)
@@ -254,7 +254,7 @@ def _count_workers(job_id: int, rosters: Sequence[SetRoster]) -> None:
 
 
 def _give_shares(job_id: int, decisions: Sequence[SetShares]) -> None:
-    """Only the last decision is visible."""
+    """Store the shares of the last decision; earlier ones are not visible."""
     if decisions:
         update_rows(
             f'UPDATE {Process._meta.db_table} SET share = %s WHERE job_id = %s AND role = %s AND "index" = %s'
@@ -264,7 +264,7 @@ def _give_shares(job_id: int, decisions: Sequence[SetShares]) -> None:
 
 
 def _follow_ranks(job_id: int, decisions: Sequence[SetShares]) -> None:
-    """The size of an attached job is reported by its ranks: store it in the spec, where readers expect it."""
+    """Store the size of an attached job, which its ranks report, in the spec, where readers expect it."""
     if not decisions or not (shares := decisions[-1].shares):
         return
     if read_row(f"SELECT 1 FROM {Job._meta.db_table} WHERE id = %s AND launch = %s", (job_id, "attached")) is None:
@@ -279,7 +279,7 @@ def _follow_ranks(job_id: int, decisions: Sequence[SetShares]) -> None:
 
 
 def _move_iterations(job_id: int, iterations: dict[tuple[int, str], int]) -> None:
-    """A report that arrives a second time may be older than the row's."""
+    """Store the last iteration of each worker; a repeated report can be older than the row."""
     update_rows(
         f"UPDATE {Process._meta.db_table} SET iteration = %s"
         ' WHERE job_id = %s AND role = %s AND "index" = %s AND instance = %s AND iteration < %s',
@@ -291,7 +291,7 @@ def _move_iterations(job_id: int, iterations: dict[tuple[int, str], int]) -> Non
 
 
 def _release(job_id: int, commands: Sequence[AnyCommand]) -> bool:
-    """Release the slots that the job no longer needs; whether there were any."""
+    """Release slots that the job no longer needs; returns whether there were any."""
     for command in commands:
         if isinstance(command, ReleaseSlot):
             release_slot(job_id, command.role, command.index)
@@ -301,7 +301,7 @@ def _release(job_id: int, commands: Sequence[AnyCommand]) -> bool:
 
 
 def _place(job_id: int, decisions: Sequence[SetPlacement]) -> None:
-    """Only the last decision is visible; a server without blocks under it is shown without blocks."""
+    """Store the blocks of each server under the last placement; a server that is not in it has none."""
     if not decisions:
         return
     held: dict[int, list[int]] = defaultdict(list)
@@ -315,7 +315,7 @@ def _place(job_id: int, decisions: Sequence[SetPlacement]) -> None:
 
 
 def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) -> None:
-    """The median over the workers' latest exchanges: a single disturbed one is not shown as the server's."""
+    """Store the median of the workers' latest exchanges per server, so that a single outlier has no effect."""
     update_rows(
         f"UPDATE {Process._meta.db_table} SET push_s = %s, pull_s = %s"
         ' WHERE job_id = %s AND role = %s AND "index" = %s AND ended_at IS NULL',
@@ -327,7 +327,7 @@ def _time_servers(job_id: int, exchanges: dict[int, list[tuple[float, float]]]) 
 
 
 def _time_blocks(job_id: int, blocks: dict[int, dict[int, list[BlockExchanged]]]) -> None:
-    """As ``_time_servers``. Workers report all blocks together, so a server's earlier blocks are replaced."""
+    """As ``_time_servers``, by block. Workers report all blocks together, so a server's earlier values are replaced."""
     for index, measured in sorted(blocks.items()):
         times = [
             {

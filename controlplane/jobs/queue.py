@@ -1,4 +1,4 @@
-"""The queue of jobs: the slots that each waiting job requests, and how the machines can provide them."""
+"""The queue of jobs: the slots that each waiting job requests."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,7 +19,7 @@ class _Fewest(msgspec.Struct, frozen=True):
 
 
 class _SlotFields(msgspec.Struct, frozen=True):
-    """The part of a spec that the queue needs: a spec may also hold traces of thousands of machines."""
+    """The fields of a spec that the queue needs: decoding all is slow if there are traces of thousands of machines."""
 
     workers: int
     servers: int = 1
@@ -39,7 +39,7 @@ def slot_request_of(job: Job) -> SlotRequest:
 
 
 def slot_requests_of(jobs: Iterable[Job]) -> dict[int, SlotRequest]:
-    """The same for many jobs, by id; those whose row cannot be read are omitted, since they cannot start."""
+    """The same for many jobs, by id. Jobs with an unreadable row are omitted, since they cannot start."""
     found: dict[int, SlotRequest] = {}
     for job in jobs:
         with suppress(msgspec.ValidationError):
@@ -48,12 +48,12 @@ def slot_requests_of(jobs: Iterable[Job]) -> dict[int, SlotRequest]:
 
 
 def subjects_of(job: Job) -> tuple[str, ...]:
-    """Whose quotas count the job, as keys: the user who submitted it, and its team."""
+    """Keys of the subjects with quotas that count the job: the user who submitted it, and its team."""
     return (f"user {job.submitted_by_id}",) * bool(job.submitted_by_id) + (f"team {job.team_id}",) * bool(job.team_id)
 
 
 def slot_request_for(spec: JobSpec, since: datetime, *, team: int = 0) -> SlotRequest:
-    """The same for a job that is not submitted yet: it comes after all others of its priority."""
+    """The same for a job that is not submitted yet: it is the last one of its priority."""
     fields = msgspec.convert(msgspec.to_builtins(spec), _SlotFields)
     return replace(_slot_request(LAST, fields, spec.priority, since), team=team)
 

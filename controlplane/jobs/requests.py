@@ -1,7 +1,7 @@
 """Reads users' requests to a job's engine, and their outcome.
 
-A request is an audit entry that names the log's entry; the engine's decisions name the same entry as their cause. So
-nothing is stored twice: a request is pending until a decision answers it, and done when it has taken effect.
+A request is an audit entry that names a log entry; the engine's decisions name the same log entry as their cause. So
+nothing is stored twice. A request is pending until a decision answers it, and done when it has taken effect.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from controlplane.core.processes import PROCESS_OVER, ProcessState
 from controlplane.jobs.models import AuditEntry, Decision, Job, Process
 
 SHOWN: Final = 20
-"""Most requests that are read: the latest ones."""
+"""Most requests to read: the latest ones."""
 
 DECLINED_SHOWN_FOR: Final = timedelta(minutes=2)
 DECLINE: Final = "decline-request"
@@ -26,7 +26,7 @@ class Stage(StrEnum):
     PENDING = "pending"
     """The engine has not answered it yet."""
     UNDER_WAY = "under way"
-    """It was accepted, and takes effect at a boundary that has not been reached."""
+    """It was accepted, and takes effect at a later iteration boundary."""
     DONE = "done"
     DECLINED = "declined"
 
@@ -40,11 +40,11 @@ class Request:
     actor: str
     action: str
     about: str
-    """``w3`` or ``s1``; empty if it is about the whole job."""
+    """``w3`` or ``s1``; empty for the whole job."""
     detail: dict[str, Any]
     stage: Stage
     reason: str
-    """The engine's sentence; empty while it is pending."""
+    """The engine's explanation; empty while the request is pending."""
 
 
 def job_requests(job: Job) -> list[Request]:
@@ -66,7 +66,7 @@ def _requests(job: Job, entries: list[AuditEntry]) -> list[Request]:
 
 
 def open_requests(job: Job, now: datetime) -> list[Request]:
-    """Requests without effect so far, and for a while those that were declined."""
+    """Requests without effect so far, and recently declined ones."""
     if job.is_over:
         return []
     found = job_requests(job)
@@ -106,7 +106,7 @@ def _stage(job: Job, row: AuditEntry, answer: Decision | None) -> Stage:
 
 
 def _change_holds(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """The generation that carries it has started, or a later change has replaced it."""
+    """Whether the generation with the change has started, or a later change has replaced it."""
     if answer.kind == "change-policies":
         return True
     later = Decision.objects.filter(job=job, kind="change-policies", at__gte=answer.at)
@@ -115,19 +115,19 @@ def _change_holds(job: Job, row: AuditEntry, answer: Decision) -> bool:
 
 
 def _is_gone(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """Its process has ended, or a later request replaced it."""
+    """Whether the process has ended, or a later request has replaced this one."""
     life = _latest(job, row)
     return life is None or life.state in PROCESS_OVER or _is_overtaken(job, row)
 
 
 def _is_back(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """Its worker counts, or a later request replaced it."""
+    """Whether the worker counts again, or a later request has replaced this one."""
     life = _latest(job, row)
     return (life is not None and life.counts_from is not None) or _is_overtaken(job, row)
 
 
 def _server_is_here(job: Job, row: AuditEntry, answer: Decision) -> bool:
-    """The requested server has sent a hello, or no slot was found for it."""
+    """Whether the requested server has sent its hello, or no slot was found for it."""
     index = answer.payload.get("index")
     lives = Process.objects.filter(job=job, role="server", index=index)
     if lives.exclude(state=ProcessState.ORDERED).exists():

@@ -41,13 +41,13 @@ def may(user: User | AnonymousUser, needed: Role) -> bool:
 
 
 TEAM_ROLES = {"member": Role.VIEWER, "operator": Role.OPERATOR, "admin": Role.ADMIN}
-"""What a role in a team permits, for what the team owns."""
+"""The permissions of each role in a team, on what the team owns."""
 
 
 def role_on(user: User | AnonymousUser, team: int | None) -> Role | None:
-    """The user's role on what this team owns; None: to see it, too, is not permitted.
+    """The user's role on what this team owns; None if the user may not even see it.
 
-    What no team owns is subject to the role in the installation. Its admins are admins of all teams. A token with a
+    Without a team, the role in the installation counts. Its admins are admins of all teams. A token with a
     lower role limits the role in teams as well.
     """
     held = role_of(user)
@@ -61,7 +61,7 @@ def role_on(user: User | AnonymousUser, team: int | None) -> Role | None:
 
 
 def highest_role(user: User | AnonymousUser) -> Role | None:
-    """The highest of the user's role in the installation and those in teams."""
+    """The highest of the user's roles, in the installation and in teams."""
     held = role_of(user)
     if held is None:
         return None
@@ -70,7 +70,7 @@ def highest_role(user: User | AnonymousUser) -> Role | None:
 
 
 def operates(user: User | AnonymousUser) -> Callable[[int | None], bool]:
-    """Whether the user may operate what this team owns: for lists, each team is looked up once."""
+    """A function that tells whether the user may operate what a team owns. It looks each team up once, for lists."""
 
     @cache
     def found(team: int | None) -> bool:
@@ -81,16 +81,14 @@ def operates(user: User | AnonymousUser) -> Callable[[int | None], bool]:
 
 
 def teams_of(user: User | AnonymousUser, needed: Role = Role.VIEWER) -> list[int]:
-    """Teams in which the user's role is ``needed`` or above it, the first joined first; not those of others for an
-    admin.
-    """
+    """Teams in which the user is a member with ``needed`` or a higher role, in the order of joining."""
     if role_of(user) is None:
         return []
     return [team for team, role in _memberships(user).items() if ORDER.index(TEAM_ROLES[role]) >= ORDER.index(needed)]
 
 
 def _memberships(user: User | AnonymousUser) -> dict[int, str]:
-    """Read without a query where they were prefetched, as groups are by ``role_of``."""
+    """The user's roles by team, without a query if they were prefetched, as ``role_of`` does with groups."""
     rows = getattr(user, "memberships", None)
     ordered = [] if rows is None else sorted(rows.all(), key=lambda row: (row.joined_at, row.pk))
     return {row.team_id: row.role for row in ordered}

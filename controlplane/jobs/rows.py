@@ -1,4 +1,4 @@
-"""Writes rows without a model instance, and without building a query, for each: ingest copies thousands a second.
+"""Writes rows without a model instance or a new query per row, since ingest copies thousands of rows per second.
 
 Values are given as Django would give them to the database; only times are adapted here.
 """
@@ -15,7 +15,7 @@ Row = Sequence[Any]
 
 
 def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence[Row]) -> None:
-    """Insert all; a duplicate is an error."""
+    """Insert all rows; a duplicate raises an error."""
     if rows:
         with _fast_cursor() as cursor:
             cursor.executemany(_in_drivers_format(_insert(model, fields)), _adapted(model, fields, rows))
@@ -24,9 +24,9 @@ def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence
 def insert_new_rows(
     model: type[models.Model], fields: Sequence[str], rows: Sequence[Row], *, key: Sequence[str]
 ) -> set[tuple[Any, ...]]:
-    """Insert rows that do not exist yet, where a duplicate is legitimate; the ``key`` of each new row.
+    """Insert the rows that do not exist yet; returns the ``key`` of each new row.
 
-    Duplicates are rare, and finding them costs half as much again: it is done only if there are any.
+    Duplicates are rare, and looking for them costs half as much again: that is done only if an insert finds one.
     """
     adapted = _adapted(model, fields, rows)
     places = [fields.index(name) for name in key]
@@ -48,14 +48,14 @@ def update_rows(statement: str, rows: Sequence[Row]) -> None:
 
 
 def change_row(statement: str, parameters: Row) -> int:
-    """Run one statement; how many rows it changed. A query of Django's takes several times as long."""
+    """Run one statement and return the number of changed rows. A Django query takes several times as long."""
     with _fast_cursor() as cursor:
         cursor.execute(_in_drivers_format(statement), parameters)
         return int(cursor.rowcount)
 
 
 def read_row(statement: str, parameters: Row) -> tuple[Any, ...] | None:
-    """The first row that it finds."""
+    """The first row of the query, or None."""
     with _fast_cursor() as cursor:
         cursor.execute(_in_drivers_format(statement), parameters)
         found: tuple[Any, ...] | None = cursor.fetchone()
@@ -64,7 +64,7 @@ def read_row(statement: str, parameters: Row) -> tuple[Any, ...] | None:
 
 @contextmanager
 def _fast_cursor() -> Iterator[Any]:
-    """The driver's own cursor: Django's inspects every row, and for PostgreSQL writes it into a statement in Python."""
+    """The driver's own cursor. Django's inspects every row, and for PostgreSQL formats statements in Python."""
     connection.ensure_connection()
     if connection.vendor == "postgresql":
         from psycopg import Cursor
@@ -77,7 +77,7 @@ def _fast_cursor() -> Iterator[Any]:
 
 
 def _in_drivers_format(statement: str) -> str:
-    """The statement, whose values are ``%s``, in the driver's format."""
+    """The statement, with ``%s`` placeholders, in the driver's format."""
     return statement if connection.vendor == "postgresql" else statement.replace("%s", "?")
 
 
@@ -117,7 +117,7 @@ def _adapted(model: type[models.Model], fields: Sequence[str], rows: Sequence[Ro
 
 
 def _time_for_sqlite(value: datetime | None) -> str | None:
-    """Adapted as Django does where its time zone is UTC, as it is here; a fifth of the work."""
+    """The time as Django stores it under UTC, in a fifth of the time."""
     if value is None:
         return None
     if value.tzinfo is not UTC:

@@ -1,7 +1,7 @@
-"""Job keys and addresses of alert targets are encrypted in the database: a copy of it reveals none.
+"""Encrypts job keys and the addresses of alert targets in the database, so that a copy of it does not reveal them.
 
 The key is derived from ``SECRET_KEY``. A model names its encrypted columns in ``SEALED``, for ``manage.py reseal``.
-The first of ``SECRET_KEY`` and ``SECRET_KEY_FALLBACKS`` encrypts, each decrypts.
+``SECRET_KEY`` encrypts; it and each of ``SECRET_KEY_FALLBACKS`` can decrypt.
 """
 
 import base64
@@ -46,7 +46,7 @@ def resealed(stored: bytes | memoryview) -> bytes:
 
 
 def is_current(stored: bytes | memoryview) -> bool:
-    """Whether it is encrypted under the current ``SECRET_KEY``."""
+    """Whether the key is encrypted with the current ``SECRET_KEY``."""
     try:
         _box_of((settings.SECRET_KEY,)).decrypt(bytes(stored))
     except InvalidToken:

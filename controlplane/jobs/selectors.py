@@ -34,7 +34,7 @@ def job_synchronization(job: Job) -> Synchronization:
 
 
 def jobs_synchronization(jobs: Iterable[Job], specs: Mapping[int, JobSpec] | None = None) -> dict[int, Synchronization]:
-    """The same for many jobs, by id, with one query; those whose spec this release refuses are omitted."""
+    """The same for many jobs, by id, with one query. Jobs with a spec that this release refuses are omitted."""
     read = stored_specs(jobs)[0] if specs is None else specs
     chosen = {job: spec.synchronization for job, spec in read.items()}
     changes = Decision.objects.filter(job_id__in=chosen, kind="change-policies").order_by("incarnation", "sequence")

@@ -15,16 +15,16 @@ from controlplane.protocol.spec import JobSpec, spec_document
 
 
 class IdempotencyConflict(Exception):
-    """An idempotency key was used again, with another job."""
+    """An idempotency key was reused with another spec."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        super().__init__(f"this Idempotency-Key belongs to job {job.pk}, whose spec differs; send a new key")
+        super().__init__(f"this Idempotency-Key belongs to job {job.pk}, which has another spec; send a new key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """The job that a submission led to; not ``created`` if the same request had been received before."""
+    """The job of a submission; ``created`` is False if the same request had been received before."""
 
     job: Job
     created: bool
@@ -38,7 +38,7 @@ def job_submit(
     team: int | None = None,
     check: Callable[[JobSpec], None] = lambda spec: None,
 ) -> Submission:
-    """Accept a job spec, for the team if one is to own it. The caller starts its log once the transaction is committed.
+    """Store a new job, owned by the team if one is given. The caller starts its log after the transaction.
 
     ``check`` may refuse a new job: it is called in the transaction that stores it.
 
@@ -90,7 +90,7 @@ def job_prioritise(*, job_id: int, priority: int, actor: str) -> bool:
 def job_move(*, job_id: int, before: int | None, actor: str) -> bool:
     """Put a waiting job before another one in the queue, or behind all (None); False if one of them does not wait.
 
-    It takes the other's priority, or the lowest one. All waiting jobs of that priority are numbered anew.
+    The job gets the other job's priority, or the lowest one. All waiting jobs of that priority are renumbered.
     """
     waiting = list(Job.objects.select_for_update().filter(state=JobState.SUBMITTED, launch="native"))
     job = next((each for each in waiting if each.pk == job_id), None)
@@ -123,6 +123,6 @@ def audit(
     job: Job | None = None,
     entry: str = "",
 ) -> AuditEntry:
-    """Store a user's request; ``entry`` is that of the job's log, if its engine should answer."""
+    """Store a user's request; ``entry`` is the id of the job's log entry if the engine should answer."""
     fields = {"actor": actor[:150], "action": action, "subject": subject[:100], "detail": dict(detail or {})}
     return AuditEntry.objects.create(**fields, job=job, entry=entry)

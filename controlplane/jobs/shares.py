@@ -1,6 +1,6 @@
 """The queue's input about teams and quotas: each team's share, and the remaining slots of each quota.
 
-The rows are those of ``people``, reached over relations: this package is below it.
+The rows belong to ``people`` and are reached over relations, since this package must not import it.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from controlplane.scheduling.queueing import SlotRequest, Verdict, by_place, pla
 
 
 def team_shares(now: datetime | None = None) -> dict[int, Share]:
-    """By team, its weight and its decayed usage; empty in an installation without teams."""
+    """The weight and decayed usage of each team; empty in an installation without teams."""
     now = now or timezone.now()
     teams = dict(apps.get_model("people", "Team").objects.values_list("pk", "weight"))
     if not teams:
@@ -38,7 +38,7 @@ def team_shares(now: datetime | None = None) -> dict[int, Share]:
 
 @transaction.atomic
 def usage_add(slots: SlotsNow, now: datetime | None = None) -> None:
-    """Add the slots that jobs hold to their teams' usage, since the last call."""
+    """Add the slots that jobs held since the last call to their teams' usage."""
     now = now or timezone.now()
     teams = apps.get_model("people", "Team").objects.values_list("pk", flat=True)
     if not teams:
@@ -57,11 +57,11 @@ def usage_add(slots: SlotsNow, now: datetime | None = None) -> None:
 
 
 MOST_ELAPSED_S = 60.0
-"""Longer than between two calls: after an outage the holders of slots are unknown."""
+"""Longest time that one call adds, since after an outage the holders of slots are unknown."""
 
 
 def quota_rows() -> dict[str, int]:
-    """The quota of slots by subject, for subjects that have one."""
+    """The quota of slots of each subject that has one."""
     rows = apps.get_model("people", "Quota").objects.filter(slots__isnull=False)
     found: dict[str, int] = {}
     for user, group, slots in rows.values_list("user_id", "team_id", "slots"):
@@ -72,14 +72,14 @@ def quota_rows() -> dict[str, int]:
 def plan_queue(
     requests: Sequence[SlotRequest], slots: SlotsNow, now: float, shares: Mapping[int, Share] | None = None
 ) -> list[Verdict]:
-    """The outcome of each waiting job, by the shares of teams and within the quotas of slots."""
+    """The verdict on each waiting job, by teams' shares and within quotas of slots."""
     known = team_shares() if shares is None else shares
     order = partial(fair_order, shares=known) if known else by_place
     return plan(requests, slots.offers, now, order=order, room=room_for(requests, slots))
 
 
 def room_for(requests: Iterable[SlotRequest], slots: SlotsNow) -> Mapping[str, int]:
-    """The slots that are left of each quota that counts one of these jobs."""
+    """The remaining slots of each quota that applies to one of these jobs."""
     quotas = quota_rows()
     if not quotas:
         return {}
@@ -91,7 +91,7 @@ def room_for(requests: Iterable[SlotRequest], slots: SlotsNow) -> Mapping[str, i
 
 
 def slots_used(slots: SlotsNow) -> Counter[str]:
-    """Slots that are held, by subject."""
+    """The number of slots that each subject's jobs hold."""
     used: Counter[str] = Counter()
     holders = Job.objects.in_bulk({hold.job for hold in slots.holds})
     for hold in slots.holds:
@@ -102,7 +102,7 @@ def slots_used(slots: SlotsNow) -> Counter[str]:
 
 
 def _limit(subject: str, quotas: Mapping[str, int], own: set[int]) -> int | None:
-    """A user with a row of quotas has no other; users without one have the default."""
+    """The user's own quota if there is a row, otherwise the default."""
     kind, number = subject.split()
     if kind == "user" and int(number) not in own:
         return quotas.get("")

@@ -1,6 +1,6 @@
-"""Specs as they are stored: an earlier release may have accepted what this one refuses.
+"""Reads stored specs. An earlier release may have accepted a spec that this one refuses.
 
-Such a job is shown as what it is. No list, total or metric of others fails because of it.
+Such a job is listed with the reason. It must not break lists, totals or metrics of other jobs.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ def stored_spec(job: Job) -> JobSpec:
 
 
 def stored_specs(jobs: Iterable[Job]) -> tuple[dict[int, JobSpec], dict[int, str]]:
-    """Specs by id; and, for jobs whose spec this release refuses, why."""
+    """The specs by job id, and for jobs with a refused spec the reason by id."""
     specs: dict[int, JobSpec] = {}
     refused: dict[int, str] = {}
     for job in jobs:

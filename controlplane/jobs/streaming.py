@@ -14,7 +14,7 @@ Part = TypeVar("Part", str, bytes)
 
 
 def streamed(request: HttpRequest, parts: Iterator[Part]) -> Iterator[Part] | AsyncIterator[Part]:
-    """The parts, as the request's server expects them.
+    """The parts as an iterator of the kind that the server of this request needs.
 
     Under ASGI Django would read all of a plain iterator into memory before it sent any of it.
     """
@@ -22,11 +22,11 @@ def streamed(request: HttpRequest, parts: Iterator[Part]) -> Iterator[Part] | As
 
 
 def streamed_lines(request: HttpRequest, lines: Iterator[str]) -> Iterator[str] | AsyncIterator[str]:
-    """The same for lines, many of which make one part."""
+    """The same for lines, many of them per part."""
     return streamed(request, iter(lambda: "".join(islice(lines, LINES_AT_ONCE)), ""))
 
 
 async def _in_a_thread(parts: Iterator[Part]) -> AsyncIterator[Part]:
-    """Each part is made in the request's own thread, which owns the database connection."""
+    """Make each part in the request's own thread, which owns the database connection."""
     while (part := await sync_to_async(lambda: next(parts, None))()) is not None:
         yield part

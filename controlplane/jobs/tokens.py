@@ -34,7 +34,7 @@ class Verdict:
     good: bool
     job_over: bool = False
     sentence: str = ""
-    """Why it is refused; empty if it is valid."""
+    """Why the token is refused; empty if it is valid."""
 
 
 def is_job_token(secret: str) -> bool:
@@ -49,7 +49,7 @@ def live_tokens(job: Job, now: datetime | None = None) -> QuerySet[JobToken]:
 
 @transaction.atomic
 def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
-    """A new token, in clear only here; earlier ones expire after ``grace_s``."""
+    """Create a token and return it in clear text, only here; earlier ones expire after ``grace_s``."""
     now = timezone.now()
     replaced = _end(job, now + timedelta(seconds=grace_s), now)
     secret = PREFIX + secrets.token_urlsafe(32)
@@ -61,7 +61,7 @@ def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
 
 @transaction.atomic
 def tokens_revoke(*, job: Job, actor: str) -> int:
-    """Revoke all of the job's tokens at once; how many were valid until now."""
+    """Revoke all of the job's tokens immediately; returns how many were valid."""
     now = timezone.now()
     ended = _end(job, now, now)
     audit(actor=actor, action="job-token-revoke", subject=str(job), detail={"tokens": ended}, job=job)
@@ -95,7 +95,7 @@ def verdict_on(secret: str, job_id: int, now: datetime | None = None) -> Verdict
 
 
 def still_good(digests: Collection[str], now: datetime | None = None) -> set[str]:
-    """Those of the hashes whose tokens are still valid."""
+    """The hashes of those tokens that are still valid."""
     found = JobToken.objects.filter(_not_ended(now or timezone.now()), digest__in=digests)
     return set(found.values_list("digest", flat=True))
 

@@ -1,4 +1,4 @@
-"""From a parsed document to a valid spec: shapes, ranges, and whether every name exists."""
+"""Turns a parsed document into a valid spec: checks shapes, ranges, and that every name exists."""
 
 from controlplane.core.combinations import misfit
 from controlplane.jobs.documents import check_plain

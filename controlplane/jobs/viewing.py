@@ -1,6 +1,6 @@
-"""Which jobs and machines the current request may see: those of its user's teams, and those that no team owns.
+"""Limits reads to the jobs and machines that the current request may see: its user's teams', and those without a team.
 
-The user of the current request is known to reads without being passed through them. Reads outside a request, and
+The current user is a context variable, so reads need no argument for it. Reads outside a request, and
 inside ``unlimited()``, see everything.
 """
 
@@ -22,14 +22,14 @@ _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 
 
 class Viewing(MiddlewareMixin):
-    """Notes the request for the time of its response. A body that is streamed is read afterwards: limit its rows."""
+    """Middleware that sets the current request. A streamed body is read after it: limit its rows beforehand."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Before the view."""
+        """Set the current request."""
         _request.set(request)
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """After it."""
+        """Reset it."""
         _request.set(None)
         return response
 
@@ -42,7 +42,7 @@ def viewer() -> User | AnonymousUser | None:
 
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Reads within see everything: for values that all users share, which are limited afterwards."""
+    """Context in which reads see everything: for values that are shared by all users and limited afterwards."""
     token = _request.set(None)
     try:
         yield
@@ -51,7 +51,7 @@ def unlimited() -> Iterator[None]:
 
 
 def visible(rows: "QuerySet[M]", team: str = "team") -> "QuerySet[M]":
-    """Those rows that the current user may see; ``team`` is the path to their owner."""
+    """The rows that the current user may see; ``team`` is the path to their owner."""
     limit = limits(team)
     return rows if limit is None else rows.filter(limit)
 
@@ -74,7 +74,7 @@ def limits(team: str = "team") -> Q | None:
 
 
 def viewing_key() -> tuple[int, ...] | None:
-    """What distinguishes values that are kept for viewers: the teams that they are limited to; None: not limited."""
+    """Cache key for values that depend on the viewer: the teams that they are limited to; None: not limited."""
     user = viewer()
     if limits() is None or user is None:
         return None

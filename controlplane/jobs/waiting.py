@@ -1,4 +1,4 @@
-"""Why submitted jobs do not start: the state of each, which jobs hold its slots and which are ahead."""
+"""Determines why submitted jobs do not start: which jobs hold the slots that they need, and which are ahead."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from controlplane.scheduling.queueing import Outcome, SlotRequest, Verdict
 
 @dataclass(slots=True)
 class Queue:
-    """All waiting jobs at one moment, read once for several of them."""
+    """A snapshot of all waiting jobs, read once for several of them."""
 
     now: datetime
     extra: SlotRequest | None = None
@@ -45,11 +45,11 @@ class Queue:
 
     @property
     def order(self) -> list[int]:
-        """Waiting jobs in the order of the queue; those that have their slots already are first."""
+        """Waiting jobs in the order of the queue, starting with jobs that have their slots already."""
         return [*self._served, *self._verdicts]
 
     def waiting(self, job: int) -> Waiting | None:
-        """Why this one does not start; None for one that is not in the queue."""
+        """Why this job does not start; None if it is not in the queue."""
         verdict = self._verdicts.get(job)
         if verdict is None:
             request = self._served.get(job)
@@ -73,7 +73,7 @@ class Queue:
         )
 
     def _closed_to(self, request: SlotRequest) -> tuple[str, ...]:
-        """Machines with its labels that would take it, and are cordoned or drained."""
+        """Suitable machines with the job's labels that are cordoned or drained."""
         if self._closed is None:
             self._closed = [(agent.name, agent.placed_by, agent.team_id) for agent in closed_machines()]
         return tuple(
@@ -83,7 +83,7 @@ class Queue:
         )
 
     def _holders(self, verdict: Verdict, there: Capacity) -> Iterator[Blocker]:
-        """Jobs that hold slots of a kind of which too few are free; the one that holds most comes first."""
+        """Jobs that hold slots of the kinds that are scarce, the largest holder first."""
         lacks_workers, lacks_servers = (
             there.free_workers < verdict.request.least,
             there.free_servers < verdict.request.servers,
@@ -115,7 +115,7 @@ class Queue:
 
 
 def waiting_of(jobs: Iterable[Job], now: datetime) -> Mapping[int, Waiting]:
-    """By job, why it does not start; jobs that have started or ended are omitted."""
+    """Why each of these jobs does not start, by job; jobs that have started or ended are omitted."""
     queued = [job.pk for job in jobs if job.state == JobState.SUBMITTED]
     if not queued:
         return {}

@@ -1,1 +1,1 @@
-"""People: how they sign in, from where, and what is recorded of it."""
+"""Users: sign-in, sessions, API tokens, teams, quotas and the audit trail."""

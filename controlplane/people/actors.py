@@ -1,10 +1,10 @@
-"""Who acts, where no request says so."""
+"""The actor of operations outside requests."""
 
 from getpass import getuser
 
 
 def command_line() -> str:
-    """The user of the machine: access to ``manage.py`` implies access to the database."""
+    """The operating system's user: access to ``manage.py`` implies access to the database."""
     try:
         return f"{getuser()} (command line)"
     except (KeyError, OSError):  # a container's user without a name

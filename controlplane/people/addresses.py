@@ -1,4 +1,4 @@
-"""Where a request comes from, behind as many proxies as are configured."""
+"""The client address of a request, behind the configured number of proxies."""
 
 import ipaddress
 
@@ -22,7 +22,7 @@ def client_address(request: HttpRequest) -> str:
 
 
 def network_of(address: str) -> str:
-    """What counts as one source: an IPv4 address, or the /64 of an IPv6 address, of which one host has all."""
+    """The unit of throttling: an IPv4 address, or the /64 of an IPv6 address, since one host can use all of it."""
     found = _parsed(address)
     if isinstance(found, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((found, 64), strict=False))

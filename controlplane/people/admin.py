@@ -1,4 +1,4 @@
-"""What Django's admin may change, users and groups above all: every change is written to the audit trail, too."""
+"""The parts of Django's admin that allow changes, such as users and groups: every change is also in the audit trail."""
 
 from typing import Any
 
@@ -18,24 +18,24 @@ for model in (User, Group, AuthToken, Agent, EnrolmentToken):
     admin.site.unregister(model)
 
 MOST = 500
-"""Characters of what was changed."""
+"""Most characters of an entry's detail."""
 
 
 class Audited(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Django's own log of its admin is no part of the audit trail, and can be changed."""
+    """Writes changes to the audit trail. Django's own admin log is not part of it, and can be changed."""
 
     def log_addition(self, request: HttpRequest, obj: Model, message: Any) -> Any:
-        """A user added it."""
+        """Record an added object."""
         self._audit(request, "create", obj, "")
         return super().log_addition(request, obj, message)
 
     def log_change(self, request: HttpRequest, obj: Model, message: Any) -> Any:
-        """A user changed it; the message names the fields."""
+        """Record a changed object; the message names the fields."""
         self._audit(request, "change", obj, message)
         return super().log_change(request, obj, message)
 
     def log_deletions(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
-        """A user deletes them."""
+        """Record deleted objects."""
         for row in queryset:
             self._audit(request, "delete", row, "")
         return super().log_deletions(request, queryset)
@@ -71,7 +71,7 @@ class AuditedEnrolmentTokenAdmin(Audited, EnrolmentTokenAdmin):
 
 @admin.register(AuthToken)
 class TokenAdmin(ReadOnlyAdmin):
-    """API tokens: the page of tokens and sessions revokes them."""
+    """API tokens, read-only: the page *Tokens and sessions* revokes them."""
 
     list_display = ("token_key", "user", "created", "expiry")
     exclude = ("digest",)

@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class PeopleConfig(AppConfig):
-    """Registers the app under its short label, and what is recorded of logins."""
+    """Registers the app under its short label, and the receivers that record logins."""
 
     name = "controlplane.people"
     label = "people"

@@ -1,8 +1,8 @@
-"""The audit trail as a chain: each entry gets a seal that covers it and the seal before, with a key that no copy of
-the database has. A change or removal of an entry that is sealed is found, by whomever and however it was made.
+"""The audit trail as a hash chain: the seal of each entry covers it and the seal before, with a key that is not in the
+database. So any change or removal of a sealed entry is detected.
 
-Entries are sealed a moment after they were committed, in the order in which they became visible, by one process at a
-time: sealing within their own transactions would have all of them wait for one row.
+Entries are sealed shortly after their commit, in the order in which they became visible, by one process at a
+time: sealing them in their own transactions would make all of them wait for one row.
 """
 
 import hashlib
@@ -26,30 +26,30 @@ from controlplane.people.models import AuditSeal
 
 INFO: Final = b"paceline.audit"
 START: Final = "0" * 64
-"""What stands for the seal before the first one."""
+"""The value before the first seal."""
 
 AT_ONCE: Final = 500
 LOOK_BACK: Final = 10_000
-"""Entries before the newest sealed one that may have been committed after it."""
+"""How many entries before the newest sealed one are checked: their transactions may have committed later."""
 
 GRACE: Final = timedelta(minutes=5)
-"""An entry that is older and has no seal was not sealed in time, or was put in by hand."""
+"""An older entry without a seal was not sealed in time, or was inserted by other means."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What a look at the whole chain has found."""
+    """The result of a verification of the whole chain."""
 
     sealed: int = 0
     head: str = ""
-    """``SEQUENCE:SEAL`` of the last one. Noted elsewhere, it shows later whether the end was cut off."""
+    """``SEQUENCE:SEAL`` of the last seal. A copy of it shows later whether the end of the chain was removed."""
     faults: list[str] = field(default_factory=list)
     unsealed: int = 0
 
 
 @transaction.atomic
 def seal_pending() -> int:
-    """Seal entries that have none yet; how many there were. Two at once cannot fork the chain: its numbers are keys."""
+    """Seal the entries without a seal; returns their number. Concurrent calls cannot fork it: numbers are keys."""
     last = AuditSeal.objects.order_by("-sequence").first()
     newest = AuditSeal.objects.aggregate(newest=Max("entry"))["newest"] or 0
     pending = unsealed().filter(pk__gt=newest - LOOK_BACK).order_by("pk")[:AT_ONCE]
@@ -69,7 +69,7 @@ def unsealed() -> QuerySet[AuditEntry]:
 
 
 def verify(now: datetime, *, noted: str = "") -> Verdict:
-    """Look at every seal and its entry; ``noted`` is a head of earlier, which must still be there."""
+    """Verify every seal and its entry; ``noted`` is an earlier head, which must still be in the chain."""
     keys = {_key_name(secret): secret for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)}
     found, previous = Verdict(), START
     heads = dict([noted.split(":", 1)]) if noted else {}
@@ -94,14 +94,14 @@ def verify(now: datetime, *, noted: str = "") -> Verdict:
     found.unsealed = unsealed().count()
     if late := unsealed().filter(at__lt=now - GRACE).count():
         found.faults.append(
-            f"{late} entries have no seal after {GRACE.seconds // 60} minutes: put in by hand, or beat does not run"
+            f"{late} entries without a seal after {GRACE.seconds // 60} minutes: inserted otherwise or beat is down"
         )
     found.head = f"{found.sealed}:{previous}" if found.sealed else ""
     return found
 
 
 def exported(since: int, limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Sealed entries after that number in the chain, as documents; at most ``limit`` of those that were not removed."""
+    """Sealed entries after that number, as documents: at most ``limit``, without removed ones."""
     found = (
         {"sequence": seal.sequence, **_document(entry), "seal": seal.seal}
         for seal, entry in _sealed_entries(since, min(AT_ONCE, limit or AT_ONCE))
@@ -116,7 +116,7 @@ def line_of(document: dict[str, Any]) -> str:
 
 
 def _sealed_entries(since: int, at_once: int = AT_ONCE) -> Iterator[tuple[AuditSeal, AuditEntry | None]]:
-    """In the order of the chain; a page at a time, so that the whole is never in memory."""
+    """Seals and their entries in the order of the chain, read in pages to bound memory."""
     while seals := list(AuditSeal.objects.filter(sequence__gt=since).order_by("sequence")[:at_once]):
         entries = AuditEntry.objects.in_bulk([seal.entry for seal in seals])
         yield from ((seal, entries.get(seal.entry)) for seal in seals)
@@ -124,7 +124,7 @@ def _sealed_entries(since: int, at_once: int = AT_ONCE) -> Iterator[tuple[AuditS
 
 
 def _document(entry: AuditEntry) -> dict[str, Any]:
-    """What a seal covers; not the job's row, which the subject names and which may be removed."""
+    """The part of an entry that its seal covers: not the reference to the job's row, which may be removed."""
     return {
         "id": entry.pk,
         "at": entry.at.isoformat(),

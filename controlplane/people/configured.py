@@ -1,4 +1,4 @@
-"""An installation's choices about users and sign-in, from the settings."""
+"""Settings of an installation about users and sign-in."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """An OpenID Connect provider, and what its claims mean here."""
+    """An OpenID Connect provider, and the mapping of its claims."""
 
     issuer: str
     client_id: str
@@ -17,9 +17,9 @@ class Provider:
     scopes: str
     name_claim: str
     groups_claim: str
-    """May be a path, such as ``realm_access.roles``."""
+    """The claim with the groups, possibly a path such as ``realm_access.roles``."""
     roles: Mapping[str, str] = field(hash=False)
-    """Roles by group."""
+    """The role of each group."""
     default_role: str | None
     """The role of users in none of these groups; None: their sign-in is refused."""
     renew_after: timedelta
@@ -29,22 +29,22 @@ class Provider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyslogTarget:
-    """Where entries of the audit trail are sent."""
+    """The server to which entries of the audit trail are sent."""
 
     transport: str
     """``udp``, ``tcp``, ``tls`` or ``unix``."""
     host: str
-    """The path of a ``unix`` socket."""
+    """The host, or the path of a ``unix`` socket."""
     port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """All of it."""
+    """All these settings."""
 
     oidc: Provider | None
     local_accounts: bool
-    """Whether passwords of others than emergency accounts are accepted."""
+    """Whether passwords are accepted for other than emergency accounts."""
     rates: Mapping[str, tuple[int, int]] | None
-    """Requests of one user in a minute, to read and to write; None: not limited."""
+    """By role, a user's read and write requests per minute; None: not limited."""
     syslog: SyslogTarget | None

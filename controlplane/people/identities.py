@@ -1,4 +1,4 @@
-"""People of the OpenID Connect provider as users here: who they are, and the role that their groups give them."""
+"""Maps identities of the OpenID Connect provider to users, with the role that their groups give."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ from controlplane.people.provider import Claims, SignInRefused, provider
 
 
 class Identities(ModelBackend):
-    """Signs in whom the provider named; checks no passwords."""
+    """Authentication backend for the provider's claims; checks no passwords."""
 
     def authenticate(  # type: ignore[override]
         self, request: HttpRequest | None, claims: Claims | None = None, address: str = "", **kwargs: Any
     ) -> User | None:
-        """The user of these claims, with the role that the groups give now.
+        """The user with these claims, with the role that the groups give now.
 
         Raises:
             SignInRefused: if they may not sign in.
@@ -49,7 +49,7 @@ def role_of_groups(groups: tuple[str, ...]) -> Role | None:
 
 
 def overdue_days(user: User) -> int | None:
-    """After how many days without a sign-in API tokens are refused, if they are: the provider may have let them go."""
+    """The limit in days if the user's last sign-in is longer ago: API tokens are then refused; otherwise None."""
     if settings.OIDC is None:
         return None
     configured = provider()
@@ -58,14 +58,14 @@ def overdue_days(user: User) -> int | None:
 
 
 def link(user: User, subject: str) -> Identity:
-    """Say that this user is that subject at the provider.
+    """Link this user to that subject at the provider.
 
     Raises:
-        ValueError: if one of both belongs to another one, or the user is a superuser.
+        ValueError: if either is linked already, or the user is a superuser.
     """
     issuer = provider().issuer
     if user.is_superuser:
-        raise ValueError(f"{user.get_username()} is a superuser, whose role does not follow from groups")
+        raise ValueError(f"{user.get_username()} is a superuser: groups do not set its role")
     other = Identity.objects.filter(issuer=issuer, subject=subject).exclude(user=user).select_related("user").first()
     if other is not None:
         raise ValueError(f"this subject is {other.user.get_username()} already")
@@ -111,7 +111,7 @@ def _created(claims: Claims) -> User:
 
 
 def _give(user: User, role: Role | None) -> None:
-    """Exactly this role: none of an earlier sign-in is left."""
+    """Set exactly this role, and remove roles of earlier sign-ins."""
     held = set(user.groups.filter(name__in=list(ORDER)).values_list("name", flat=True))
     if held == ({role} if role else set()):
         return

@@ -1,6 +1,6 @@
-"""Signing in by password: throttled, and every failure recorded.
+"""Sign-in by password, with throttling; every failure is recorded.
 
-Where local accounts are switched off, only passwords of emergency accounts are accepted.
+If local accounts are off, only passwords of emergency accounts are accepted.
 """
 
 from typing import Any
@@ -17,12 +17,12 @@ from controlplane.people.addresses import client_address, network_of
 
 
 class ThrottledPasswords(ModelBackend):
-    """Django's accounts. Every form that checks a password comes by here, Django's admin's too."""
+    """Authentication backend for Django's accounts. Every form with a password uses it, also Django's admin's."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
-        """The user whose password it is. A request that was throttled has ``throttled`` set."""
+        """The user with this password. Sets ``throttled`` on a request that was throttled."""
         if request is None or username is None or password is None or "REMOTE_ADDR" not in request.META:
             return self._checked(request, username, password)
         address = client_address(request)
@@ -42,12 +42,12 @@ class ThrottledPasswords(ModelBackend):
         user = super().authenticate(request, username=username, password=password)
         assert user is None or isinstance(user, User)
         if user is not None and not settings.LOCAL_ACCOUNTS and not hasattr(user, "emergency"):
-            return None  # the password is right, and refused as a wrong one is
+            return None  # the password is right, but is refused in the same way as a wrong one
         return user
 
 
 def _record(username: str, address: str, *, blocked: bool) -> None:
-    """Name the account only if there is one: people type passwords where their name belongs."""
+    """Record the failure. The account is named only if it exists: users sometimes enter their password as name."""
     known = User.objects.filter(username=username).exists()
     detail: dict[str, object] = {"address": address}
     if blocked:

@@ -1,4 +1,4 @@
-"""The OpenID Connect provider: where a browser is sent, and what the answer proves. Authlib speaks the protocol."""
+"""Sign-in at the OpenID Connect provider: the redirect, and validation of the response. Authlib does the protocol."""
 
 import logging
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
 )
-"""Signatures that are accepted: by a key that only the provider has. A provider's own list may name none of others."""
+"""Accepted signature algorithms: asymmetric ones only. A provider's own list cannot add others."""
 
 TIMEOUT_S: Final = 10
 LEEWAY_S: Final = 60
@@ -29,7 +29,7 @@ MOST_GROUPS: Final = 2_000
 NAME_LENGTH: Final = 150
 
 Kept = dict[str, Any]
-"""What a browser keeps while its user is at the provider: state, nonce, code verifier and address of return."""
+"""Values in the session while the user is at the provider: state, nonce, code verifier and return address."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Claims:
 
 
 def begin(return_to: str) -> tuple[str, Kept]:
-    """Where to send the browser, and what it has to bring back.
+    """The URL to send the browser to, and the values to keep in its session.
 
     Raises:
         SignInRefused: if the provider cannot be reached.
@@ -70,7 +70,7 @@ def finish(query: Mapping[str, str], kept: Kept) -> Claims:
     """The provider's claims about the user who returns with this query.
 
     Raises:
-        SignInRefused: if it proves nothing.
+        SignInRefused: if the response is not valid.
     """
     if "error" in query:
         logger.warning("the OpenID Connect provider refused a sign-in: %r", query["error"][:100])
@@ -105,7 +105,7 @@ def finish(query: Mapping[str, str], kept: Kept) -> Claims:
 
 
 def provider() -> Provider:
-    """The one that is configured."""
+    """The configured provider."""
     if settings.OIDC is None:
         raise SignInRefused("No identity provider is configured here.", status=404)
     found: Provider = settings.OIDC
@@ -117,7 +117,7 @@ def _client() -> DjangoOAuth2App:
     found = client.load_server_metadata()
     issuer = str(found.get("issuer", ""))
     if issuer.rstrip("/") != provider().issuer:
-        _client_of.cache_clear()  # asked again next time: it may be set right there
+        _client_of.cache_clear()  # fetch its metadata again next time: the provider may have been fixed
         raise ValueError(f"it calls itself {issuer[:200]!r}, PACELINE_OIDC_ISSUER is {provider().issuer!r}")
     offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
     found["id_token_signing_alg_values_supported"] = [each for each in offered if each in ALGORITHMS]
@@ -140,7 +140,7 @@ def _client_of(configured: Provider) -> DjangoOAuth2App:
 
 
 def _complete(client: DjangoOAuth2App, token: dict[str, Any], claims: dict[str, Any]) -> dict[str, Any]:
-    """The claims with those that only the provider's userinfo has."""
+    """The claims, completed from the provider's userinfo endpoint."""
     configured = provider()
     missing = [name for name in (configured.name_claim, configured.groups_claim) if _at(claims, name) is None]
     if not missing or "userinfo_endpoint" not in client.server_metadata:

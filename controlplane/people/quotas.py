@@ -25,11 +25,11 @@ RESOURCES: Final = {
 
 
 BUILT_IN: Final = {"jobs": 1_000, "simulations": 20}
-"""Limits of each user until an admin sets others: far above what a person needs, and what one script may take."""
+"""Limits of each user until an admin sets others: far above a person's needs, to stop runaway scripts."""
 
 
 class QuotaExceeded(Exception):
-    """A request would exceed a quota; the text names subject, what was found, what is allowed, and the cure."""
+    """A request would exceed a quota; the text names the subject, the found and allowed values, and the cure."""
 
     def __init__(self, subject: str, resource: str, found: int, limit: int) -> None:
         self.subject, self.resource, self.found, self.limit = subject, resource, found, limit
@@ -41,7 +41,7 @@ class QuotaExceeded(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class QuotaUsage:
     """One subject's use of each resource and its limits."""
 
     subject: str
@@ -50,7 +50,7 @@ class Standing:
 
 
 def quota_of(*, user: User | None = None, team: Team | None = None) -> Quota | None:
-    """What counts: a user's own row, else the default of all users; a team's row, if it has one."""
+    """The effective quota: a user's own row, otherwise the default of all users; a team's row, if it has one."""
     if team is not None:
         return Quota.objects.filter(team=team).first()
     return (Quota.objects.filter(user=user).first() if user else None) or default_quota()
@@ -63,7 +63,7 @@ def default_quota() -> Quota:
 
 @transaction.atomic
 def quota_set(*, user: User | None = None, team: Team | None = None, actor: str, **limits: int | None) -> Quota:
-    """Set these limits; others stay, or are the built-in ones. Without user and team: the default of all users."""
+    """Set these limits; others keep their (or the built-in) value. Without user and team: the default of all users."""
     row, _ = Quota.objects.get_or_create(user=user, team=team, defaults={} if team else BUILT_IN)
     for resource, limit in limits.items():
         setattr(row, resource, limit)
@@ -79,15 +79,15 @@ def subject_of(row: Quota) -> str:
     return f"team {row.team}" if row.team is not None else "default"
 
 
-def standing(*, user: User | None = None, team: Team | None = None, slots: SlotsNow | None = None) -> Standing:
-    """The use and the limits of the user or the team."""
+def quota_usage(*, user: User | None = None, team: Team | None = None, slots: SlotsNow | None = None) -> QuotaUsage:
+    """The usage and limits of the user or the team."""
     row, subject = quota_of(user=user, team=team), f"team {team}" if team else f"user {user}"
     limits = {resource: getattr(row, resource) if row else None for resource in RESOURCES}
-    return Standing(subject=subject, used=used_by(user=user, team=team, slots=slots), limits=limits)
+    return QuotaUsage(subject=subject, used=used_by(user=user, team=team, slots=slots), limits=limits)
 
 
 def used_by(*, user: User | None = None, team: Team | None = None, slots: SlotsNow | None = None) -> dict[str, int]:
-    """The present use of the user or the team."""
+    """The present usage of the user or the team."""
     key = f"team {team.pk}" if team else f"user {user.pk if user else 0}"
     return {"slots": slots_used(slots or slots_now())[key]} | {
         resource: _used(resource, user=user, team=team) for resource in RESOURCES if resource != "slots"
@@ -95,7 +95,7 @@ def used_by(*, user: User | None = None, team: Team | None = None, slots: SlotsN
 
 
 def _used(resource: str, *, user: User | None = None, team: Team | None = None) -> int:
-    """What the user or the team has now of any resource but slots."""
+    """The present usage of a resource other than slots."""
     jobs = unfinished(team=team.pk if team else None, user=None if team else user.pk if user else 0)
     mine: dict[str, Any] = {"team": team} if team else {"submitted_by": user}
     match resource:
@@ -118,7 +118,7 @@ def unfinished_simulations(owner: User | Team | None) -> int:
 
 
 def check_job(*, spec: JobSpec, user: User, team: Team | None) -> None:
-    """See that this job is within the quotas of its user and its team. Call it in the transaction that stores it.
+    """Check that this job is within the quotas of its user and team. Call it in the transaction that stores the job.
 
     Raises:
         QuotaExceeded: naming the first quota that it would exceed.
@@ -139,7 +139,7 @@ def check_job(*, spec: JobSpec, user: User, team: Team | None) -> None:
 
 
 def check_simulation(*, user: User, team: Team | None = None) -> None:
-    """See that the user may start another simulation, for the team if one is to own it.
+    """Check that the user may start another simulation, for the team if one is to own it.
 
     Raises:
         QuotaExceeded: naming the first quota that it would exceed.
@@ -155,7 +155,7 @@ def check_simulation(*, user: User, team: Team | None = None) -> None:
 
 
 def check_model(job: Job, size: int) -> None:
-    """See that the job's owners may store a model of so many bytes for it, instead of the one that it may have.
+    """Check that the job's owners may store a model of ``size`` bytes for it, instead of its present one.
 
     Raises:
         QuotaExceeded: naming the first quota that it would exceed.
@@ -177,8 +177,8 @@ def _stored_bytes(jobs: QuerySet[Job]) -> int:
 
 
 def _locked(row: Quota | None, user: User) -> Quota | None:
-    """Of two submissions at the limit, one is refused."""
-    if row is None or row.pk is None:  # built-in limits have no row to lock: the user's own serves as well
+    """The quota, locked, so that of two concurrent submissions at the limit one is refused."""
+    if row is None or row.pk is None:  # built-in limits have no row: lock the user's instead
         User.objects.select_for_update().get(pk=user.pk)
         return row
     return Quota.objects.select_for_update().get(pk=row.pk)

@@ -1,4 +1,4 @@
-"""Scopes that limit an API token within its role. Without scopes it may do everything that its role may."""
+"""Scopes that limit an API token within its role. A token without scopes may do everything that its role may."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Scope(StrEnum):
-    """One use."""
+    """A scope of an API token."""
 
     METRICS = "metrics"
     """Read ``/metrics``, and nothing else."""
@@ -26,21 +26,21 @@ WRITES: Final = {
     "tokens": Scope.CREDENTIALS,
     "sessions": Scope.CREDENTIALS,
 }
-"""The scope for writing, by the first part of the path below ``/api/v1/``. Other paths take a token without scopes."""
+"""The scope for writing, by the first part of the path below ``/api/v1/``. Other paths need a token without scopes."""
 
 Scopes = frozenset[Scope]
 API: Final = "/api/v1/"
 
 
 class ScopesRefused(ValueError):
-    """No token has such scopes."""
+    """A scope is unknown."""
 
 
 def parse(names: Iterable[str]) -> Scopes:
-    """Scopes by name.
+    """The scopes with these names.
 
     Raises:
-        ScopesRefused: naming the one that is none.
+        ScopesRefused: naming the first unknown one.
     """
     found = set()
     for name in names:
@@ -51,12 +51,12 @@ def parse(names: Iterable[str]) -> Scopes:
 
 
 def stored(scopes: Scopes) -> str:
-    """As a token's row has them."""
+    """The scopes as stored in a token's row."""
     return " ".join(scope for scope in Scope if scope in scopes)
 
 
 def needed(path: str, *, reading: bool) -> tuple[Scope, ...]:
-    """The scopes of which a request needs one; nothing: it takes a token without scopes."""
+    """The scopes that allow a request; any one is enough. Empty: it needs a token without scopes."""
     if reading:
         return (Scope.METRICS, Scope.READ) if path == "/metrics" else (Scope.READ,)
     below = path.removeprefix(API) if path.startswith(API) else ""
@@ -65,5 +65,5 @@ def needed(path: str, *, reading: bool) -> tuple[Scope, ...]:
 
 
 def allow(held: Scopes | None, path: str, *, reading: bool) -> bool:
-    """Whether a token with these scopes may be used for it; None: it has none, and is not limited."""
+    """Whether a token with these scopes may be used for the request; None: a token without scopes, which may."""
     return held is None or any(scope in held for scope in needed(path, reading=reading))

@@ -1,4 +1,4 @@
-"""Django's session engine, over rows that say whose session it is and where it began."""
+"""Django's session engine, on rows that also store the user and the origin of a session."""
 
 from datetime import datetime
 from typing import Any, Final
@@ -15,15 +15,15 @@ from controlplane.people.models import Session
 from controlplane.protocol.keys import secret_digest
 
 ORIGIN: Final = "_origin"
-"""The key in a session's data."""
+"""The key of the origin in a session's data."""
 
 
 class SessionStore(DatabaseStore):
-    """What ``SESSION_ENGINE`` names."""
+    """The engine that ``SESSION_ENGINE`` names."""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:
-        """Our rows."""
+        """The model of the rows."""
         return Session
 
     def create_model_instance(self, data: dict[str, Any]) -> Session:
@@ -36,7 +36,7 @@ class SessionStore(DatabaseStore):
 
 
 def origin(address: str, browser: str) -> dict[str, str]:
-    """What a session remembers of its login."""
+    """The origin of a session: the values to store at its login."""
     return {"at": timezone.now().isoformat(), "address": address, "browser": browser[:200]}
 
 
@@ -48,7 +48,7 @@ def live_sessions(user: User | None = None) -> QuerySet[Session]:
 
 @transaction.atomic
 def sessions_end(rows: QuerySet[Session], *, actor: str) -> int:
-    """Sign those browsers out; how many there were. Their open pages are closed within seconds."""
+    """End these sessions; returns their number. The browsers' open pages are closed within seconds."""
     ended = list(rows.select_related("user"))
     for row in ended:
         row.delete()

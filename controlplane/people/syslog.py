@@ -1,7 +1,7 @@
-"""Copies of the audit trail for a syslog server: RFC 5424 over UDP, TCP (RFC 6587), TLS (RFC 5425) or a Unix socket.
+"""Copies the audit trail to a syslog server: RFC 5424 over UDP, TCP (RFC 6587), TLS (RFC 5425) or a Unix socket.
 
-What was sent is remembered as a place in the chain, so an outage of the server or of the control plane leaves no gap:
-over TCP and TLS what the other side has not taken is sent again, and an entry may arrive twice. Its ``sequence`` tells.
+The position in the chain is stored, so an outage of the server or of the control plane leaves no gap:
+over TCP and TLS unconfirmed entries are sent again. An entry may arrive twice, with the same ``sequence``.
 """
 
 import logging
@@ -21,7 +21,7 @@ PRIORITY: Final = 13 * 8 + 5
 """Facility 13 (log audit), severity notice."""
 
 MOST_BYTES: Final = 8_000
-"""Of one message: more is cut by many servers. The detail of a longer one is left out, and its size said."""
+"""Largest message: many servers truncate longer ones. The detail of a longer entry is replaced by its size."""
 
 AT_ONCE: Final = 200
 TIMEOUT_S: Final = 5.0
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def copy_pending() -> int:
-    """Send what was sealed since the last time; how many entries. A server that is away is tried again next time."""
+    """Send the entries that were sealed since the last call; returns their number. The next call retries a failure."""
     target: SyslogTarget | None = settings.AUDIT_SYSLOG
     if target is None:
         return 0
@@ -59,10 +59,10 @@ def message_of(document: dict[str, Any]) -> bytes:
 
 
 def send(target: SyslogTarget, messages: list[bytes]) -> None:
-    """Send them all.
+    """Send all messages.
 
     Raises:
-        OSError: if the server does not take them.
+        OSError: if the server does not accept them.
     """
     if target.transport in {"udp", "unix"}:
         _send_datagrams(target, messages)
@@ -72,7 +72,7 @@ def send(target: SyslogTarget, messages: list[bytes]) -> None:
         if target.transport == "tls":
             with _encrypted(plain, target.host) as stream:
                 stream.sendall(frames)
-                with suppress(OSError):  # some end the connection without a word
+                with suppress(OSError):  # some close the connection without a TLS close
                     stream.unwrap()
             return
         plain.sendall(frames)

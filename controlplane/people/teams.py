@@ -40,7 +40,7 @@ def team_create(*, name: str, weight: float = 1.0, actor: str) -> Team:
 
 @transaction.atomic
 def team_weigh(*, team: Team, weight: float, actor: str) -> None:
-    """Give the team another part of the slots."""
+    """Set the team's weight in the sharing of slots."""
     before, team.weight = team.weight, weight
     team.save(update_fields=["weight"])
     audit(actor=actor, action="team-weight", subject=f"team {team}", detail={"from": before, "to": weight})
@@ -51,7 +51,7 @@ def team_delete(*, team: Team, actor: str) -> None:
     """Delete a team that owns nothing.
 
     Raises:
-        TeamRefused: if it owns anything: deleting it would show that to everyone.
+        TeamRefused: if it owns anything, which deleting the team would show to everyone.
     """
     name = str(team)
     try:
@@ -65,7 +65,7 @@ def team_delete(*, team: Team, actor: str) -> None:
 
 @transaction.atomic
 def member_set(*, team: Team, user: User, role: str, actor: str) -> Membership:
-    """Have the user be a member in this role."""
+    """Make the user a member with this role."""
     row, _ = Membership.objects.update_or_create(team=team, user=user, defaults={"role": role})
     audit(actor=actor, action="team-member", subject=f"team {team}", detail={"user": user.username, "role": role})
     return row
@@ -85,7 +85,7 @@ def owner_set(*, row: Job | Agent, team: Team | None, actor: str) -> None:
     """Give a job or a machine to a team, or to none: then all users see it.
 
     Raises:
-        TeamRefused: for a simulated run, which is owned with its simulation.
+        TeamRefused: for a simulated run: it belongs to the owner of its simulation.
     """
     if isinstance(row, Job) and row.simulation_id is not None:
         raise TeamRefused(f"{row} is a run of simulation {row.simulation_id}: give that to the team")
@@ -98,7 +98,7 @@ def owner_set(*, row: Job | Agent, team: Team | None, actor: str) -> None:
 
 
 def owned_by(team: Team) -> dict[str, int]:
-    """How many things of each kind the team owns."""
+    """The number of objects of each kind that the team owns."""
     simulations: Any = team.simulations
     return {
         "jobs": Job.objects.filter(team=team, simulation=None).count(),
@@ -108,7 +108,7 @@ def owned_by(team: Team) -> dict[str, int]:
 
 
 def team_for(user: User, name: str | None) -> Team | None:
-    """The team that owns what the user submits: the one named, else the first one that the user joined and may submit
+    """The owner of a user's submission: the named team, otherwise the first one that the user joined and may submit
     for; None: no team.
 
     Raises:
@@ -136,7 +136,7 @@ def team_for(user: User, name: str | None) -> Team | None:
 
 
 def choices_of(user: User) -> list[str]:
-    """The teams for which the user may submit, the usual one first; an admin's own come before others."""
+    """The teams for which the user may submit, the default one first; an admin's own teams come before others."""
     own = teams_of(user, Role.OPERATOR)
     names = Team.objects.in_bulk(own)
     found = [names[team].name for team in own]
@@ -146,7 +146,7 @@ def choices_of(user: User) -> list[str]:
 
 
 def seen_by(user: User) -> list[str]:
-    """Names of the teams whose things the user sees, for filters of lists."""
+    """Names of the teams that the user sees, for filters of lists."""
     rows = Team.objects.order_by("name")
     rows = rows if role_of(user) == Role.ADMIN else rows.filter(memberships__user=user)
     return list(rows.values_list("name", flat=True))

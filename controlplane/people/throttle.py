@@ -1,7 +1,7 @@
-"""How many wrong passwords are accepted, by account and by where they come from.
+"""Limits on wrong passwords, by account and by network.
 
 An attempt is stored before its password is checked, and deleted if it was right: concurrent attempts cannot exceed a
-limit. The database keeps them, so that all web processes count together, and a restart forgets nothing.
+limit. They are in the database, so that all web processes count together, and a restart does not reset them.
 """
 
 from datetime import datetime, timedelta
@@ -18,11 +18,11 @@ WINDOW: Final = timedelta(minutes=15)
 PER_ACCOUNT_AND_NETWORK: Final = 10
 PER_NETWORK: Final = 30
 PER_ACCOUNT: Final = 100
-"""From all networks. Higher than the others: below it a stranger cannot keep the owner of an account out."""
+"""From all networks. Higher than the others, so that a stranger cannot easily lock out the owner of an account."""
 
 
 class Throttled(Exception):
-    """Too many passwords were wrong."""
+    """There were too many wrong passwords."""
 
     def __init__(self, wait_s: int) -> None:
         self.wait_s = wait_s
@@ -30,7 +30,7 @@ class Throttled(Exception):
 
 
 def admit(*, account: str, network: str, now: datetime | None = None) -> LoginAttempt:
-    """Count an attempt, whose password may then be checked.
+    """Count an attempt; after that its password may be checked.
 
     Raises:
         Throttled: if there were too many; the password must not be checked.
@@ -45,12 +45,12 @@ def admit(*, account: str, network: str, now: datetime | None = None) -> LoginAt
 
 
 def forgive(attempt: LoginAttempt) -> None:
-    """The password was right: forget what was wrong before it, of this account and from there."""
+    """After a right password: delete this account's earlier wrong attempts from the same network."""
     LoginAttempt.objects.filter(account=attempt.account, network=attempt.network).delete()
 
 
 def blocks(attempt: LoginAttempt) -> bool:
-    """Whether this failure was the last that is accepted for now."""
+    """Whether this failure reached a limit."""
     return any(rows.count() >= limit for rows, limit in _counted(attempt, attempt.at))
 
 

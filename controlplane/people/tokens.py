@@ -1,4 +1,4 @@
-"""API tokens: who has which, for what, until when. Knox keeps their hashes; ``TokenGrant`` keeps the rest."""
+"""API tokens: creation, limits, use and revocation. Knox stores their hashes, ``TokenGrant`` the rest."""
 
 import logging
 from datetime import timedelta
@@ -22,13 +22,13 @@ MOST: Final = 50
 
 LIFETIME: Final = timedelta(days=30)
 USE_GRAIN: Final = timedelta(minutes=5)
-"""How exactly the last use is known: a write at each request would be too many."""
+"""Precision of the last use, to avoid a write at each request."""
 
 logger = logging.getLogger(__name__)
 
 
 class TokenRefused(Exception):
-    """No such token is made; the text says why and what to do."""
+    """The token cannot be created; the text says why and what to do."""
 
 
 @transaction.atomic
@@ -42,13 +42,13 @@ def token_create(
     parent: AuthToken | None = None,
     scopes: Scopes | None = None,
 ) -> tuple[AuthToken, str]:
-    """A new token and its secret, in clear for this once; it carries at most ``role``, for these uses.
+    """Create a token and return it with its secret, which is not stored; it has at most ``role``, and these scopes.
 
-    One that is made with another token expires no later than this ``parent``, and is revoked with it: who stole a
-    token cannot outlast its end.
+    A token that is created with another one (``parent``) expires no later and is revoked with it, so that a thief of a
+    token cannot keep access beyond its end.
 
     Raises:
-        TokenRefused: if the user has too many tokens or less than that role, or the parent less than those scopes.
+        TokenRefused: if the user has too many tokens or a lower role, or the parent does not have these scopes.
     """
     User.objects.select_for_update().get(pk=user.pk)  # of two requests at the limit, one is refused
     count = live_tokens(user).count()
@@ -58,7 +58,7 @@ def token_create(
         )
     held = role_of(user)
     if role is not None and (held is None or ORDER.index(role) > ORDER.index(held)):
-        raise TokenRefused(f"the role {role} is above that of {user.get_username()} here, {held or 'none'}")
+        raise TokenRefused(f"the role {role} is above the role of {user.get_username()} here, {held or 'none'}")
     carried = _scopes_within(parent, scopes)
     limit = role or getattr(user, "role_limit", None) or ""
     if parent is not None and not AuthToken.objects.select_for_update().filter(pk=parent.pk).exists():
@@ -81,7 +81,7 @@ def _scopes_within(parent: AuthToken | None, scopes: Scopes | None) -> Scopes:
     """The scopes of a new token; those of its parent if none are named.
 
     Raises:
-        TokenRefused: if the parent has not all of them.
+        TokenRefused: if the parent does not have all of them.
     """
     held = scopes_of(parent) if parent is not None else None
     if held is None:
@@ -92,7 +92,7 @@ def _scopes_within(parent: AuthToken | None, scopes: Scopes | None) -> Scopes:
 
 
 def scopes_of(token: AuthToken) -> Scopes | None:
-    """What the token may be used for; None: everything that its role may."""
+    """The token's scopes; None: it may do everything that its role may."""
     grant: TokenGrant | None = getattr(token, "grant", None)
     return parse(grant.scopes.split()) if grant and grant.scopes else None
 
@@ -106,7 +106,7 @@ def live_tokens(user: User | None = None) -> QuerySet[AuthToken]:
 
 @transaction.atomic
 def tokens_revoke(rows: QuerySet[AuthToken], *, actor: str) -> int:
-    """End those tokens and all that were made with them; how many there were."""
+    """Revoke these tokens and all that were created with them; returns their number."""
     ended = list(rows.select_related("user").select_for_update(of=("self",)))
     gone: set[str] = set()
     for row in ended:
@@ -125,13 +125,13 @@ def tokens_revoke(rows: QuerySet[AuthToken], *, actor: str) -> int:
 
 @receiver(pre_delete, sender=AuthToken)
 def end_children(sender: object, instance: AuthToken, **_: Any) -> None:
-    """However a token is deleted, so are those that were made with it: without a grant they would have all rights."""
+    """Delete tokens that were created with a deleted one: without a grant they would have all rights."""
     for child in AuthToken.objects.filter(grant__parent=instance):
         child.delete()
 
 
 def _family(row: AuthToken) -> list[AuthToken]:
-    """The token and all that were made with it, directly or not."""
+    """The token and all that were created with it, directly or indirectly."""
     found = [row]
     for each in found:
         found += AuthToken.objects.select_related("user").filter(grant__parent=each).order_by("created", "pk")
@@ -139,13 +139,13 @@ def _family(row: AuthToken) -> list[AuthToken]:
 
 
 def limit_of(token: AuthToken) -> Role | None:
-    """The highest role that the token carries; None: that of its user."""
+    """The token's highest role; None: its user's role."""
     grant: TokenGrant | None = getattr(token, "grant", None)
     return Role(grant.role) if grant and grant.role else None
 
 
 def token_used(token: AuthToken, address: str) -> None:
-    """Remember the use, once in a while, wherever it comes from. A busy database is no reason to refuse the request."""
+    """Store the use, once per ``USE_GRAIN``. Errors of a busy database are ignored: they must not fail the request."""
     now = timezone.now()
     grant: TokenGrant | None = getattr(token, "grant", None)
     if grant is None or (grant.used_at and grant.used_at > now - USE_GRAIN):

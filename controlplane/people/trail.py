@@ -1,4 +1,4 @@
-"""Logins and logouts in the audit trail."""
+"""Writes logins and logouts to the audit trail."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from controlplane.people.sessions import ORIGIN, origin
 
 @receiver(user_logged_in)
 def record_login(sender: object, request: HttpRequest, user: User, **_: Any) -> None:
-    """Who signed in, from where; not what a program does without a network."""
+    """Record who signed in and from where; not logins of local programs without an address."""
     if "REMOTE_ADDR" in request.META:
         address = client_address(request)
         request.session[ORIGIN] = origin(address, request.headers.get("User-Agent", ""))
@@ -24,7 +24,7 @@ def record_login(sender: object, request: HttpRequest, user: User, **_: Any) -> 
 
 @receiver(user_logged_out)
 def record_logout(sender: object, request: HttpRequest, user: User | None, **_: Any) -> None:
-    """Who signed out."""
+    """Record who signed out."""
     if user is not None and "REMOTE_ADDR" in request.META:
         detail = {"address": client_address(request)}
         audit(actor=user.get_username(), action="logout", subject=f"user {user.get_username()}", detail=detail)

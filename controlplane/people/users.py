@@ -1,4 +1,4 @@
-"""Users as admins see them: who may sign in, how, and what of theirs is valid; accounts are switched off and on."""
+"""Users for admins: lists who may sign in and how, with valid credentials; switches accounts off and on."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,12 +25,12 @@ class UserLine:
 
     username: str
     role: Role | None
-    """What the account has, or would have if it were on."""
+    """The account's role, even if it is off."""
     active: bool
     password: bool
-    """Has a password that can be used."""
+    """Whether a usable password is set."""
     provider: bool
-    """Signs in at the identity provider."""
+    """Whether the user signs in at the identity provider."""
     emergency: bool
     joined_at: datetime
     last_login_at: datetime | None
@@ -39,7 +39,7 @@ class UserLine:
 
 
 def users_listed() -> QuerySet[User]:
-    """All users by name, with what ``line_of`` needs."""
+    """All users, ordered by name, with the annotations for ``line_of``."""
     now = timezone.now()
     valid = Q(auth_token_set__expiry=None) | Q(auth_token_set__expiry__gt=now)
     rows = User.objects.prefetch_related("groups").annotate(
@@ -52,7 +52,7 @@ def users_listed() -> QuerySet[User]:
 
 
 def line_of(user: User) -> UserLine:
-    """A row of ``users_listed`` as it is shown."""
+    """The line for a row of ``users_listed``."""
     found = {group.name for group in user.groups.all()} | ({Role.ADMIN} if user.is_superuser else set())
     return UserLine(
         username=user.get_username(),
@@ -73,7 +73,7 @@ def user_disable(*, user: User, actor: str) -> bool:
     """Switch the account off, revoke its tokens and end its sessions. False if it is off already.
 
     Raises:
-        SwitchRefused: if it is the actor's own, or that of the last admin.
+        SwitchRefused: if it is the actor's own account, or the last admin's.
     """
     row = User.objects.select_for_update().get(pk=user.pk)
     name = row.get_username()
@@ -97,7 +97,7 @@ def user_disable(*, user: User, actor: str) -> bool:
 
 @transaction.atomic
 def user_enable(*, user: User, actor: str) -> bool:
-    """Switch the account on again; sessions and tokens that were ended stay so. False if it is on."""
+    """Switch the account on again; ended sessions and tokens stay ended. False if it is on already."""
     if not User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
         return False
     audit(actor=actor, action="user-enable", subject=f"user {user.get_username()}")

@@ -1,4 +1,4 @@
-"""Which jobs start on which machines, in which order, and what leaves a machine that is drained: values in, plans out.
+"""Decides which jobs start on which machines, and which processes leave a drained machine: values in, plans out.
 
-Pure, like the engine, and apart from it: the engine runs one job, and knows neither the queue nor other jobs.
+Pure, as the engine is, but separate from it: the engine runs one job, and knows neither the queue nor other jobs.
 """

@@ -1,7 +1,7 @@
-"""Which processes leave a machine that is drained, in which order, and where they could go: values in, steps out.
+"""Decides which processes leave a drained machine, in which order, and where they could go: values in, steps out.
 
-A worker leaves its job as by an operator's drain and is included again, so that it starts on another machine. A server
-leaves once another one was added for it, or at once where the job has others and no slot is free. As many workers of a
+A worker is drained from its job and then included again, so that it starts on another machine. A server
+leaves once another one was added for it, or at once if the job has others and no slot is free. As many workers of a
 job leave at a time as it can spare.
 """
 
@@ -15,25 +15,25 @@ from controlplane.scheduling.queueing import Offer
 
 WORKER_MOVE_S: Final = 25.0
 SERVER_MOVE_S: Final = 20.0
-"""How long a move takes, before any was measured here: workers leave up to 15 s after the request, then start."""
+"""Default duration of a move, until one was measured: workers leave up to 15 s after the request, then start."""
 
 ASK_AGAIN_S: Final = 20.0
 """A request that was declined, or had no effect, is repeated after this time."""
 
 
 class Stage(StrEnum):
-    """How far the move of one process is."""
+    """The progress of one process's move."""
 
     STAYS = "stays"
-    """It has not been asked to leave: its job cannot spare it now."""
+    """No move was requested, since its job cannot spare it now."""
     ADDING = "adding"
     """Another server was requested in its place."""
     LEAVING = "leaving"
     RETURNING = "returning"
-    """A worker has left, and was included again: it waits for a slot, or starts."""
+    """A worker has left and was included again: it waits for a slot, or starts."""
     MOVED = "moved"
     GONE = "gone"
-    """It left, and nothing takes its place: its job ended, or has other servers."""
+    """It left without a replacement: its job ended, or has other servers."""
 
 
 OPEN_STAGES: Final = (Stage.STAYS, Stage.ADDING, Stage.LEAVING, Stage.RETURNING)
@@ -42,22 +42,22 @@ Ask = Literal["drain", "include", "add"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """One process with a slot on the machine, or one that has left it and is not elsewhere yet."""
+    """A process that has a slot on the machine, or has left it and does not run elsewhere yet."""
 
     role: Role
     index: int
     stage: Stage | None = None
-    """None: it was not seen before."""
+    """None: it is new here."""
     waited_s: float = 0.0
-    """Since its last request."""
+    """Time since the last request about it."""
     declined: bool = False
     """Whether the engine declined that request."""
     runs_here: bool = True
     holds_here: bool = True
-    """Whether its process is live here, and whether its slot here is held."""
+    """Whether its slot here is still held."""
     runs_elsewhere: bool = False
     servers_before: int = 0
-    """For a server that another one is added for: servers elsewhere when that was requested."""
+    """For a server with a requested replacement: the number of servers elsewhere at the time of the request."""
 
     @property
     def title(self) -> str:
@@ -72,17 +72,17 @@ class Tenant:
     job: int
     residents: tuple[Resident, ...]
     runs: bool
-    """Whether it takes requests: it runs or is paused."""
+    """Whether the job accepts requests: it runs or is paused."""
     is_over: bool = False
     is_readable: bool = True
     """Whether this release reads its stored spec."""
     least: int = 1
-    """Fewest workers that it continues with."""
+    """Fewest workers with which the job continues."""
     workers: int = 0
     servers: int = 0
-    """Its live processes, here and elsewhere."""
+    """Its live servers, here and elsewhere."""
     free_servers: int = 0
-    """Server slots elsewhere that it could take."""
+    """Free server slots elsewhere that it could use."""
     labels: Mapping[str, str] | None = None
     team: int = 0
 
@@ -104,7 +104,7 @@ NOT_RUNNING: Final = "its job is about to start or to end"
 
 
 def next_steps(tenant: Tenant) -> list[Step]:
-    """The present changes for each process of one job; waiting ones are omitted."""
+    """The next step of each process of one job; processes without a step now are omitted."""
     if tenant.is_over:
         return [Step(resident=each, stage=Stage.GONE) for each in tenant.residents]
     steps = [step for each in tenant.residents if (step := _onward(each)) is not None]
@@ -114,7 +114,7 @@ def next_steps(tenant: Tenant) -> list[Step]:
 
 
 def _onward(each: Resident) -> Step | None:
-    """The step of a process that was asked to leave and has done so."""
+    """The next step of a process whose move was requested and that has left; None if there is none."""
     if each.stage is Stage.LEAVING and not each.runs_here and not each.holds_here:
         if each.role == "worker":
             return Step(resident=each, stage=Stage.RETURNING, ask="include")
@@ -146,7 +146,7 @@ def _workers(tenant: Tenant, idle: Sequence[Resident]) -> list[Step]:
 
 
 def _servers(tenant: Tenant, idle: Sequence[Resident]) -> list[Step]:
-    """Servers one at a time: blocks of one move at a time."""
+    """The steps of servers, one server at a time, since only one server's blocks move at a time."""
     waiting = [each for each in idle if each.role == "server"]
     if not waiting:
         return []
@@ -186,7 +186,7 @@ class Destination:
     role: Role
     index: int
     machine: int | None
-    """Where it could start now; None: it waits for a slot, stays, or is not replaced."""
+    """The machine on which it could start now; None: it waits for a slot, stays, or is not replaced."""
     sentence: str
 
 
@@ -200,7 +200,7 @@ class Preview:
 
     @property
     def stays(self) -> tuple[Destination, ...]:
-        """Processes that would stay until their job ends."""
+        """The processes that would stay until their job ends."""
         stay = (ONLY_WORKER, ONLY_SERVER, UNREADABLE)
         return tuple(each for each in self.moves if each.machine is None and each.sentence in stay)
 
@@ -212,7 +212,7 @@ def preview(
     worker_s: float = WORKER_MOVE_S,
     server_s: float = SERVER_MOVE_S,
 ) -> Preview:
-    """Where the processes of a machine would go now. ``offers`` are the other machines that accept processes."""
+    """Preview where the processes of a machine would go now. ``offers`` are other machines that accept processes."""
     moves: list[Destination] = []
     longest: float | None = 0.0
     for tenant in tenants:
@@ -259,7 +259,7 @@ def _without_slot(role: Role, *, stuck: bool, others: int) -> str:
 
 
 def _seconds(tenant: Tenant, worker_s: float, server_s: float) -> float | None:
-    """Rounds of workers, as many at a time as the job can spare; servers one after another beside them."""
+    """Expected time: workers in rounds of as many as the job can spare, and in parallel servers one after another."""
     workers = sum(each.role == "worker" for each in tenant.residents)
     servers = len(tenant.residents) - workers
     spare = tenant.workers - max(1, tenant.least)

@@ -1,7 +1,7 @@
-"""The order of teams' jobs: from what each team has used lately and its weight. Pure.
+"""Orders the jobs of teams by each team's recent usage and weight. Pure.
 
-A team is first when it has used least for its weight. The expected use of its jobs counts immediately, so that the jobs
-of several teams alternate. Usage decays, so a team that paused is not owed what it did not use long ago.
+The team with the lowest usage per weight is first. The expected usage of its jobs counts immediately, so that the jobs
+of several teams alternate. Usage decays, so a team gets no credit for time that it did not use long ago.
 """
 
 import math
@@ -13,37 +13,37 @@ from typing import Final
 from controlplane.scheduling.queueing import SlotRequest, place
 
 HALF_LIFE_S: Final = 86_400.0
-"""Usage counts half after this time."""
+"""Half-life of usage."""
 
 CHARGE_S: Final = 3_600.0
-"""A waiting job counts as if it held its slots for this time: how long it will run is not known."""
+"""A waiting job counts as if it held its slots for this time, since its duration is unknown."""
 
 NO_TEAM: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A team's weight and its use."""
+    """A team's weight and usage."""
 
     weight: float = 1.0
     used: float = 0.0
-    """Slot-seconds, decayed."""
+    """Usage in slot-seconds, decayed."""
 
     @property
     def spent(self) -> float:
-        """Usage for its weight: the one with the least is first."""
+        """Usage divided by weight; the lowest is first."""
         return self.used / self.weight
 
 
 def decayed(used: float, elapsed_s: float) -> float:
-    """The weight of usage after this time."""
+    """The factor by which usage decays in ``elapsed_s``."""
     return used * math.pow(0.5, max(0.0, elapsed_s) / HALF_LIFE_S)
 
 
 def fair_order(queue: Sequence[SlotRequest], shares: Mapping[int, Share]) -> list[SlotRequest]:
     """The queue with the jobs of teams interleaved by their shares; each team's jobs stay in their own order.
 
-    Jobs without a team count as one team. With jobs of one team alone this is the order of priority and submission.
+    Jobs without a team count as one team. With a single team this is the order of priority and submission.
     """
     waiting: dict[int, deque[SlotRequest]] = {}
     for request in sorted(queue, key=place):

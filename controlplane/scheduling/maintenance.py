@@ -1,4 +1,4 @@
-"""When maintenance windows close machines and open them again: values in, changes out. The time is an argument."""
+"""Decides when maintenance windows close and open machines: values in, changes out. The time is an argument."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Window:
 
     number: int
     begins: float
-    """When the machine is to be closed: the lead is included."""
+    """When the machine is to be closed, lead time included."""
     ends: float
     action: Action
     applied: bool = False
@@ -22,7 +22,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine as it is, and its windows."""
+    """The present state of a machine, and its windows."""
 
     state: Literal["open", "cordon", "drain"]
     closed_by: int | None
@@ -35,18 +35,18 @@ class Change:
     """The change of the machine, and the windows that have begun and ended."""
 
     to: Literal["open", "cordon", "drain"] | None
-    """None: it stays as it is."""
+    """The new state; None: no change."""
     window: int | None = None
-    """The window that it is closed for."""
+    """The window for which it is closed."""
     begun: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
 
 
 def change(machine: Machine, now: float) -> Change | None:
-    """The changes at this time; None: nothing.
+    """The changes at this time; None if there are none.
 
-    A window closes a machine once, at its begin: what a user does afterwards stays. It opens only what it closed, and
-    not while another window is on. A user's own cordon or drain is never undone, nor made weaker.
+    A window closes a machine once, when it begins; a user's later changes stay. It opens only what it closed, and
+    not during another window. A user's cordon or drain is never undone or weakened.
     """
     ended = [each for each in machine.windows if now >= each.ends]
     begun = [each for each in machine.windows if each.begins <= now < each.ends and not each.applied]

@@ -1,6 +1,6 @@
-"""Which waiting jobs start now, on which machines, and why the others wait: from the queue, the offers and a time.
+"""Decides which waiting jobs start now and on which machines, and why the others wait: values in, verdicts out.
 
-Jobs are ordered by priority, then as an operator put them, then by submission; jobs of several teams by ``fair_share``.
+Jobs are ordered by priority, then an operator's order, then submission; the jobs of several teams by ``fair_share``.
 Jobs behind one that does not fit may start first, until it has waited
 for ``PATIENCE_S``: from then on the free slots that it could use are reserved for it. For a job that could not start
 even if all slots were free, nothing is reserved.
@@ -15,7 +15,7 @@ from typing import Final
 from controlplane.protocol.orders import Role
 
 PATIENCE_S: Final = 300.0
-"""How long later jobs that fit may start before a job that does not."""
+"""How long jobs that fit may overtake a job that does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,46 +30,46 @@ class Offer:
     labels: Mapping[str, str]
     name: str = ""
     team: int = 0
-    """The team that owns it: it runs only that team's jobs; 0: none, it runs all jobs."""
+    """The owning team: the machine runs only its jobs; 0: no team, it runs all jobs."""
 
     def free(self, role: Role) -> int:
-        """Its free slots for such processes."""
+        """Its free slots for processes of this role."""
         return self.free_workers if role == "worker" else self.free_servers
 
     def without(self, role: Role) -> "Offer":
-        """The offer with one of those slots taken."""
+        """The offer with one slot less for this role."""
         worker = role == "worker"
         workers, servers = self.free_workers - worker, self.free_servers - (not worker)
         return replace(self, free_workers=workers, free_servers=servers)
 
     def accepts(self, labels: Mapping[str, str], team: int) -> bool:
-        """Whether it takes such jobs of this team."""
+        """Whether the machine accepts jobs of this team with such labels."""
         return self.team in (0, team) and self.carries(labels)
 
     def carries(self, labels: Mapping[str, str]) -> bool:
-        """Whether it has every one of these labels with that value."""
+        """Whether the machine has all these labels, with these values."""
         return all(self.labels.get(key) == value for key, value in labels.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRequest:
-    """The needs of a waiting job before it can start."""
+    """The slots and machines that a waiting job needs before it can start."""
 
     job: int
     workers: int
     least: int
-    """So many workers are enough to begin; it takes up to ``workers``."""
+    """Fewest workers with which it starts; it uses up to ``workers``."""
     servers: int
     labels: Mapping[str, str]
     priority: int = 0
     since: float = 0.0
     """When it was submitted, in seconds of the clock of ``now``."""
     order: int = 0
-    """Where an operator put it among jobs of its priority: the lowest first."""
+    """The position that an operator gave it among jobs of its priority; the lowest is first."""
     team: int = 0
-    """The team that owns it; 0: none."""
+    """The owning team; 0: none."""
     subjects: tuple[str, ...] = ()
-    """Whose quotas of slots count it, by name, such as ``user ada`` and ``team vision``."""
+    """Subjects with quotas of slots that apply, such as ``user ada`` and ``team vision``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Outcome(StrEnum):
 
     STARTS = "starts"
     WAITS = "waits"
-    """There are enough slots, and others hold them."""
+    """There are enough slots, but others hold them."""
     NEVER = "never"
     """Even if all slots were free there would be too few."""
 
@@ -98,17 +98,17 @@ class Verdict:
     request: SlotRequest
     outcome: Outcome
     machines: tuple[int, ...]
-    """Those that carry its labels."""
+    """Machines that have its labels."""
     takes: tuple[Take, ...] = ()
-    """Where it starts; or what is kept for it, where it waits."""
+    """The slots that it starts on; for a waiting job, the slots that are reserved for it."""
     ahead: tuple[int, ...] = ()
-    """Jobs before it that can start, now or later, on some of its machines, the first of them first."""
+    """Jobs ahead that can start, now or later, on some of its machines, in the order of the queue."""
     bound: str = ""
-    """The subject whose quota of slots does not allow it now; empty: none."""
+    """The subject with a quota of slots that prevents the start; empty: none."""
 
     @property
     def keeps(self) -> bool:
-        """Whether free slots are kept for it."""
+        """Whether free slots are reserved for it."""
         return self.outcome is Outcome.WAITS and bool(self.takes)
 
 
@@ -121,7 +121,7 @@ Order = Callable[[Sequence[SlotRequest]], Sequence[SlotRequest]]
 
 
 def by_place(queue: Sequence[SlotRequest]) -> list[SlotRequest]:
-    """The usual order."""
+    """The requests in the order of ``place``."""
     return sorted(queue, key=place)
 
 
@@ -133,9 +133,9 @@ def plan(
     order: Order = by_place,
     room: Mapping[str, int] = MappingProxyType({}),
 ) -> list[Verdict]:
-    """The outcome of each job, in the order of the queue. Machines are filled in the order of ``offers``.
+    """The verdict on each job, in the order of the queue. Machines are filled in the order of ``offers``.
 
-    ``room`` has the slots that are left of each subject's quota; a subject without a quota is omitted.
+    ``room`` has the remaining slots of each subject's quota; a subject without a quota is omitted.
     """
     rest = dict(room)
     left = {offer.machine: (offer.free_workers, offer.free_servers) for offer in offers}
@@ -166,11 +166,11 @@ def plan(
 
 
 Kind = tuple[int, frozenset[tuple[str, str]]]
-"""The jobs of one team with the same labels: the same machines accept them."""
+"""Team and labels: jobs of one kind are accepted by the same machines."""
 
 
 def _bound(request: SlotRequest, rest: Mapping[str, int]) -> str:
-    """The subject whose quota has too little left for the fewest slots that the job needs."""
+    """The subject with too few remaining slots for the job's minimum; empty if there is none."""
     needed = request.least + request.servers
     return next((each for each in request.subjects if rest.get(each, needed) < needed), "")
 
@@ -178,7 +178,7 @@ def _bound(request: SlotRequest, rest: Mapping[str, int]) -> str:
 def _within(
     request: SlotRequest, here: Sequence[Offer], left: Mapping[int, tuple[int, int]], rest: Mapping[str, int]
 ) -> tuple[Take, ...]:
-    """Where it starts, with no more workers than every quota allows."""
+    """The slots that the job starts on, with no more workers than every quota allows."""
     allowed = min([request.workers, *(rest[each] - request.servers for each in request.subjects if each in rest)])
     return _fill(here, left, allowed, request.servers)
 
@@ -204,7 +204,7 @@ def _decide(
 
 
 def _fill(here: Sequence[Offer], left: Mapping[int, tuple[int, int]], workers: int, servers: int) -> tuple[Take, ...]:
-    """So many slots, or as many as there are left, machine by machine."""
+    """Take up to that many slots, machine by machine."""
     takes = []
     for offer in here:
         mine = min(workers, left[offer.machine][0]), min(servers, left[offer.machine][1])
@@ -225,6 +225,6 @@ def _sharing(
     before: Mapping[Kind, Sequence[tuple[int, int]]],
     machines: set[int],
 ) -> list[tuple[int, int]]:
-    """Those before that could take a slot of these machines, with their places."""
+    """Jobs ahead that could take a slot of these machines, with their places."""
     keys = [key for key in before if any(offer.machine in machines for offer in fitting[key])]
     return [each for key in keys for each in before[key]]

@@ -17,7 +17,7 @@ from controlplane.jobs.roles import Role, may
 from controlplane.jobs.shares import team_shares
 from controlplane.people import quotas
 from controlplane.people.models import Membership, Team
-from controlplane.people.quotas import RESOURCES, Standing
+from controlplane.people.quotas import RESOURCES, QuotaUsage
 from controlplane.people.teams import owned_by
 from controlplane.scheduling.fair_share import Share
 from controlplane.telemetry.models import Simulation
@@ -88,7 +88,7 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standings:
+class FairShare:
     """A team's part of the slots: its share by weight and its recent use."""
 
     weight: float
@@ -109,7 +109,7 @@ class TeamLine:
     team: Team
     members: int
     owned: dict[str, int]
-    share: Standings
+    share: FairShare
 
 
 def team_lines(user: User, number: str | int) -> tuple[Page[Team], list[TeamLine]]:
@@ -121,18 +121,18 @@ def team_lines(user: User, number: str | int) -> tuple[Page[Team], list[TeamLine
             team=team,
             members=len(team.memberships.all()),
             owned=owned_by(team),
-            share=standing(team.pk, shares, team.weight),
+            share=fair_share(team.pk, shares, team.weight),
         )
         for team in page.object_list
     ]
 
 
-def standing(team: int, shares: Mapping[int, Share], weight: float = 1.0) -> Standings:
-    """Of this team among all, and jobs that no team owns; a team that is newer than ``shares`` has used nothing."""
+def fair_share(team: int, shares: Mapping[int, Share], weight: float = 1.0) -> FairShare:
+    """The team's share and position among all teams. A team that is not in ``shares`` yet has used nothing."""
     shares = {team: Share(weight=weight)} | dict(shares)
     own = shares[team]
     weights, used = sum(each.weight for each in shares.values()), sum(each.used for each in shares.values())
-    return Standings(
+    return FairShare(
         weight=own.weight,
         used=own.used,
         due=own.weight / weights,
@@ -144,7 +144,7 @@ def standing(team: int, shares: Mapping[int, Share], weight: float = 1.0) -> Sta
 
 def team_quota(team: Team) -> Limited:
     """A team's use of its limits."""
-    return _limited(quotas.standing(team=team), f"/api/v1/quotas/teams/{quote(team.name, safe='')}")
+    return _limited(quotas.quota_usage(team=team), f"/api/v1/quotas/teams/{quote(team.name, safe='')}")
 
 
 def user_quotas(user: User, number: str | int) -> tuple[Page[User], list[Limited]]:
@@ -209,8 +209,8 @@ def meters(used: Mapping[str, int], limits: Mapping[str, int | None]) -> list[Me
 
 def _of_user(user: User, slots: SlotsNow) -> Limited:
     address = f"/api/v1/quotas/users/{quote(user.get_username(), safe='')}"
-    return _limited(quotas.standing(user=user, slots=slots), address)
+    return _limited(quotas.quota_usage(user=user, slots=slots), address)
 
 
-def _limited(found: Standing, url: str) -> Limited:
+def _limited(found: QuotaUsage, url: str) -> Limited:
     return Limited(subject=found.subject, meters=meters(found.used, found.limits), limits=found.limits, url=url)

@@ -15,7 +15,7 @@ from frontend.figures.rows import Other, Others, PredictorErrors, View
 SCORES = 200
 """Number of last scorings that are drawn."""
 
-__all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictors", "standings"]
+__all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictor_scores", "predictors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def predictors(job: Job, view: View) -> PredictorErrors:
     )
 
 
-def standings(job: Job) -> list[PredictorScore]:
+def predictor_scores(job: Job) -> list[PredictorScore]:
     """The predictors with their last scores, the best first."""
     rows = _scorings(job)
     if not rows:
@@ -84,7 +84,7 @@ def standings(job: Job) -> list[PredictorScore]:
 
 
 def _scorings(job: Job) -> list[dict[str, Any]]:
-    """Oldest first."""
+    """The latest scores of the predictors, the oldest first."""
     rows = Decision.objects.filter(job=job, kind="score-predictors").order_by("-incarnation", "-sequence")
     return list(rows.values_list("payload", flat=True)[:SCORES])[::-1]
 

@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from controlplane.api.views.teams import standings, visible_teams
+from controlplane.api.views.teams import quota_usages, visible_teams
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import ORDER, Role, role_on
 from controlplane.jobs.shares import team_shares
@@ -36,9 +36,9 @@ def _queue(request: HttpRequest) -> dict[str, Any]:
     return rights(request) | {
         "lines": [_line(user, jobs, at) for at in range(len(jobs))],
         "teams": [(team, shares[team.pk]) for team in visible_teams(user) if team.pk in shares],
-        "standings": [
+        "quotas": [
             (each.subject, meters(each.used, each.limits))
-            for each in standings(user)
+            for each in quota_usages(user)
             if any(limit is not None for limit in each.limits.values())
         ],
         "resources": RESOURCES,

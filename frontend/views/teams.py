@@ -69,7 +69,7 @@ def _team(request: HttpRequest, pk: int) -> dict[str, Any]:
             "may_manage_all": everything,
             "team": team,
             "members": queries.members_of(team),
-            "share": queries.standing(team.pk, team_shares(), team.weight),
+            "share": queries.fair_share(team.pk, team_shares(), team.weight),
             "quota": queries.team_quota(team),
             "machines": queries.machines_of(team),
             "jobs": queries.jobs_of(team),

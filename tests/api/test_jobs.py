@@ -151,7 +151,7 @@ def test_an_idempotency_key_with_another_spec_is_refused(operator: APIClient, re
     headers = {"Idempotency-Key": "k1"}
     operator.post("/api/v1/jobs", SPEC, format="json", headers=headers)
     reply = operator.post("/api/v1/jobs", SPEC | {"seed": 8}, format="json", headers=headers)
-    sentence = f"this Idempotency-Key belongs to job {Job.objects.get().pk}, whose spec differs; send a new key"
+    sentence = f"this Idempotency-Key belongs to job {Job.objects.get().pk}, which has another spec; send a new key"
     assert (reply.status_code, refused(reply)) == (422, problem(422, sentence))
 
 

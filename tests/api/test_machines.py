@@ -96,7 +96,7 @@ def test_a_credential_is_rotated_on_request_and_the_wish_is_in_the_audit(operato
     wish = ("operator", "agent-rotate", "agent m1", {})
     assert list(AuditEntry.objects.values_list("actor", "action", "subject", "detail")) == [wish]
     again = operator.post(f"/api/v1/agents/{agent.pk}/actions/rotate")
-    assert (again.status_code, "has a new credential coming" in again.json()["detail"]) == (409, True)
+    assert (again.status_code, "has a pending request for a new credential" in again.json()["detail"]) == (409, True)
     assert AuditEntry.objects.count() == 1
 
 

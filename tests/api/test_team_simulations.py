@@ -6,7 +6,7 @@ from django.test import Client
 
 from controlplane.jobs.models import Job
 from controlplane.people.models import Team
-from controlplane.people.quotas import quota_set, standing
+from controlplane.people.quotas import quota_set, quota_usage
 from controlplane.people.teams import TeamRefused, member_set, owner_set, team_create, team_delete
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_give, simulation_run, simulation_submit
@@ -128,4 +128,4 @@ def test_they_count_for_the_quota_of_the_team(vision: Team) -> None:
     told = refused(ina.post("/api/v1/simulations", DEMO, format="json"))
     assert (told["status"], told["field"]) == (409, "quota.simulations")
     assert told["detail"].startswith("the quota of team vision is 1 unfinished simulations")
-    assert standing(team=vision).used["simulations"] == Simulation.objects.count() == 1
+    assert quota_usage(team=vision).used["simulations"] == Simulation.objects.count() == 1

@@ -99,7 +99,7 @@ def test_a_token_made_with_a_token_lives_and_ends_with_it(operator: APIClient, a
 
 def test_a_role_above_one_s_own_is_refused(operator: APIClient) -> None:
     reply = operator.post("/api/v1/tokens", {"role": "admin"}, format="json")
-    assert refused(reply) == problem(409, "the role admin is above that of operator here, operator")
+    assert refused(reply) == problem(409, "the role admin is above the role of operator here, operator")
 
 
 def test_tokens_of_one_user_are_bounded(viewer: APIClient) -> None:

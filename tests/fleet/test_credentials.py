@@ -338,7 +338,9 @@ def test_joining_again_ends_both(old: str) -> None:
 
 def test_what_cannot_be_done_is_refused_with_the_cure(old: str) -> None:
     rotation_request(m1().pk, now=NOON)
-    with pytest.raises(RotationRefused, match="a new credential coming, asked for at 2026-03-02 12:00:00 UTC: wait"):
+    with pytest.raises(
+        RotationRefused, match="pending request for a new credential from 2026-03-02 12:00:00 UTC: wait"
+    ):
         rotation_request(m1().pk, now=NOON)
     agent_connected(m1().pk, hello("m1", version="0.0.9"))
     with pytest.raises(

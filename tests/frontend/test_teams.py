@@ -14,7 +14,7 @@ from controlplane.people.quotas import quota_set
 from controlplane.people.teams import member_set, owner_set, team_create
 from controlplane.scheduling.fair_share import Share
 from controlplane.telemetry.simulations import simulation_submit
-from frontend.queries.teams import Meter, standing, team_lines
+from frontend.queries.teams import Meter, fair_share, team_lines
 from tests.api.conftest import refused
 from tests.api.test_teams import client, person
 from tests.support.rows import online_agent, submitted_job
@@ -106,10 +106,10 @@ def test_the_page_says_what_is_due_to_a_team_and_what_it_had(vision: Team) -> No
 
 def test_turns_follow_usage_for_weight() -> None:
     shares = {0: Share(weight=1.0, used=10.0), 1: Share(weight=10.0, used=50.0), 2: Share(weight=1.0, used=0.0)}
-    assert [standing(team, shares).place for team in (0, 1, 2)] == [3, 2, 1]
-    assert sum(standing(team, shares).due for team in shares) == pytest.approx(1)
-    assert sum(standing(team, shares).had for team in shares) == pytest.approx(1)
-    assert standing(0, {0: Share()}).had == 0
+    assert [fair_share(team, shares).place for team in (0, 1, 2)] == [3, 2, 1]
+    assert sum(fair_share(team, shares).due for team in shares) == pytest.approx(1)
+    assert sum(fair_share(team, shares).had for team in shares) == pytest.approx(1)
+    assert fair_share(0, {0: Share()}).had == 0
 
 
 def test_a_team_that_is_made_while_the_list_is_read_is_in_it(vision: Team, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from frontend.build import build_figure, figure_etag
 from frontend.figures.points import plain
 from frontend.figures.rows import Other, Others, View
 from frontend.figures.whatif import machine_changes
-from frontend.queries.whatif import others, predictors, standings
+from frontend.queries.whatif import others, predictor_scores, predictors
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
@@ -53,7 +53,7 @@ def test_a_way_that_leaves_work_out_is_not_the_best(played: Job) -> None:
 def test_predictors_stand_side_by_side_and_only_operators_may_promote(
     viewer: Client, operator: Client, played: Job
 ) -> None:
-    assert [(each.name, each.acting) for each in standings(played)] == [("narx", False), ("ema", True)]
+    assert [(each.name, each.acting) for each in predictor_scores(played)] == [("narx", False), ("ema", True)]
     path = f"/jobs/{played.pk}/?tab=whatif"
     assert "Promote" not in text_of(viewer, path)
     page = operator.get(path).content.decode()
@@ -66,7 +66,7 @@ def test_predictors_stand_side_by_side_and_only_operators_may_promote(
 
 def test_a_predictor_that_was_adopted_decides(played: Job) -> None:
     factories.make_decision(played, 200, "adopt-predictor", {"acting": "narx"})
-    assert [each.name for each in standings(played) if each.acting] == ["narx"]
+    assert [each.name for each in predictor_scores(played) if each.acting] == ["narx"]
 
 
 def test_the_figure_moves_when_the_job_was_played_again(played: Job) -> None:

@@ -53,7 +53,7 @@ def test_the_same_key_and_spec_lead_to_the_same_job(ada: User) -> None:
 
 def test_the_same_key_with_another_spec_is_a_conflict(ada: User) -> None:
     job = job_submit(document=SPEC, user=ada, idempotency_key="k").job
-    with pytest.raises(IdempotencyConflict, match=f"belongs to job {job.pk}, whose spec differs; send a new key"):
+    with pytest.raises(IdempotencyConflict, match=f"belongs to job {job.pk}, which has another spec; send a new key"):
         job_submit(document=SPEC | {"seed": 8}, user=ada, idempotency_key="k")
 
 

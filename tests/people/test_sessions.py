@@ -102,7 +102,7 @@ def test_the_command_ends_all_of_one_user_alone(ada: User) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--end-all",), "expected whose credentials"),
+        (("--end-all",), "expected the user to revoke"),
         (("--user", "nobody"), "there is no user 'nobody'"),
         (("--end", "made-up"), "there is no token or session made-up; nothing was revoked"),
     ],

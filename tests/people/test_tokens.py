@@ -36,14 +36,14 @@ def test_a_user_has_a_bounded_number_of_them(ada: User) -> None:
 
 
 def test_no_one_gives_a_token_more_than_they_have(ada: User) -> None:
-    with pytest.raises(TokenRefused, match="the role admin is above that of ada here, operator"):
+    with pytest.raises(TokenRefused, match="the role admin is above the role of ada here, operator"):
         token_create(user=ada, name="root", actor="ada", role=Role.ADMIN)
 
 
 def test_a_limited_token_makes_no_wider_one(ada: User) -> None:
     ada.role_limit = Role.VIEWER  # type: ignore[attr-defined]
     assert role_of(ada) == Role.VIEWER
-    with pytest.raises(TokenRefused, match="above that of ada here, viewer"):
+    with pytest.raises(TokenRefused, match="above the role of ada here, viewer"):
         token_create(user=ada, name="wider", actor="ada", role=Role.OPERATOR)
     token_create(user=ada, name="the same", actor="ada")
     assert TokenGrant.objects.get().role == Role.VIEWER

@@ -85,7 +85,7 @@ class Limits(serializers.Serializer[Any]):
     stored_bytes = serializers.IntegerField(min_value=0, max_value=MOST_BYTES, allow_null=True, required=False)
 
 
-class StandingDocument(serializers.Serializer[Any]):
+class QuotaUsageDocument(serializers.Serializer[Any]):
     """What a user or a team has, and may have."""
 
     subject = serializers.CharField()

@@ -22,7 +22,7 @@ from controlplane.api.serializers.teams import (
     OwnerReply,
     OwnerRequest,
     QueueRow,
-    StandingDocument,
+    QuotaUsageDocument,
     TeamRequest,
     TeamRow,
     WeightRequest,
@@ -142,32 +142,32 @@ class AgentOwnerView(APIView):
 class QuotasView(APIView):
     """Quotas and their use."""
 
-    @extend_schema(responses=StandingDocument(many=True))
+    @extend_schema(responses=QuotaUsageDocument(many=True))
     def get(self, request: Request) -> Response:
         """Your own and your teams' quotas; for admins also those of all users that have one, and of all teams."""
-        return Response(StandingDocument(standings(user_of(request)), many=True).data)
+        return Response(QuotaUsageDocument(quota_usages(user_of(request)), many=True).data)
 
 
 class UserQuotaView(APIView):
     """The quota of a user."""
 
-    @extend_schema(request=Limits, responses=StandingDocument)
+    @extend_schema(request=Limits, responses=QuotaUsageDocument)
     def put(self, request: Request, username: str) -> Response:
         """Set limits of a user, instead of the default. Admins only."""
         user = _user(username)
         quotas.quota_set(user=user, actor=_actor(request), **_valid(Limits, request))
-        return Response(StandingDocument(quotas.standing(user=user)).data)
+        return Response(QuotaUsageDocument(quotas.quota_usage(user=user)).data)
 
 
 class TeamQuotaView(APIView):
     """The quota of a team."""
 
-    @extend_schema(request=Limits, responses=StandingDocument)
+    @extend_schema(request=Limits, responses=QuotaUsageDocument)
     def put(self, request: Request, name: str) -> Response:
         """Set limits of a team. Admins of the installation only."""
         team = get_object_or_404(Team, name=name)
         quotas.quota_set(team=team, actor=_actor(request), **_valid(Limits, request))
-        return Response(StandingDocument(quotas.standing(team=team)).data)
+        return Response(QuotaUsageDocument(quotas.quota_usage(team=team)).data)
 
 
 class DefaultQuotaView(APIView):
@@ -189,14 +189,14 @@ class QueueView(APIView):
         return Response(QueueRow(queue_in_order(timezone.now()), many=True).data)
 
 
-def standings(user: User) -> list[quotas.Standing]:
+def quota_usages(user: User) -> list[quotas.QuotaUsage]:
     """The quotas that the user may see, the user's own first."""
     others: list[User] = []
     if may(user, Role.ADMIN):
         others = list(User.objects.filter(quota__isnull=False).exclude(pk=user.pk).order_by("username"))
     slots = slots_now()
-    found = [quotas.standing(user=each, slots=slots) for each in [user, *others]]
-    return found + [quotas.standing(team=team, slots=slots) for team in visible_teams(user)]
+    found = [quotas.quota_usage(user=each, slots=slots) for each in [user, *others]]
+    return found + [quotas.quota_usage(team=team, slots=slots) for team in visible_teams(user)]
 
 
 def _own(request: Request, row: Job | Agent | Simulation) -> Response:

@@ -58,7 +58,7 @@ def _row(row: Quota) -> dict[str, Any]:
     if row.user is None and row.team is None:
         limits = {name: getattr(row, name) for name in quotas.RESOURCES}
         return {"subject": "default", "used": {}, "limits": limits}
-    return asdict(quotas.standing(user=row.user, team=row.team))
+    return asdict(quotas.quota_usage(user=row.user, team=row.team))
 
 
 def _line(row: dict[str, Any]) -> str:

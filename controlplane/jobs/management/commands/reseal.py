@@ -1,4 +1,4 @@
-"""``manage.py reseal``: stores keys under the current ``SECRET_KEY``; then the previous one can be removed."""
+"""``manage.py reseal``: re-encrypts keys with the current ``SECRET_KEY``; then the previous one can be removed."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,7 +11,7 @@ from controlplane.jobs.sealing import SealBroken, is_current, resealed
 
 
 class Command(BaseCommand):
-    """Re-encrypts all keys or none, while jobs run: the keys themselves do not change."""
+    """Re-encrypts all keys or none. Jobs can run meanwhile, since the keys themselves do not change."""
 
     help = "Encrypt keys in the database with the current SECRET_KEY; SECRET_KEY_FALLBACKS names earlier ones."
     requires_system_checks = []
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, check: bool = False, **options: Any) -> None:
-        """Print how many keys there are.
+        """Print the number of keys.
 
         Raises:
             CommandError: if one cannot be decrypted, or with ``--check`` is stored under another ``SECRET_KEY``.
@@ -43,14 +43,14 @@ class Command(BaseCommand):
 
 
 def _others(columns: list[tuple[type[models.Model], str]]) -> int:
-    """How many keys are not encrypted under the current secret."""
+    """The number of keys that are not encrypted with the current secret."""
     stored = (key for model, name in columns for key in model._default_manager.values_list(name, flat=True))
     return sum(not is_current(key) for key in stored)
 
 
 @transaction.atomic
 def _pass(columns: list[tuple[type[models.Model], str]]) -> int:
-    """Re-encrypt what is not encrypted under the current secret; how many there were.
+    """Re-encrypt all keys that are not encrypted with the current secret; returns their number.
 
     Raises:
         CommandError: if a key cannot be decrypted; then nothing is changed.

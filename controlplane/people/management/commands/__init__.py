@@ -1,1 +1,1 @@
-"""Commands that speak to the API, or hand out what it takes."""
+"""Commands for users, credentials and the audit trail."""

@@ -1,4 +1,4 @@
-"""``manage.py audit``: the audit trail as lines of JSON, and whether it is as it was written."""
+"""``manage.py audit``: exports the audit trail as JSON lines, and verifies it."""
 
 import json
 import time
@@ -14,13 +14,13 @@ FOLLOW_S: Final = 1.0
 
 
 class Command(BaseCommand):
-    """Reads only; it changes nothing."""
+    """Exports or verifies the audit trail, without any change."""
 
     help = "Print the audit log as JSON lines, or verify that no entry was changed or removed."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """What to do, and from where on."""
+        """Add the subcommand and its options."""
         parser.add_argument("what", nargs="?", choices=("export", "verify"), default="export")
         parser.add_argument("--since", type=int, default=0, metavar="SEQUENCE", help="export entries after this one")
         parser.add_argument("--follow", action="store_true", help="keep printing new entries until Ctrl-C")

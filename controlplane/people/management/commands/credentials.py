@@ -1,4 +1,4 @@
-"""``manage.py credentials``: lists users' API tokens and sessions, and ends them."""
+"""``manage.py credentials``: lists and revokes users' API tokens and sessions."""
 
 import json
 from argparse import ArgumentParser
@@ -13,13 +13,13 @@ from controlplane.people.tokens import limit_of, live_tokens, tokens_revoke
 
 
 class Command(BaseCommand):
-    """Access to this command implies access to the database; ended credentials are audited."""
+    """Access to this command implies access to the database; revocations are audited."""
 
     help = "List valid API tokens and sessions of all users or one, and revoke some or all."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Whose, and which."""
+        """Add the options that select users and credentials."""
         parser.add_argument("--user", help="only those of this user")
         parser.add_argument("--end", nargs="+", metavar="ID", help="revoke these tokens and sessions")
         parser.add_argument("--end-all", action="store_true", help="revoke all of --user")
@@ -28,9 +28,9 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, user: str | None, end: list[str] | None, end_all: bool, as_json: bool, **options: Any
     ) -> None:
-        """List what is left after ending what is to be ended."""
+        """Revoke the selected credentials, then list the remaining ones."""
         if end_all and not user:
-            raise CommandError("--end-all: found no --user, expected whose credentials are to be revoked")
+            raise CommandError("--end-all: found no --user, expected the user to revoke credentials of")
         owner = User.objects.filter(username=user).first() if user else None
         if user and owner is None:
             raise CommandError(f"there is no user {user!r}")

@@ -19,14 +19,14 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """What to do with whom."""
+        """Add the options."""
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         verbs = parser.add_subparsers(dest="verb", metavar="VERB")
         for verb, words in (("disable", "switch an account off: its sessions and tokens end"), ("enable", "and on")):
             verbs.add_parser(verb, help=words).add_argument("name")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
-        """Change, then list."""
+        """Make the requested change, then list the users."""
         if verb:
             user = User.objects.filter(username=options["name"]).first()
             if user is None:
