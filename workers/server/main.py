@@ -92,7 +92,7 @@ def serve(
     failure = _Failure()
     norms = None
     if holds and clips_by_norm(order.spec.applied):
-        norms = partial(Norms, sum(sizes), connect, on_failure=failure.note)
+        norms = partial(Norms, sizes, connect, on_failure=failure.note)
     store = Store(
         init,
         make_rule,

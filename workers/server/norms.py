@@ -12,14 +12,16 @@ if the server then ended, its part could not be sent again.
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from controlplane.protocol.base import UNREADABLE, Count, Value
 from controlplane.protocol.orders import ServerAddress
+from controlplane.protocol.spec import MAX_SERVERS
 from workers.transport.client import ServerConnection
-from workers.transport.errors import BadHeader, TransportError
+from workers.transport.errors import BadHeader, Refused, TransportError
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,14 @@ of the next before all have sent theirs of this one."""
 
 PAUSE_S = 0.1
 MOST_AT_ONCE = 10_000
+MOST_UNNAMED = 100_000
+"""Parts kept of all servers that no orders have named yet; those beyond are refused, and sent again later."""
+
+KEPT_AFTER_LEAVING = 64
+"""Servers that orders name no more, or as many as they do name: what those said holds."""
+
+SMALLEST_BLOCK = 1024
+"""Elements. A tensor has shorter blocks only where it ends, or where it is split evenly over all servers."""
 
 Connect = Callable[[ServerAddress], ServerConnection]
 
@@ -48,7 +58,7 @@ class Norms:
     """The parts of this server and the others, and the blocks here that wait for them.
 
     Args:
-        elements: of the flat vector; a norm is known when so many are covered.
+        sizes: elements of each tensor in the flat vector; a norm is known when all are covered.
         connect: to another server, to send it parts.
         settle: makes the steps of blocks here whose norm is known; called on its own thread.
         on_failure: called with what ``settle`` raises.
@@ -56,12 +66,13 @@ class Norms:
 
     def __init__(
         self,
-        elements: int,
+        sizes: Sequence[int],
         connect: Connect,
         settle: Callable[[], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
-        self._elements, self._connect = elements, connect
+        self._elements, self._connect = sum(sizes), connect
+        self._most_blocks = sum(min(size, MAX_SERVERS + size // SMALLEST_BLOCK) for size in sizes)
         self._settle, self._on_failure = settle, on_failure
         self._condition = threading.Condition()
         self._own: dict[tuple[int, int], Part] = {}
@@ -71,7 +82,8 @@ class Norms:
         """How many were said before the first of these."""
         self._theirs: dict[str, dict[tuple[int, int], Part]] = {}
         self._named: dict[str, None] = {}
-        """Instances named in orders, the newest last: messages of others are ignored."""
+        """Instances named in orders, the newest last: messages of others are ignored. Of those
+        that orders no longer name, the last."""
         self._lines: dict[str, _Line] = {}
         self._is_due = self._stopped = False
         threading.Thread(target=self._run, name="norms", daemon=True).start()
@@ -87,6 +99,10 @@ class Norms:
                 self._named[instance] = None
                 if instance not in self._lines:
                     self._lines[instance] = _Line(self, address)
+            most = len(wanted) + max(len(wanted), KEPT_AFTER_LEAVING)
+            for instance in list(self._named)[:-most]:
+                del self._named[instance]
+                self._theirs.pop(instance, None)
             self._wake()
 
     def say(self, part: Part) -> None:
@@ -102,16 +118,25 @@ class Norms:
         """Another server has said these.
 
         Raises:
-            BadHeader: if it is not such a header.
+            BadHeader: if these are no parts of this job's norms: what a server may say is bounded by the job's blocks.
+            Refused: if no orders have named the server yet, and others like it have said too much.
         """
         try:
             parts = msgspec.msgpack.decode(payload, type=list[Part])
         except UNREADABLE as error:
             raise BadHeader(f"no norms of blocks: {error}") from None
+        for part in parts:
+            if not part.size or part.start + part.size > self._elements:
+                raise BadHeader(f"a norm of {part.size} elements from {part.start} on, of {self._elements}")
         with self._condition:
-            found = self._theirs.setdefault(instance, {})
-            found |= {(part.iteration, part.start): part for part in parts}
+            found = self._theirs.get(instance, {}) | {(part.iteration, part.start): part for part in parts}
             _keep_newest(found)
+            most = max(Counter(iteration for iteration, _ in found).values(), default=0)
+            if most > self._most_blocks:
+                raise BadHeader(f"norms of {most} blocks in one iteration, the job has at most {self._most_blocks}")
+            if instance not in self._named and len(found) + self._unnamed_beside(instance) > MOST_UNNAMED:
+                raise Refused(f"orders do not name {instance} yet, and {MOST_UNNAMED} norms of such servers are kept")
+            self._theirs[instance] = found
             self._wake()
 
     def poke(self) -> None:
@@ -168,6 +193,9 @@ class Norms:
     def connect(self) -> Connect:
         """To another server."""
         return self._connect
+
+    def _unnamed_beside(self, instance: str) -> int:
+        return sum(len(parts) for of, parts in self._theirs.items() if of not in self._named and of != instance)
 
     def _wake(self) -> None:
         self._is_due = True

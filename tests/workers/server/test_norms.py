@@ -14,9 +14,9 @@ from controlplane.protocol.training import Clip
 from tests.support.waiting import eventually
 from workers.server.block import Block, Gone
 from workers.server.contribution import Contribution
-from workers.server.norms import KEPT, Norms, Part
+from workers.server.norms import KEPT, KEPT_AFTER_LEAVING, MOST_UNNAMED, Norms, Part
 from workers.server.quorum import Roster, Verdict
-from workers.transport.errors import BadHeader, ConnectionClosed
+from workers.transport.errors import BadHeader, ConnectionClosed, Refused
 from workers.transport.handshake import Peer
 from workers.workloads.layout import Layout
 from workers.workloads.rules import GradientRule
@@ -58,7 +58,7 @@ class Here:
     def __init__(self) -> None:
         self.wire, self.failures = Wire(), list[Exception]()
         self.blocks: list[Block] = []
-        self.norms = Norms(4, self.wire.connect, self.settle, self.failures.append)
+        self.norms = Norms([4], self.wire.connect, self.settle, self.failures.append)
         self.block = self.begin()
 
     def begin(self, **begin: Any) -> Block:
@@ -229,3 +229,56 @@ def test_older_iterations_are_forgotten_and_a_newcomer_is_told_the_rest(here: He
 def test_what_is_no_norm_is_refused(here: Here) -> None:
     with pytest.raises(BadHeader, match="no norms of blocks"):
         here.norms.receive("s1", b"x")
+
+
+@pytest.mark.parametrize(("start", "size"), [(2, 3), (4, 1), (0, 0)])
+def test_a_norm_of_elements_that_do_not_exist_is_refused(here: Here, start: int, size: int) -> None:
+    with pytest.raises(BadHeader, match="elements from"):
+        here.norms.receive("s1", msgspec.msgpack.encode([Part(iteration=0, start=start, size=size, squared=1.0)]))
+
+
+def overlapping(count: int, iteration: int = 0) -> bytes:
+    return msgspec.msgpack.encode([Part(iteration=iteration, start=at, size=1, squared=1.0) for at in range(count)])
+
+
+def kept(norms: Norms) -> int:
+    return sum(map(len, norms._theirs.values()))
+
+
+def test_a_server_keeps_no_more_of_another_than_the_job_has_blocks(large: Norms) -> None:
+    for iteration in range(100):
+        large.receive("s1", overlapping(large._most_blocks, iteration))
+    assert kept(large) == KEPT * large._most_blocks
+    with pytest.raises(BadHeader, match="the job has at most"):
+        large.receive("s1", overlapping(large._most_blocks + 1, 100))
+    assert kept(large) == KEPT * large._most_blocks
+
+
+def test_servers_that_no_orders_name_fill_a_bounded_room_and_are_heard_once_named(large: Norms) -> None:
+    room = MOST_UNNAMED // large._most_blocks
+    for told in range(room):
+        large.receive(f"x{told}", overlapping(large._most_blocks))
+    with pytest.raises(Refused, match="orders do not name"):
+        large.receive("s1", overlapping(large._most_blocks))
+    assert kept(large) == room * large._most_blocks
+    large.follow([OTHER])
+    large.receive("s1", overlapping(large._most_blocks))
+
+
+def test_servers_that_left_long_ago_are_forgotten(large: Norms) -> None:
+    for life in range(3 * KEPT_AFTER_LEAVING):
+        large.follow([ServerAddress(index=1, instance=f"s1-{life}", host="h", port=1, key=b"k")])
+        large.receive(f"s1-{life}", overlapping(2))
+    assert len(large._named) == len(large._theirs) == KEPT_AFTER_LEAVING + 1
+    large.follow([])
+    assert len(large._named) == len(large._theirs) == KEPT_AFTER_LEAVING
+
+
+@pytest.fixture
+def large() -> Iterator[Norms]:
+    """Of a model of 4 million elements, and nothing said here."""
+    wire = Wire()
+    wire.is_up = False
+    norms = Norms([4_000_000], wire.connect, lambda: None, lambda error: None)
+    yield norms
+    norms.stop()
