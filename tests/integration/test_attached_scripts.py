@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,17 +20,19 @@ from tests.architecture.sources import ROOT
 from tests.integration.test_jobs import answers, pages, reports
 from tests.paceline.ranks import free_port
 from tests.support.attached_script import STOPPED
+from tests.support.forked import Rank
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 SCRIPT = "tests.support.attached_script"
+Process = Rank | subprocess.Popen[str]
 
 
 class Launch:
     """The processes of a script, and what they wrote."""
 
-    def __init__(self, folder: Path, processes: list[subprocess.Popen[str]]) -> None:
+    def __init__(self, folder: Path, processes: Sequence[Process]) -> None:
         self.folder, self.processes = folder, processes
 
     def lines(self, rank: int) -> list[dict[str, Any]]:
@@ -45,9 +47,7 @@ class Launch:
         eventually(lambda: len(self.iterations(0)) > iteration, what=f"iteration {iteration}", seconds=seconds)
 
     def wait(self, seconds: float = 90.0) -> list[int]:
-        for process in self.processes:
-            process.wait(seconds)
-        return [process.returncode for process in self.processes]
+        return [process.wait(seconds) for process in self.processes]
 
     def output(self) -> str:
         return "".join((self.folder / f"output-{place}.txt").read_text() for place in range(len(self.processes)))
@@ -57,7 +57,7 @@ class Launch:
 def launched(
     folder: Path, world: int, job: dict[str, Any] | None, url: str, *, torchrun: int | None = None, **options: Any
 ) -> Iterator[Launch]:
-    """The script on ``world`` ranks, by hand or by torchrun with so many restarts."""
+    """The script on ``world`` ranks, forked here or started by torchrun with so many restarts."""
     port = free_port()
     environment = os.environ | {
         "SCRIPT": json.dumps({"folder": str(folder)} | options),
@@ -70,32 +70,42 @@ def launched(
     }
     if job is not None:
         environment |= {"PACELINE_URL": url, "PACELINE_JOB": str(job["id"]), "PACELINE_TOKEN": job["token"]}
-    if torchrun is None:
-        commands = [[sys.executable, "-m", SCRIPT]] * world
-    else:
-        commands = [
-            [
-                *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", "--monitor-interval=0.2"),
-                *(f"--max-restarts={torchrun}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "-m", SCRIPT),
-            ]
-        ]
-        environment |= NEEDED["torchrun"]
-    processes = []
-    try:
-        for rank, command in enumerate(commands):
-            with (folder / f"output-{rank}.txt").open("w") as output:
-                ranked = environment | ({"RANK": str(rank)} if torchrun is None else {})
-                processes.append(
-                    subprocess.Popen(
-                        command, env=ranked, cwd=ROOT, stdout=output, stderr=output, text=True, start_new_session=True
-                    )
-                )
+    outputs = [folder / f"output-{place}.txt" for place in range(world if torchrun is None else 1)]
+    with ExitStack() as started:
+        processes: list[Process] = []
+        for rank, output in enumerate(outputs):
+            process: Process
+            if torchrun is None:
+                process = Rank(SCRIPT, environment | {"RANK": str(rank)}, output)
+                started.callback(process.end)
+            else:
+                process = by_torchrun(world, torchrun, environment, output)
+                started.callback(end_group, process)
+            processes.append(process)
         yield Launch(folder, processes)
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+
+
+def by_torchrun(world: int, restarts: int, environment: dict[str, str], output: Path) -> subprocess.Popen[str]:
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", "--monitor-interval=0.2"),
+        *(f"--max-restarts={restarts}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "-m", SCRIPT),
+    ]
+    with output.open("w") as file:
+        return subprocess.Popen(
+            command,
+            env=environment | NEEDED["torchrun"],
+            cwd=ROOT,
+            stdout=file,
+            stderr=file,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def end_group(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def submitted(stack: Stack, workers: int, **spec: Any) -> dict[str, Any]:

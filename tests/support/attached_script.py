@@ -39,10 +39,20 @@ class Slowed(nn.Module):
         return self.layers(x)
 
 
-def main(options: dict[str, Any]) -> int:
-    """Train; the exit status."""
+torch.set_num_threads(1)  # before any operation: a pool of threads would be lost in every fork
+torch.optim.SGD([torch.zeros(1)], lr=1.0)  # what torch imports only with its first optimizer, before it is forked
+
+
+def main() -> int:
+    """Train as the environment says; the exit status."""
+    status = train(json.loads(os.environ["SCRIPT"]))
+    dist.destroy_process_group()
+    return status
+
+
+def train(options: dict[str, Any]) -> int:
+    """The exit status."""
     signal.alarm(options.get("deadline_s", 90))
-    torch.set_num_threads(1)
     torch.manual_seed(5)
     dist.init_process_group("gloo", timeout=timedelta(seconds=options.get("timeout_s", 60)))
     rank, folder = dist.get_rank(), Path(options["folder"])
@@ -116,6 +126,4 @@ def _fault(options: dict[str, Any], rank: int, iteration: int, saved: Path) -> N
 
 
 if __name__ == "__main__":
-    status = main(json.loads(os.environ["SCRIPT"]))
-    dist.destroy_process_group()
-    sys.exit(status)
+    sys.exit(main())
