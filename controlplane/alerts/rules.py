@@ -125,7 +125,7 @@ def converted(document: object, kind: type[Converted]) -> Converted:
 
 
 def _refusal(error: msgspec.ValidationError, document: object, kind: type[Part]) -> SpecError:
-    fault = fault_of(error)
+    fault = fault_of(error, kind)
     if fault.expected.startswith("Object missing required field"):
         missing = fault.expected.rsplit("`", 2)[1]
         return SpecError(f"{fault.field}.{missing}".lstrip("."), None, "a value: the field is required")

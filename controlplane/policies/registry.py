@@ -211,7 +211,9 @@ def _convert(value: object, type_: Any, *, field: str) -> Any:
     try:
         return msgspec.convert(value, type_, strict=True)
     except msgspec.ValidationError as error:
-        expected = fault_of(error).expected.replace("`str | object`", "a name, or a mapping with a name and parameters")
+        expected = fault_of(error, type_).expected.replace(
+            "`str | object`", "a name, or a mapping with a name and parameters"
+        )
         raise SpecError(field, value, expected) from None
 
 

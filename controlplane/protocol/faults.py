@@ -1,10 +1,10 @@
 """Parses msgspec's validation errors: the place of the value, and what is expected there."""
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.inspect import ListType, NoneType, StructType, Type, UnionType, type_info
+from msgspec.inspect import EnumType, ListType, LiteralType, Metadata, NoneType, StructType, Type, UnionType, type_info
 
 from controlplane.protocol.text import IN_WORDS
 
@@ -20,11 +20,14 @@ class Fault(NamedTuple):
     expected: str
 
 
-def fault_of(error: msgspec.ValidationError) -> Fault:
-    """The fault that the error is about."""
+def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
+    """The fault that the error is about; with the type that was expected, it lists the values of an enumeration."""
     found = _SENTENCE.fullmatch(str(error))
     assert found is not None, "the pattern takes any text"
-    return Fault(found["field"] or "", _in_words(found["expected"].removeprefix("Expected ")))
+    field, expected = found["field"] or "", found["expected"].removeprefix("Expected ")
+    if kind is not None and expected.startswith("Invalid enum value") and (values := values_at(kind, field)):
+        return Fault(field, f"one of {', '.join(values)}")
+    return Fault(field, _in_words(expected))
 
 
 def _in_words(expected: str) -> str:
@@ -34,16 +37,33 @@ def _in_words(expected: str) -> str:
 
 def fields_at(kind: type[msgspec.Struct], field: str) -> list[str]:
     """The names that a part of such a struct may have: of the one at ``field``, as a fault has it."""
-    found = type_info(kind)
-    for key in re.findall(r"\w+", field):
-        found = _within(found, key)
+    found = _type_at(kind, field)
     return [each.encode_name for each in found.fields] if isinstance(found, StructType) else []
 
 
-def _within(kind: Type, key: str) -> Type:
-    found = kind.item_type if isinstance(kind, ListType) else kind
-    if isinstance(kind, StructType):
-        found = next(each.type for each in kind.fields if each.encode_name == key)
-    if isinstance(found, UnionType):
-        found = next(each for each in found.types if not isinstance(each, NoneType))
+def values_at(kind: Any, field: str) -> list[str]:
+    """The values of the enumeration or literal at ``field`` of such a type; none where it is something else."""
+    found = _type_at(kind, field)
+    if isinstance(found, EnumType):
+        return [str(each.value) for each in found.cls]
+    return [str(each) for each in found.values] if isinstance(found, LiteralType) else []
+
+
+def _type_at(kind: Any, field: str) -> Type | None:
+    found: Type | None = _present(type_info(kind))
+    for key in re.findall(r"\w+", field):
+        if isinstance(found, StructType):
+            found = next((_present(each.type) for each in found.fields if each.encode_name == key), None)
+        elif isinstance(found, ListType):
+            found = _present(found.item_type)
     return found
+
+
+def _present(kind: Type) -> Type:
+    """The type itself: without a description, and of an optional value the type other than None."""
+    while isinstance(kind, Metadata | UnionType):
+        if isinstance(kind, Metadata):
+            kind = kind.type
+        else:
+            kind = next(each for each in kind.types if not isinstance(each, NoneType))
+    return kind

@@ -42,4 +42,4 @@ def _convert(value: object, type_: Any, field: str) -> Any:
     try:
         return msgspec.convert(value, type_, strict=True)
     except msgspec.ValidationError as error:
-        raise SpecError(field, value, fault_of(error).expected) from None
+        raise SpecError(field, value, fault_of(error, type_).expected) from None

@@ -335,7 +335,7 @@ def _check_training(spec: JobSpec) -> None:
 
 def _spec_error(error: msgspec.ValidationError, document: object) -> SpecError:
     """Turn msgspec's sentence ("Expected `int` >= 1 - at `$.workers`") into field, found and expected."""
-    fault = fault_of(error)
+    fault = fault_of(error, JobSpec)
     field = fault.field.replace(".parameters", "")
     if fault.expected.startswith("Object missing required field"):
         missing = fault.expected.rsplit("`", 2)[1]

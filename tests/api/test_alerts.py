@@ -53,7 +53,7 @@ def test_a_rule_is_made_changed_and_removed(admin: APIClient) -> None:
     ("change", "field", "expected"),
     [
         ({"kind": "rain"}, "kind", "one of job-stalled, worker-lost"),
-        ({"severity": "bad"}, "severity", "invalid enum value"),
+        ({"severity": "bad"}, "severity", "one of critical, info, warning"),
         ({"parameters": {"share": 1.5}}, "parameters.share", "a number from 0.01 to 1"),
         ({"parameters": {"part": 0.5}}, "parameters.part", "one of share"),
         ({"for": "5m"}, "for", "no field of that name, but one of name, kind"),

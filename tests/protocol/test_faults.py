@@ -1,6 +1,7 @@
-"""What does not fit is told with its place."""
+"""Validation errors name the place of the value and what is allowed there."""
 
-from typing import Annotated, Any
+from enum import Enum
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -28,15 +29,35 @@ def test_a_fault_has_its_place_and_what_would_fit(document: Any, fault: Fault) -
     assert fault_of(refused.value) == fault
 
 
+class Wood(Enum):
+    OAK = "oak"
+    PINE = "pine"
+
+
 class House(msgspec.Struct):
     shelves: list[Shelf | None] | None = None
     best: Shelf = msgspec.field(default_factory=Shelf)
+    wood: Wood | None = None
+    colours: list[Literal["red", "blue"]] = []
+
+
+@pytest.mark.parametrize(
+    ("document", "fault"),
+    [
+        ({"wood": "oka"}, Fault("wood", "one of oak, pine")),
+        ({"colours": ["red", "bleu"]}, Fault("colours[1]", "one of blue, red")),
+    ],
+)
+def test_a_wrong_value_of_an_enumeration_is_answered_with_the_allowed_ones(document: Any, fault: Fault) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(document, House)
+    assert fault_of(refused.value, House) == fault
 
 
 @pytest.mark.parametrize(
     ("field", "names"),
     [
-        ("", ["shelves", "best"]),
+        ("", ["shelves", "best", "wood", "colours"]),
         ("best", ["rooms", "labels"]),
         ("shelves[3]", ["rooms", "labels"]),
         ("best.rooms", []),
