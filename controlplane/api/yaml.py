@@ -54,7 +54,8 @@ def load_yaml(text: str) -> Any:
 
 
 def _check_events(text: str) -> None:
-    depth = nodes = 0
+    nodes = 0
+    parents: list[_Keys | None] = []
     for event in yaml.parse(text, Loader=Loader):
         if isinstance(event, yaml.NodeEvent):
             nodes += 1
@@ -62,12 +63,35 @@ def _check_events(text: str) -> None:
                 raise _refusal(event, f"more than {MAX_NODES} values; use JSON")
             if event.anchor is not None:  # of an alias: the node that it refers to
                 raise _refusal(event, "anchors and aliases are not supported; repeat the value")
+            if parents and (keys := parents[-1]) is not None:
+                keys.take(event)
         if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
+            parents.append(_Keys() if isinstance(event, yaml.MappingStartEvent) else None)
+            if len(parents) > MAX_DEPTH:
                 raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+            parents.pop()
+
+
+class _Keys:
+    """The keys of one mapping so far; libyaml keeps only the last value of a repeated key."""
+
+    def __init__(self) -> None:
+        self._known = set[str]()
+        self._is_key = False
+
+    def take(self, node: yaml.NodeEvent) -> None:
+        """The next key or value, in turn.
+
+        Raises:
+            YamlRefused: for a key that occurred before.
+        """
+        self._is_key = not self._is_key
+        if not self._is_key or not isinstance(node, yaml.ScalarEvent):
+            return
+        if node.value in self._known:
+            raise _refusal(node, f"the key {node.value!r} occurs twice in one mapping; remove one")
+        self._known.add(node.value)
 
 
 def _refusal(event: yaml.Event, sentence: str) -> YamlRefused:

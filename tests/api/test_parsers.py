@@ -85,6 +85,11 @@ def test_without_libyaml_no_yaml_is_read(monkeypatch: pytest.MonkeyPatch) -> Non
         ("a: 1" + ":1" * 1000, "a number of 2001 characters"),
         ("a: 1" + ":1" * 1000 + ".5", "a number of 2003 characters"),
         ("a: !!python/object:os.system {}", "could not determine a constructor"),
+        (
+            "workers: 4\nname: a\nworkers: 5",
+            "the key 'workers' occurs twice in one mapping; remove one, line 3, column 1",
+        ),
+        ("a: [{b: 1, c: {b: 2}, b: 3}]", "the key 'b' occurs twice"),
         ("a: 1\n---\nb: 2", "expected a single document"),
     ],
 )
