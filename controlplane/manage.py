@@ -7,6 +7,8 @@ import sys
 import tempfile
 from contextlib import suppress
 
+from paceline.cli.places import missing_package
+
 
 def main() -> None:
     """Run the command; an interruption ends it without a traceback, also while it is still being imported."""
@@ -19,9 +21,12 @@ def main() -> None:
 
 def run(arguments: list[str]) -> None:
     """Run the command that the arguments name; refused settings or a broken database are one sentence."""
-    from django.core.exceptions import ImproperlyConfigured
-    from django.core.management import execute_from_command_line
-    from django.db import DatabaseError
+    try:
+        from django.core.exceptions import ImproperlyConfigured
+        from django.core.management import execute_from_command_line
+        from django.db import DatabaseError
+    except ModuleNotFoundError as error:
+        sys.exit(missing_package(error))
 
     if arguments[1:2] == ["demo"]:
         leave_checkout_alone()

@@ -13,7 +13,7 @@ import msgspec
 
 from paceline.cli.delegated import SERVER
 from paceline.cli.errors import Refusal
-from paceline.cli.places import environment, with_data_folder
+from paceline.cli.places import MANAGE, environment, with_data_folder
 from paceline.client.address import DEFAULT_URL, Address, address
 from paceline.client.retries import Patience
 from paceline.client.sync import Client
@@ -27,6 +27,8 @@ QUICK = Patience(tries=3)
 """Retries of a command: few, since a person waits for it."""
 
 LET_IN_S = 60.0
+
+NONE_RUNS = f"on this machine none of your control planes runs: start one with `{MANAGE} up`, or name one with --url"
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +86,8 @@ def find(options: Namespace, variables: Mapping[str, str]) -> Access:
     try:
         return Access(address=address(url, token, variables))
     except PacelineError as error:
-        raise Refusal(str(error)) from None
+        is_none_named = not (token or running or options.url or variables.get("PACELINE_URL"))
+        raise Refusal(f"{error}; {NONE_RUNS}" if is_none_named else str(error)) from None
 
 
 def url_of(options: Namespace, variables: Mapping[str, str]) -> str:

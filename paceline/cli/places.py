@@ -1,6 +1,7 @@
 """Where our modules are installed, and the environment in which other processes find them."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,17 @@ def is_checkout() -> bool:
 
 MANAGE = "python manage.py" if is_checkout() else "paceline"
 """How users call the control plane's commands here: ``up``, ``access``, ``enroll``, ``whatif``, ``simulate``."""
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """The cure, where a command runs by an interpreter without the requirements, such as the system's."""
+    found = f"{sys.executable} has no module {error.name!r}"
+    if not is_checkout():
+        return f"{found}: install it again with: pip install 'paceline[server]'"
+    python = HOME / ".venv" / "bin" / "python"
+    if not python.exists():
+        return f"{found}: run make up or make demo, which install the requirements in {python.parents[1]}"
+    return f"{found}: use {python}, or activate its environment: source {python.with_name('activate')}"
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -45,7 +45,7 @@ def address(url: str | None, token: str | None, variables: Mapping[str, str] = o
     secret = (token if token is not None else variables.get("PACELINE_API_TOKEN", "")).strip()
     if not secret:
         raise PacelineError(
-            f"no API token for {where}: give one, or name it in PACELINE_API_TOKEN; "
+            f"no API token for {where}: give one, or set PACELINE_API_TOKEN; "
             "where the control plane runs, `paceline access NAME --token` (or manage.py access NAME --token) prints one"
         )
     if not secret.isascii() or not secret.isprintable() or " " in secret:

@@ -79,5 +79,12 @@ def test_without_a_token_the_command_says_how_to_get_one(
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     code, _, err = paceline("jobs", "--url", "http://127.0.0.1:1")
     assert (code, "paceline access NAME" in err) == (2, True)
+    assert "none of your control planes runs" not in err
+    monkeypatch.delenv("PACELINE_URL", raising=False)
+    code, _, err = paceline("jobs")
+    assert code == 2
+    assert err.endswith(
+        "none of your control planes runs: start one with `python manage.py up`, or name one with --url\n"
+    )
     code, _, err = paceline("jobs", "--token-file", str(tmp_path / "none"))
     assert (code, "cannot be read" in err) == (2, True)

@@ -93,7 +93,7 @@ def test_no_one_there_is_said() -> None:
     ("url", "token", "sentence"),
     [
         ("ftp://x", "t", "url: found 'ftp://x', expected an address such as"),
-        (None, None, "no API token for http://127.0.0.1:8000: give one, or name it in PACELINE_API_TOKEN"),
+        (None, None, "no API token for http://127.0.0.1:8000: give one, or set PACELINE_API_TOKEN"),
         (None, "two words", "the API token holds other characters"),
     ],
 )

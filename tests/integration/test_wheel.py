@@ -124,7 +124,9 @@ def test_the_control_plane_in_it_is_whole(wheel: Path, tmp_path: Path) -> None:
         within=tmp_path,
         environment={"PYTHONPATH": str(home)},
     ) as command:
-        command.await_word("To sign in, run in another terminal: paceline access NAME")
+        command.await_word(
+            f"To sign in, run in another terminal: PACELINE_DATA_DIR={tmp_path / 'var'} paceline access NAME"
+        )
         url = command.said().partition("Paceline runs at ")[2].split()[0]
         page = httpx.get(f"{url}/login/")
         assert page.status_code == 200

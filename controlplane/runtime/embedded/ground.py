@@ -86,7 +86,7 @@ def check_exposure(host: str, *, insecure: bool) -> None:
     if not insecure and not is_loopback(host):
         raise CannotStart(
             f"--host {host} would serve passwords and tokens without TLS beyond this machine: listen on 127.0.0.1 "
-            "behind a proxy that speaks TLS, or say with --insecure that the network is yours alone."
+            "behind a proxy that speaks TLS, or add --insecure if the network is private."
         )
 
 

@@ -72,8 +72,8 @@ class Service:
     def tail(self) -> str:
         """The last lines of its log, indented."""
         lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        if not lines and shutil.disk_usage(self.log.parent).free < FULL_BYTES:
-            return f"    (no output: there is no space left in {self.log.parent})"
+        if shutil.disk_usage(self.log.parent).free < FULL_BYTES:
+            lines.append(f"({'' if lines else 'no output: '}there is no space left in {self.log.parent})")
         return "\n".join(f"    {line}" for line in lines) or "    (no output)"
 
 

@@ -62,13 +62,22 @@ def test_a_service_that_ended_is_reported_with_the_end_of_its_log(tmp_path: Path
 
 
 @pytest.mark.parametrize(("free", "why"), [(0, "no output: there is no space left in {}"), (1 << 30, "no output")])
-def test_a_service_that_could_not_say_why_it_ended_is_asked_whether_there_was_space(
+def test_a_service_without_output_is_reported_with_the_space_on_its_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, why: str
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     service = start_service("beat", ["false"], log=tmp_path / "beat.log")
     service.process.wait(timeout=10)
     assert service.tail() == f"    ({why.format(tmp_path)})"
+
+
+def test_a_full_disk_is_named_below_the_log_of_a_service_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    service = start_service("beat", ["sh", "-c", "echo KeyError; exit 1"], log=tmp_path / "beat.log")
+    service.process.wait(timeout=10)
+    assert service.tail() == f"    KeyError\n    (there is no space left in {tmp_path})"
 
 
 def test_leaving_the_supervisor_ends_every_service(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """``manage.py up``: the whole control plane on this machine, until Ctrl-C."""
 
 import os
+import shlex
 import sys
 from argparse import ArgumentParser
 from contextlib import ExitStack
@@ -46,7 +47,9 @@ class Command(BaseCommand):
                 for notice in notices:
                     self._say(notice)
                 self._say(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - Ctrl-C ends it.")
-                self._say(f"To sign in, run in another terminal: {MANAGE} access NAME --role admin")
+                self._say(
+                    f"To sign in, run in another terminal: {data_folder_setting()}{MANAGE} access NAME --role admin"
+                )
                 supervisor.watch()
         except CannotStart as error:
             self.stderr.write(str(error))
@@ -57,6 +60,12 @@ class Command(BaseCommand):
     def _say(self, line: str) -> None:
         self.stdout.write(line)
         self.stdout.flush()
+
+
+def data_folder_setting() -> str:
+    """What another terminal must set to find the same database; empty with the default folder."""
+    folder = os.environ.get("PACELINE_DATA_DIR", "")
+    return f"PACELINE_DATA_DIR={shlex.quote(str(Path(folder).absolute()))} " if folder else ""
 
 
 def configured() -> dict[str, str]:
