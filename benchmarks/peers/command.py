@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.peers.contenders import OTHERS, Contender, ours
+from benchmarks.peers.contenders import OTHERS, OURS, Contender, ours
 from benchmarks.peers.figures import Figures, NotReached
 from benchmarks.peers.paceline_runs import PLANE, PacelineRuns
 from benchmarks.peers.running import Bounds, Ground, end_all, watch
@@ -107,7 +107,7 @@ def compare(options: argparse.Namespace, stack: ExitStack) -> list[Row]:
     wanted = [word.lower() for word in options.only]
     everybody, plane_s, rows = list(OTHERS), 0.0, list[Row]()
     interruption = stack.enter_context(Interruption())
-    if not wanted or any(word in "paceline attached native, lb-bsp, barrier" for word in wanted):
+    if not wanted or any(word in name.lower() for name in OURS for word in wanted):
         paceline = PacelineRuns(stack)
         everybody, plane_s = [*everybody, *ours(paceline)], paceline.start_s
         interruption = paceline.cluster.supervisor.interruption

@@ -113,7 +113,6 @@ OTHERS: Final = (
     Contender(name="Flower FedAvg", settings=("24 steps", "6 steps"), train=flower, package="flwr.simulation"),
 )
 
-ATTACHED: Final = "Paceline attached"
 NATIVE: Final[dict[str, dict[str, Any]]] = {
     "lb-bsp-linear": {"batching": {"name": "lb-bsp-linear"}},
     "lb-bsp-cpu": {"batching": {"name": "lb-bsp-cpu"}},
@@ -123,15 +122,25 @@ BARRIERS: Final[dict[str, dict[str, Any]]] = {
     "aggressive, ratio 0.5": {"barrier": {"name": "aggressive", "ratio": 0.5}},
     "pssp, 1 sampled, s = 4": {"barrier": {"name": "pssp", "sample": 1, "staleness": 4}},
 }
+"""A row each, in every scene: which barrier is best depends on whether speeds change."""
+
+OURS: Final = (
+    "Paceline attached",
+    "Paceline native, LB-BSP",
+    *(f"Paceline native, {each['barrier']['name']}" for each in BARRIERS.values()),
+)
 
 
 def ours(paceline: Any) -> tuple[Contender, ...]:
     """Paceline's, on that ``PacelineRuns``."""
-    native, barriers = partial(paceline.native, NATIVE), partial(paceline.native, BARRIERS)
+    native, barrier = partial(paceline.native, NATIVE), partial(paceline.native, BARRIERS)
     return (
         Contender(
-            name=ATTACHED, settings=("lb-bsp-cpu", "lb-bsp-linear"), train=paceline.attached, ours=True, judged=True
+            name=OURS[0], settings=("lb-bsp-cpu", "lb-bsp-linear"), train=paceline.attached, ours=True, judged=True
         ),
-        Contender(name="Paceline native, LB-BSP", settings=tuple(NATIVE), train=native, ours=True, judged=True),
-        Contender(name="Paceline native, barrier", settings=tuple(BARRIERS), train=barriers, ours=True),
+        Contender(name=OURS[1], settings=tuple(NATIVE), train=native, ours=True, judged=True),
+        *(
+            Contender(name=name, settings=(setting,), train=barrier, ours=True)
+            for name, setting in zip(OURS[2:], BARRIERS, strict=True)
+        ),
     )

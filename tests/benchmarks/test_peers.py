@@ -119,7 +119,7 @@ def test_no_other_may_be_ahead_and_who_is_absent_is_not() -> None:
 
 
 def test_a_barrier_that_takes_other_steps_keeps_no_bar_for_paceline() -> None:
-    barrier = Row(scene="steady", name="Paceline native, barrier", figures=figures(50.0))
+    barrier = Row(scene="steady", name="Paceline native, pbsp", figures=figures(50.0))
     assert len(failures([HAND, replace(PACED, figures=figures(150.0)), barrier])) == 1
 
 
@@ -232,12 +232,24 @@ def test_every_native_job_is_accepted(choices: dict[str, Any]) -> None:
     assert (spec.workers, spec.batch_size) == (WORLD, BATCH)
 
 
+def test_each_barrier_has_a_row_in_both_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(contender: Contender, setting: str, scene: Any, effort: Effort, *, limit_s: float) -> Figures:
+        return figures(60.0)
+
+    monkeypatch.setattr("benchmarks.peers.command.run", run)
+    runs: Any = SimpleNamespace(attached=None, native=lambda *_: None)
+    rows = [best(each, scene, effort(), known="") for scene in SCENES.values() for each in ours(runs)[2:]]
+    assert [(row.scene, row.setting) for row in rows] == [(scene, setting) for scene in SCENES for setting in BARRIERS]
+
+
 def test_paceline_is_judged_where_it_takes_the_steps_of_others() -> None:
     runs: Any = SimpleNamespace(attached=None, native=lambda *_: None)
     assert [(each.name, each.judged) for each in ours(runs)] == [
         ("Paceline attached", True),
         ("Paceline native, LB-BSP", True),
-        ("Paceline native, barrier", False),
+        ("Paceline native, pbsp", False),
+        ("Paceline native, aggressive", False),
+        ("Paceline native, pssp", False),
     ]
 
 
