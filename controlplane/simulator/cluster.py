@@ -106,7 +106,15 @@ class Cluster:
         most = self.spec.servers + scenario.spare_servers
         servers = self._server_specs = [scenario.odd_servers.get(at, scenario.servers) for at in range(most)]
         exchanges = Disturbances(scenario.exchanges, workers=len(groups) * len(servers), seed=seed + EXCHANGES_APART)
-        self.network = Network(self.kernel, [group.link for group in groups], servers, exchanges, seed=seed)
+        self.network = Network(
+            self.kernel,
+            [group.link for group in groups],
+            servers,
+            exchanges,
+            seed=seed,
+            beside=self.spec.servers if scenario.servers_beside_workers else 0,
+        )
+        self.overlaps = scenario.overlaps
         self.server_processes = ServerProcesses(
             self.kernel, self.driver.append_event, scenario.tensor_sizes, initial=self.spec.servers
         )

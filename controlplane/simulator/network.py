@@ -156,8 +156,13 @@ class Network:
         exchanges: Disturbances | None = None,
         *,
         seed: int = 0,
+        beside: int = 0,
     ) -> None:
-        """``exchanges``: how the exchanges of each worker with each server waver, by worker times servers + server."""
+        """``exchanges``: how the exchanges of each worker with each server waver, by worker times servers + server.
+
+        ``beside``: so many servers, the first ones, run on the workers' machines in turns and share their links.
+        """
+        self._beside = beside
         self._kernel, self._links, self._servers, self._exchanges = kernel, links, servers, exchanges
         self._drawn_s = {rank: draw(link.recorded_s, seed) for rank, link in enumerate(links) if link.recorded_s}
         self._constant = [link.bytes_per_s is None and not link.changes and not link.recorded_s for link in links]
@@ -198,7 +203,7 @@ class Network:
         arrival = _Arrival(self._kernel, len(sizes) + 1, done, args)
         if iteration > self._iteration:
             self._reach(iteration)
-        self._kernel.after(self.direct_s(rank, sum(sizes.values()), iteration), arrival.one)
+        self._kernel.after(self.direct_s(rank, self._on_link(rank, sizes), iteration), arrival.one)
         for server, size in sizes.items():
             pipes = self._pipes[server]
             if pipes is None:
@@ -206,6 +211,15 @@ class Network:
             else:
                 pipes[direction].send(self._wavering(rank, server, iteration) * size, self._arrived, server, arrival)
         return arrival.took_s
+
+    def _on_link(self, rank: int, sizes: Mapping[int, int]) -> int:
+        """Bytes on a worker's link, each way, while all workers exchange as many, both ways at once.
+
+        What it exchanges with servers of its own machine is on no link; what others exchange with those is on its.
+        """
+        workers = len(self._links)
+        here = sum(size for server, size in sizes.items() if server < self._beside and server % workers == rank)
+        return sum(sizes.values()) + (workers - 2) * here
 
     def between_s(self, source: int, destination: int, size: int) -> float:
         """Time for so many bytes from server to server, at the rate of the slower one."""

@@ -64,6 +64,7 @@ class Outcome(Value, frozen=True, kw_only=True):
     coordination: float
     compute: float
     communication: float
+    """Where exchanges overlap computing, this part counts in both, and the four are more than 1 together."""
     shares: list[int]
     """The last, by rank."""
     progress: list[int]

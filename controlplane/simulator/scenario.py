@@ -86,6 +86,10 @@ class Scenario(Part, frozen=True, kw_only=True):
     odd_servers: dict[int, ServerSpec] = {}
     spare_servers: Count = 0
     """Machines on which more servers can be started, when the placement asks for them."""
+    overlaps: bool = False
+    """Parameters are exchanged while workers compute, each way by itself; with servers of limited bandwidth."""
+    servers_beside_workers: bool = False
+    """The job's servers run on the workers' machines, in turns, and share their links; where exchanges overlap."""
     control: ControlPlane = ControlPlane()
     wavering: Wavering = Wavering()
     exchanges: Wavering = Wavering()
@@ -136,6 +140,7 @@ def check(scenario: Scenario) -> None:
     _check_processes(scenario)
     _check_memory(scenario)
     _check_numerics(scenario)
+    _check_overlap(scenario)
     stop = scenario.spec.stop
     if stop.iterations is None and stop.seconds is None and (stop.accuracy is None or scenario.numerics is None):
         raise ScenarioError("spec.stop", stop, "iterations or seconds, or an accuracy with numerics")
@@ -317,6 +322,22 @@ def _check_processes(scenario: Scenario) -> None:
     for index in scenario.odd_servers:
         if index >= spec.servers + scenario.spare_servers:
             raise ScenarioError("odd_servers", index, f"an index below {spec.servers + scenario.spare_servers}")
+
+
+def _check_overlap(scenario: Scenario) -> None:
+    """Exchanges overlap where all workers begin an iteration with the same version, and servers are never lost."""
+    if scenario.servers_beside_workers and not scenario.overlaps:
+        raise ScenarioError("servers_beside_workers", True, "false, unless overlaps is true")
+    if not scenario.overlaps:
+        return
+    servers = scenario.servers, *scenario.odd_servers.values()
+    if any(server.bytes_per_s is None for server in servers):
+        raise ScenarioError("servers.bytes_per_s", None, "a number, as overlaps is true")
+    for label, policy in scenario.policies.items():
+        if not is_full(registry.policy_type("barrier", policy.barrier)):
+            raise ScenarioError(f"policies.{label}.barrier", policy.barrier.name, "bsp, as overlaps is true")
+    if scenario.spec.checkpoint is None and any(happening.role == "server" for happening in scenario.happenings):
+        raise ScenarioError("spec.checkpoint", None, "one, as overlaps is true and a server is lost")
 
 
 def _check_memory(scenario: Scenario) -> None:

@@ -9,15 +9,12 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from controlplane.core.events import NumberedWorkerMessage, WorkerMessageReceived
-from controlplane.protocol.messages import (
-    Exchanged,
-    IterationReport,
-    WorkerHello,
-)
+from controlplane.protocol.messages import Exchanged, IterationReport, WorkerHello
 from controlplane.protocol.orders import Orders, Piece
 from controlplane.protocol.worker import COMPUTE, COMPUTE_STEP, PULL, STEPS, WAIT, Build, Phase, Step, WorkerMachine
 from controlplane.simulator.block_transfer import BlockTransfer
 from controlplane.simulator.control import Driver
+from controlplane.simulator.exchanges import Exchange
 from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.machines import Machine, Machines
 from controlplane.simulator.network import Network
@@ -49,6 +46,7 @@ class Surroundings(Protocol):
     sample_count: int
     bytes: int
     sizes: dict[int, int]
+    overlaps: bool
 
 
 class SimulatedWorker:
@@ -57,13 +55,12 @@ class SimulatedWorker:
     __slots__ = (
         "_cluster",
         "_dead",
+        "_due",
+        "_exchange",
         "_helps",
         "_kernel",
         "_losses",
         "_probes",
-        "_pull_took",
-        "_push_took",
-        "_sizes",
         "attempt",
         "began_s",
         "communication_s",
@@ -120,9 +117,9 @@ class SimulatedWorker:
         """So many servers had been lost when its exchange began."""
         self.pulled_updates = 0
         self.moved_s = 0.0
-        self._sizes: dict[int, int] = {}
-        self._pull_took: dict[int, float] = {}
-        self._push_took: dict[int, float] = {}
+        self._exchange = Exchange(rank, cluster.network, lambda: self._kernel.now, lambda: self.pushed(self._due))
+        self._due = -1
+        """The attempt whose update is computed, and counts when an exchange that overlaps it has ended."""
         self.missed = self.missed_squares = self.moving_s = 0.0
         self.began_s = self.version_s = self.ready_s = 0.0
         self.compute_from_s = self.compute_to_s = 0.0
@@ -189,6 +186,7 @@ class SimulatedWorker:
         self.silent_s, self.number = None, 0
         self.attempt += 1
         self._probes = self._no_probes()
+        self._exchange.drop()
         self.copy = PulledCopy(self, self._cluster.refills)
 
     def die(self, *, silent: bool) -> None:
@@ -234,9 +232,11 @@ class SimulatedWorker:
         self.pulled_updates = cluster.servers.applied
         self.attempt += 1
         self._losses = cluster.refills.losses
-        if cluster.network.is_shared:
-            sizes = self._sizes = cluster.sizes
-            self._pull_took = cluster.network.transfer(self.rank, sizes, self.iteration, 1, self._pulled, self.attempt)
+        if cluster.overlaps:
+            self._exchange.begin(cluster.sizes, self.iteration)
+            self._have(now)
+        elif cluster.network.is_shared:
+            self._exchange.pull(cluster.sizes, self.iteration, self._pulled, self.attempt)
         else:
             self._have(now + cluster.network.direct_s(self.rank, cluster.bytes, self.iteration))
 
@@ -371,16 +371,18 @@ class SimulatedWorker:
     def _push(self) -> None:
         cluster = self._cluster
         self._losses = cluster.refills.losses
-        if cluster.network.is_shared:
-            sizes = self._sizes = cluster.sizes
-            self._push_took = cluster.network.transfer(self.rank, sizes, self.iteration, 0, self.pushed, self.attempt)
+        if cluster.overlaps:
+            self._due = self.attempt
+            if not self._exchange.is_under_way:
+                self.pushed(self._due)
+        elif cluster.network.is_shared:
+            self._exchange.push(cluster.sizes, self.iteration, self.pushed, self.attempt)
         else:
             self._kernel.after(
                 cluster.network.direct_s(self.rank, cluster.bytes, self.iteration), self.pushed, self.attempt
             )
 
     def pushed(self, attempt: int) -> None:
-        """Its update is with the servers, unless something came between."""
         """Its update is with the servers, unless something came between."""
         if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self.pushed, 0)):
             self.attempt += 1
@@ -419,7 +421,7 @@ class SimulatedWorker:
         self.reports += 1
         self.samples += self.share
         self.compute_s += compute_s
-        self.communication_s += pull_s + push_s
+        self.communication_s += self._exchange.ended_s - self.version_s if self._cluster.overlaps else pull_s + push_s
         self.waiting_s += waiting_s
         self.coordination_s += coordination_s
         self.total_s += now - self.began_s
@@ -491,10 +493,5 @@ class SimulatedWorker:
         return Probes(self.rank, self._cluster.network, lambda: self._kernel.now)
 
     def _exchanges(self) -> list[Exchanged]:
-        """Those with servers that it both pulled from and pushed to, and probes that have come back."""
-        pulled, pushed, sizes = self._pull_took, self._push_took, self._sizes
-        return self._probes.taken() + [
-            Exchanged(server=server, bytes=sizes[server], push_s=pushed[server], pull_s=pulled[server])
-            for server in sorted(sizes)
-            if server in pulled and server in pushed
-        ]
+        """Those of this iteration, and probes that have come back."""
+        return self._probes.taken() + self._exchange.measured()
