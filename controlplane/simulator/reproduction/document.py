@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, get_args
 
 from controlplane.simulator.reproduction.claims import Basis, Claim, Finding, known
+from controlplane.simulator.reproduction.reasons import GROUPS, Reason, reason_of
 from controlplane.simulator.reproduction.stored import Stored
 from controlplane.simulator.reproduction.verdicts import Verdict
 from controlplane.simulator.scenarios import find
@@ -68,8 +69,8 @@ def document(papers: Papers, stored: Stored) -> str:
         "## How verdicts are given\n\n" + RULE,
         "## What was chosen with results in view\n\n" + CHOSEN,
     ]
-    for title, findings in papers.values():
-        parts.append(_paper(title, findings))
+    for paper, (title, findings) in papers.items():
+        parts.append(_paper(paper, title, findings))
     parts.append(_cost(stored))
     return "\n".join(parts)
 
@@ -110,8 +111,33 @@ def _head(papers: Papers, stored: Stored) -> str:
         f"| kind | headlines | {' | '.join(VERDICTS)} |",
         f"|---|---:|{'---:|' * len(VERDICTS)}",
         *(counts_line(basis, counted(every, basis)) for basis in BASES),
+        "",
+        "Why the other predicted rows are not, or not wholly, reproduced; reasons of all rows are below each table:",
+        "",
+        f"| why | {' | '.join(title.partition(':')[0] for title, _ in papers.values())} | all |",
+        f"|---|{'---:|' * (len(papers) + 1)}",
+        *_groups(papers),
     ]
     return "\n".join([*lines, ""])
+
+
+def _groups(papers: Papers) -> list[str]:
+    """How many predicted rows each kind of reason is for."""
+    numbers: dict[str, Counter[str]] = {}
+    for paper, (_, findings) in papers.items():
+        predicted = {row: found for row, found in findings.items() if found.claim.basis == "predicted"}
+        numbers[paper] = Counter(reason.group for reason in _reasons(paper, predicted).values())
+    return [
+        f"| *{group}*: {meaning} | {' | '.join(str(found[group]) for found in numbers.values())} | "
+        f"{sum(found[group] for found in numbers.values())} |"
+        for group, meaning in GROUPS.items()
+    ]
+
+
+def _reasons(paper: str, findings: Mapping[int, Finding]) -> dict[int, Reason]:
+    """Of rows that are not reproduced."""
+    found = {row: reason_of(paper, row) for row, finding in findings.items() if finding.verdict != "reproduced"}
+    return {row: reason for row, reason in found.items() if reason is not None}
 
 
 def _codes(stored: Stored) -> str:
@@ -125,7 +151,7 @@ def counts_line(name: str, numbers: Counter[Verdict]) -> str:
     return f"| {name} | {numbers.total()} | {' | '.join(str(numbers[verdict]) for verdict in VERDICTS)} |"
 
 
-def _paper(title: str, findings: Mapping[int, Finding]) -> str:
+def _paper(paper: str, title: str, findings: Mapping[int, Finding]) -> str:
     lines = [
         f"## {title}",
         "",
@@ -141,6 +167,11 @@ def _paper(title: str, findings: Mapping[int, Finding]) -> str:
             f"{spread(finding)} | **{finding.verdict}** | {beside} |"
         )
         notes[claim.note.strip()].append(number)
+    reasons: dict[Reason, list[int]] = defaultdict(list)
+    for row, reason in _reasons(paper, findings).items():
+        reasons[reason].append(row)
+    lines += ["", "Why rows are not reproduced, or not wholly:", ""]
+    lines += [f"- {numbers(rows)}: *{reason.group}*. {reason.sentence}" for reason, rows in reasons.items()]
     lines += ["", "Calibrated values, reduced sizes, and explanations:", ""]
     lines += [f"- {numbers(rows)}: {note}" for note, rows in notes.items() if note]
     return "\n".join([*lines, ""])

@@ -14,6 +14,7 @@ from django.core.management.base import CommandError
 from controlplane.simulator.reproduction.claims import find, runs_of
 from controlplane.simulator.reproduction.document import BASES, VERDICTS, counted, document
 from controlplane.simulator.reproduction.papers import PAPERS
+from controlplane.simulator.reproduction.reasons import REASONS, rows_in
 from controlplane.simulator.reproduction.stored import Stored, is_close, is_current, row_of
 from controlplane.simulator.reproduction.verdicts import Verdict
 from controlplane.telemetry.reproducing import read_stored, write_stored
@@ -107,6 +108,19 @@ def test_its_tables_count_what_its_rows_say_and_the_readme_quotes_predicted_rows
         f"{whole['reproduced']} are reproduced, {whole['partly']} partly, {whole['not']} not, and "
         f"{whole['not measured']} not measured" in readme
     )
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_row_that_is_not_reproduced_has_one_reason(paper: str) -> None:
+    rows = dict(enumerate(findings()[paper], start=1))
+    stated = Counter(row for reason in REASONS[paper] for row in rows_in(reason.rows))
+    assert {row for row, found in rows.items() if found.verdict != "reproduced"} <= {*stated}
+    assert {*stated} <= {*rows}
+    assert set(stated.values()) == {1}
+    text = stored_document()
+    for reason in REASONS[paper]:
+        if any(rows[row].verdict != "reproduced" for row in rows_in(reason.rows)):
+            assert f": *{reason.group}*. {reason.sentence}" in text
 
 
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
