@@ -39,10 +39,6 @@ class Slowed(nn.Module):
         return self.layers(x)
 
 
-torch.set_num_threads(1)  # before any operation: a pool of threads would be lost in every fork
-torch.optim.SGD([torch.zeros(1)], lr=1.0)  # what torch imports only with its first optimizer, before it is forked
-
-
 def main() -> int:
     """Train as the environment says; the exit status."""
     status = train(json.loads(os.environ["SCRIPT"]))
@@ -53,6 +49,7 @@ def main() -> int:
 def train(options: dict[str, Any]) -> int:
     """The exit status."""
     signal.alarm(options.get("deadline_s", 90))
+    torch.set_num_threads(1)
     torch.manual_seed(5)
     dist.init_process_group("gloo", timeout=timedelta(seconds=options.get("timeout_s", 60)))
     rank, folder = dist.get_rank(), Path(options["folder"])

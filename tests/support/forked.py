@@ -12,12 +12,15 @@ from pathlib import Path
 FORKED = multiprocessing.get_context("forkserver")
 """Its server has one thread and none of this process's files; the first rank starts it, and it ends with us."""
 
+WARMTH = "workers.spawner.warmth"
+"""Also what torch imports only with its first optimizer."""
+
 
 class Rank:
     """A process that calls ``main()`` of a module; what a test uses of ``subprocess.Popen``."""
 
     def __init__(self, module: str, environment: Mapping[str, str], output: Path) -> None:
-        FORKED.set_forkserver_preload([module])
+        FORKED.set_forkserver_preload([WARMTH, module])
         self._process = FORKED.Process(target=_run, args=(module, dict(environment), str(output)))
         self._process.start()
         assert self._process.pid is not None
