@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -26,33 +27,51 @@ for _ in range(10_000):
 """
 
 
-@pytest.mark.parametrize(
-    ("script", "state", "who"),
-    [("import time; time.sleep(300)", "starting", "no rank said hello"), (RANK, "running", "its ranks are gone")],
-)
-def test_a_job_ends_once_its_launcher_and_all_ranks_were_killed(
-    stack: Stack, tmp_path: Path, script: str, state: str, who: str
-) -> None:
-    arguments = ["run", "--lease", str(LEASE_S), "--", sys.executable, "-c", script]
+CASES = {
+    "import time; time.sleep(300)": ("starting", "no rank said hello"),
+    RANK: ("running", "its ranks are gone"),
+}
+"""Each script: the state of its job while its launcher runs, and whom the job misses afterwards."""
+
+
+def test_jobs_end_once_their_launchers_and_all_ranks_were_killed(stack: Stack, tmp_path: Path) -> None:
     environment = {"PACELINE_URL": stack.url, "PACELINE_API_TOKEN": stack.token}
-    with running(tmp_path, *arguments, program=[sys.executable, "-m", "paceline"], environment=environment) as command:
-        command.await_word("paceline: job ")
-        number = int(command.said().split("paceline: job ")[1].split()[0])
-        stack.await_job(number, state)
+    launched: dict[int, tuple[str, str]] = {}
+    family: list[int] = []
+    with ExitStack() as running_commands:
+        commands = []
+        for place, script in enumerate(CASES):
+            folder = tmp_path / f"launcher-{place}"
+            folder.mkdir()
+            arguments = ["run", "--lease", str(LEASE_S), "--", sys.executable, "-c", script]
+            program = [sys.executable, "-m", "paceline"]
+            commands.append(
+                running_commands.enter_context(running(folder, *arguments, program=program, environment=environment))
+            )
+        for command, case in zip(commands, CASES.values(), strict=True):
+            command.await_word("paceline: job ")
+            number = int(command.said().split("paceline: job ")[1].split()[0])
+            launched[number] = case
+            stack.await_job(number, case[0])
         kept_s = time.monotonic() + 1.2 * LEASE_S
 
-        def is_kept() -> bool:
+        def are_kept() -> bool:
             """Longer than the lease: nothing but its renewal keeps a job that no rank has come to."""
-            assert stack.job(number)["state"] == state
+            assert {number: stack.job(number)["state"] for number in launched} == {
+                number: state for number, (state, _) in launched.items()
+            }
             return time.monotonic() > kept_s
 
-        eventually(is_kept, what="a lease that was renewed", every=0.5)
-        family = [command.process.pid, *(each.pid for each in psutil.Process(command.process.pid).children(True))]
+        eventually(are_kept, what="leases that were renewed", every=0.5)
+        for command in commands:
+            parent = command.process.pid
+            family += [parent, *(each.pid for each in psutil.Process(parent).children(True))]
         killed_s = time.monotonic()
         for pid in family:
             os.kill(pid, signal.SIGKILL)
-    ended = stack.await_job(number, "failed", seconds=90)
-    assert time.monotonic() - killed_s < 60
-    assert "its launcher has not renewed its lease for" in ended["reason"]
-    assert f"(lease_s is {LEASE_S}), and {who}: it was killed" in ended["reason"]
-    eventually(lambda: not any(psutil.pid_exists(pid) for pid in family), what="no process of the script")
+    for number, (_, who) in launched.items():
+        ended = stack.await_job(number, "failed", seconds=90)
+        assert time.monotonic() - killed_s < 60
+        assert "its launcher has not renewed its lease for" in ended["reason"]
+        assert f"(lease_s is {LEASE_S}), and {who}: it was killed" in ended["reason"]
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in family), what="no process of the scripts")
