@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
-ITERATIONS = 400
+ITERATIONS = 250
 SPEC = {
     "name": "digits",
     "workload": {"name": "softmax-regression", "dataset": "digits"},
