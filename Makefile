@@ -33,14 +33,14 @@ up: $(RUNTIME)
 HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE
 
-# Tests that start processes of their own wait for a quarter of their time: three at a time keep two cores busy.
+# Tests that start processes of their own wait for much of their time: four at a time keep two cores busy.
 # Each part runs, even if one before it failed. Tests that failed beside others are run again, alone: only those that
 # fail there, too, fail the whole. Of pytest's exit codes, 1 is a failed test, and 5 that ARGS selected none of a part.
 test: $(TESTS)
 	@set -x; failed=0; broken=0; \
 	  run() { $(BIN)/python -m pytest "$$@" $(ARGS); case $$? in 0|5) ;; 1) failed=1 ;; *) broken=1 ;; esac; }; \
 	  run -m $(FAST) $(SIDE_BY_SIDE); \
-	  run -m "integration or browser" -n 3 --dist loadfile; \
+	  run -m "integration or browser" -n 4 --dist loadfile; \
 	  run -m cluster; \
 	  if [ $$failed = 1 ]; then $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) || broken=1; fi; \
 	  exit $$broken
