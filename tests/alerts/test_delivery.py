@@ -195,7 +195,7 @@ def test_a_failed_delivery_is_sent_again_by_hand(receiver: Receiver, clock: Cloc
     assert AuditEntry.objects.get(action="alert-resend").actor == "ada"
 
 
-def test_the_end_is_not_told_before_the_beginning(receiver: Receiver, clock: Clock) -> None:
+def test_resolved_is_not_sent_before_firing(receiver: Receiver, clock: Clock) -> None:
     target, alert = rows.webhook(receiver.url), firing_alert()
     queue(target, alert=alert)
     queue(target, alert=alert, notice="resolved")
@@ -207,7 +207,7 @@ def test_the_end_is_not_told_before_the_beginning(receiver: Receiver, clock: Clo
     assert [got.document["notice"] for got in receiver.received] == ["firing", "firing", "resolved"]
 
 
-def test_the_end_is_not_told_where_the_beginning_never_arrived(receiver: Receiver, clock: Clock) -> None:
+def test_resolved_is_not_sent_if_firing_was_never_delivered(receiver: Receiver, clock: Clock) -> None:
     target, alert = rows.webhook(receiver.url), firing_alert()
     beginning = queue(target, alert=alert)
     end = queue(target, alert=alert, notice="resolved")
@@ -229,7 +229,7 @@ def test_the_end_is_not_told_where_the_beginning_never_arrived(receiver: Receive
     assert deliveries()[:2] == [("firing", "delivered", 1), ("resolved", "delivered", 1)]
 
 
-def test_the_end_is_told_where_a_repetition_arrived(receiver: Receiver, clock: Clock) -> None:
+def test_resolved_is_sent_if_a_repetition_was_delivered(receiver: Receiver, clock: Clock) -> None:
     target, alert = rows.webhook(receiver.url), firing_alert()
     for notice in ("firing", "again", "resolved"):
         queue(target, alert=alert, notice=notice)

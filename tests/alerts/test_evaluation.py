@@ -97,7 +97,7 @@ def test_after_a_time_without_evaluations_pending_begins_anew() -> None:
     assert later.memory == {KEY: AlertState(stage=Stage.PENDING, since=at(1000), seen=at(1000))}
 
 
-def test_no_one_is_told_of_what_is_silenced_until_the_silence_ends() -> None:
+def test_a_silenced_alert_is_sent_when_the_silence_ends() -> None:
     quiet = evaluate(watched(rule(), HOLDS), {}, {KEY}, at(0))
     assert (quiet.notifications, quiet.changes) == ((), (Change(key=KEY, stage=Stage.FIRING),))
     assert evaluate(watched(rule(clear_s=0)), quiet.memory, (), at(5)).notifications == ()
@@ -106,7 +106,7 @@ def test_no_one_is_told_of_what_is_silenced_until_the_silence_ends() -> None:
     )
 
 
-def test_the_end_of_what_was_told_is_not_told_during_a_silence() -> None:
+def test_resolved_is_not_sent_during_a_silence() -> None:
     fires = evaluate(watched(rule(clear_s=0), HOLDS), {}, (), at(0))
     assert evaluate(watched(rule(clear_s=0)), fires.memory, {KEY}, at(5)).notifications == ()
 
@@ -119,7 +119,7 @@ def test_an_alert_of_a_rule_that_is_gone_or_switched_off_resolves_quietly(after:
     assert gone.notifications == ()
 
 
-def test_an_event_fires_once_and_no_one_is_told_of_its_end() -> None:
+def test_an_event_fires_once_and_sends_no_resolved_message() -> None:
     failed, memory, told, changes = rule("job-failed", clear_s=20, repeat_s=60), {}, [], []
     for now in range(0, 300, 5):
         found = [happened(7)] if 7 <= now < 200 else []

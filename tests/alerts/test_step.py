@@ -88,7 +88,7 @@ def test_a_rule_watches_what_has_its_labels() -> None:
 
 
 @pytest.mark.parametrize("about", ["rule", "job", "labels"])
-def test_no_one_is_told_during_a_silence_and_it_is_audited(about: str) -> None:
+def test_no_notification_is_sent_during_a_silence_and_it_is_audited(about: str) -> None:
     job = Job.objects.create(name="nightly", spec={})
     webhook("http://127.0.0.1:1/x")
     rule = saved_rule("worker-lost", targets=["hook"])
@@ -138,7 +138,7 @@ def test_a_changed_rule_does_not_fire_for_what_was_before(monkeypatch: pytest.Mo
     assert step(jobs={job.pk: ended}, seconds=5).changed == 0
 
 
-def test_an_event_is_told_once_however_often_it_is_evaluated() -> None:
+def test_an_event_is_sent_once_for_any_number_of_evaluations() -> None:
     job = Job.objects.create(name="nightly", spec={})
     webhook("http://127.0.0.1:1/x")
     saved_rule("job-failed", targets=["hook"], clear_s=5)

@@ -274,7 +274,7 @@ def test_a_failed_delivery_is_sent_again_and_no_other(operator: APIClient) -> No
     assert "one that has failed can be sent again" in refused(operator.post(path))["detail"]
 
 
-def test_news_are_what_fires_and_is_not_silenced(viewer: APIClient) -> None:
+def test_notifications_are_alerts_that_fire_and_are_not_silenced(viewer: APIClient) -> None:
     now = timezone.now()
     fields: dict[str, Any] = {"rule_name": "one", "kind": "waiting", "severity": "warning", "summary": "w0 waits"}
     fields |= {"since": now, "seen_at": now}

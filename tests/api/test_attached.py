@@ -179,7 +179,7 @@ def test_a_job_that_is_over_says_so_to_its_launcher(anybody: APIClient, submitte
     assert (answer["status"], "is over (cancelled)" in answer["detail"]) == (409, True)
 
 
-def test_a_lease_is_renewed_by_the_jobs_own_token_and_is_a_sign_of_life_for_the_engine(
+def test_a_lease_is_renewed_by_the_jobs_own_token_and_is_a_heartbeat_for_the_engine(
     anybody: APIClient, submitted: dict[str, object], redis_url: str
 ) -> None:
     reply = launched(anybody, submitted).post(f"/api/v1/jobs/{submitted['id']}/lease")

@@ -43,7 +43,7 @@ LOCKED = caused(OperationalError("database is locked"), sqlite3.OperationalError
         (None, False),
     ],
 )
-def test_what_passes_by_itself_is_told_from_what_does_not(error: Exception | None, busy: bool) -> None:
+def test_transient_database_errors_are_distinguished_from_lasting_ones(error: Exception | None, busy: bool) -> None:
     assert is_busy(error) is busy
 
 

@@ -200,7 +200,7 @@ def test_enroll_says_what_it_cannot_do(options: tuple[str, ...], sentence: str) 
 
 
 @pytest.mark.django_db
-def test_enroll_speaks_json() -> None:
+def test_enroll_prints_json() -> None:
     output = io.StringIO()
     call_command("enroll", "--json", stdout=output)
     document = json.loads(output.getvalue())

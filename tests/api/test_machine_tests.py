@@ -38,7 +38,7 @@ def succeeded(agent: Agent, *, flops: float = 1e11) -> MachineTest:
     return row
 
 
-def test_a_test_is_requested_noted_and_told_to_all_that_take_part(operator: APIClient) -> None:
+def test_a_test_is_requested_audited_and_sent_to_all_participants(operator: APIClient) -> None:
     one, two = machine("m1"), machine("m2")
     heard = shared().pubsub()
     heard.subscribe(names.agent_test(one.pk), names.agent_test(two.pk))
@@ -86,9 +86,7 @@ def test_a_test_that_redis_cannot_tell_of_is_forgotten(operator: APIClient, monk
     ]
 
 
-def test_no_machine_is_told_of_a_test_that_the_audit_log_has_not(
-    operator: APIClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_is_sent_to_machines_after_its_audit_entry(operator: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
     one, told = machine(), list[bool]()
     monkeypatch.setattr(requests.machine_tests, "notify", lambda *_: told.append(True))
     monkeypatch.setattr(requests, "audit", full)

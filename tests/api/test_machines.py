@@ -112,7 +112,7 @@ def test_a_rotation_that_the_audit_log_has_not_is_not_requested(
     assert Agent.objects.get(pk=agent.pk).rotation_asked_at is None
 
 
-def test_a_rotation_that_no_one_is_told_of_is_withdrawn_in_the_audit_log_too(
+def test_an_undelivered_rotation_is_withdrawn_in_the_audit_log_too(
     operator: APIClient, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: Any, **__: Any) -> None:

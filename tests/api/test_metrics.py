@@ -70,7 +70,7 @@ def test_metrics_take_a_viewer(client_of: Clients, anybody: APIClient) -> None:
     assert refused(client_of(Role.ADMIN).post("/metrics"))["status"] == 405
 
 
-def test_whoever_is_signed_in_may_look_at_them() -> None:
+def test_any_signed_in_user_may_read_them() -> None:
     browser = Client()
     browser.force_login(user_of(Role.VIEWER))
     assert browser.get("/metrics").status_code == 200

@@ -78,7 +78,7 @@ def test_a_request_is_appended_audited_and_pending_until_it_is_answered(
     assert stages(operator, job) == [(action, about, "declined", "no: because")]
 
 
-def test_each_is_answered_with_its_own_request_whoever_asks_at_once(
+def test_concurrent_requests_each_get_their_own_answer(
     operator: APIClient, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def audit_before_another(**fields: Any) -> AuditEntry:

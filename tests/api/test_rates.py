@@ -122,7 +122,7 @@ counts = st.integers(0, 10_000)
 
 @example(before=0, count=3, into=60.0 - 1e-9, limit=2)
 @given(before=counts, count=st.integers(1, 10_000), into=st.floats(0, 59.9), limit=st.integers(1, 5_000))
-def test_who_waits_as_long_as_told_is_let_in(before: int, count: int, into: float, limit: int) -> None:
+def test_a_client_that_waits_for_retry_after_is_accepted(before: int, count: int, into: float, limit: int) -> None:
     found = over(before, count, into, limit)
     if found is None:
         return

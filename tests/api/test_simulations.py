@@ -207,7 +207,7 @@ def test_a_simulation_whose_process_was_killed_continues_in_another(
     assert list(Job.objects.order_by("id").values_list("policy", flat=True)) == ["bsp", "lb-bsp-linear"]
 
 
-def test_a_task_that_was_given_up_and_lives_changes_nothing(
+def test_an_abandoned_task_that_still_runs_changes_nothing(
     client: APIClient, queued: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pk = ask(client, policies=["bsp"]).json()["id"]

@@ -259,7 +259,7 @@ def test_the_preview_of_a_drain_names_no_job_of_another_team(vision: Team) -> No
         assert ("secret-digits" in body) == sees
 
 
-def test_a_job_that_cannot_start_is_told_of_no_machine_of_another_team(vision: Team) -> None:
+def test_a_job_that_cannot_start_names_no_machine_of_another_team(vision: Team) -> None:
     """Opening it, or asking for its labels, would not help."""
     Agent.objects.filter(team=vision).update(scheduling="cordoned", name="secret-machine")
     Agent.objects.filter(team=None).update(state="offline")

@@ -87,7 +87,7 @@ def test_a_token_is_named_and_carries_a_lower_role(operator: APIClient, anybody:
     assert (row["used_from"], row["used_at"] is None) == ("127.0.0.1", False)
 
 
-def test_a_token_made_with_a_token_lives_and_ends_with_it(operator: APIClient, anybody: APIClient) -> None:
+def test_a_token_made_with_a_token_expires_with_it(operator: APIClient, anybody: APIClient) -> None:
     made = operator.post("/api/v1/tokens", {"lifetime_s": 60}, format="json").json()
     anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {made['token']}")
     child = anybody.post("/api/v1/tokens", {"lifetime_s": 86_400}, format="json").json()

@@ -26,7 +26,7 @@ class Plane:
         return {"results": [{"role": "worker", "index": 1, "reason": said}]}
 
 
-def test_the_longest_time_without_an_iteration_counts_and_each_sentence_is_told_once(
+def test_the_longest_time_without_an_iteration_counts_and_each_message_is_listed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plane = Plane(monkeypatch, iterations_at=[1.0, 2.0, 6.5, 7.0])

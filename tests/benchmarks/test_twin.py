@@ -15,6 +15,6 @@ def test_a_prediction_that_is_too_far_off_is_missed() -> None:
     assert f"{'BSP':24}    260.0 ms    256.0 ms    -1.5%" in table(found)
 
 
-def test_the_demos_runs_are_policies_of_the_scenario_that_stands_for_it() -> None:
+def test_the_demos_runs_are_policies_of_its_scenario() -> None:
     bsp, balanced = (simulate(find("demo"), policy).iteration_s for policy in (BSP, BALANCED))
     assert (bsp, balanced) == pytest.approx((0.256, 0.094), rel=0.01)

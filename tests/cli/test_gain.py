@@ -93,7 +93,7 @@ def test_shares_that_stayed_even_are_reported_with_why() -> None:
     )
 
 
-def test_a_job_of_which_nothing_was_heard_claims_nothing() -> None:
+def test_without_reports_of_all_ranks_no_gain_is_claimed() -> None:
     assert (
         gained(Metrics(job=1, series=[]), "URL")
         == "No iteration was reported by all ranks; see URL for the reports received."

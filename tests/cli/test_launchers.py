@@ -42,7 +42,7 @@ def test_ray_hands_on_what_a_job_needs_beside_what_its_entry_point_was_given() -
     }
 
 
-def test_ray_is_told_of_a_job_only_where_a_cluster_is_named() -> None:
+def test_the_job_is_passed_to_ray_only_where_a_cluster_is_named() -> None:
     assert for_ray({"PACELINE_JOB": "7"}, {}) == {}
     made = for_ray({"PACELINE_JOB": "7"}, {"RAY_ADDRESS": "127.0.0.2:6379"})
     assert json.loads(made[RAY_JOB])["runtime_env"]["env_vars"]["PACELINE_JOB"] == "7"

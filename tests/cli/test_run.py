@@ -157,7 +157,7 @@ def test_a_command_that_cannot_be_run_after_all_ends_the_job(
         (Refused(Problem(status=409, detail="it is over")), []),
     ],
 )
-def test_a_job_whose_end_cannot_be_told_says_so_unless_it_is_over(
+def test_a_job_whose_end_cannot_be_reported_prints_why_unless_it_is_over(
     paceline: Command, operator: str, monkeypatch: pytest.MonkeyPatch, error: PacelineError, words: list[str]
 ) -> None:
     def finish(*_: Any, **__: Any) -> None:

@@ -79,7 +79,7 @@ exec $paceline slurm follow --token-file {folder}/token --requeue -- \\
     assert subprocess.run(["bash", "-n", file], check=False).returncode == 0
 
 
-def test_torchrun_is_started_once_per_node_and_told_where_to_meet(
+def test_torchrun_is_started_once_per_node_with_the_rendezvous_endpoint(
     paceline: Command, operator: str, slurm: Path
 ) -> None:
     _, out, _ = paceline("slurm", "submit", "--nodes", "2", "--", "torchrun", "--nproc-per-node", "8", "train.py")

@@ -94,7 +94,7 @@ def test_patience_ends() -> None:
 
 
 @pytest.mark.parametrize("answer", [Reply(200, JSON, b"[1]"), Reply(200, {"content-type": "text/html"}, b"<html>")])
-def test_what_is_no_control_plane_is_told_as_such(answer: Reply) -> None:
+def test_an_address_without_a_control_plane_is_reported_as_such(answer: Reply) -> None:
     error, _, _ = played(operations.job(7), answer)
     assert isinstance(error, Unreachable)
     assert "no control plane" in str(error)

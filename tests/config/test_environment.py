@@ -266,7 +266,7 @@ def test_celery_spells_unix_sockets_its_own_way() -> None:
     ]
 
 
-def test_celery_verifies_the_certificate_of_redis_unless_it_is_told_not_to() -> None:
+def test_celery_verifies_the_certificate_of_redis_by_default() -> None:
     assert [
         broker_url("rediss://:pw@host:6380/1"),
         broker_url("rediss://:pw@host:6380/1?ssl_ca_certs=/etc/ca.crt"),

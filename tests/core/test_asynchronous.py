@@ -74,7 +74,7 @@ def test_leases_that_continue_without_a_gap_are_one(story):
     assert told.orders[0].ranges == [Range(first=0, last=50, position=0, share=64)]
 
 
-def test_asp_renews_leave_when_half_of_it_is_used(story):
+def test_asp_renews_a_grant_when_half_of_it_is_used(story):
     told = story(workers=2, synchronization=ASP, stop={"seconds": 600}).running()
     marks = [told.orders[0].watermark]
     for iteration in range(40):
@@ -103,7 +103,7 @@ def test_ssp_stops_the_fastest_at_its_staleness(story):
     assert {c.rank: c.orders.watermark for c in of(IssueOrders, told.report(1, 0))}[0] == 3
 
 
-def test_servers_are_told_to_apply_on_arrival(story):
+def test_servers_apply_updates_on_arrival(story):
     told = story(synchronization=ASP, stop={"seconds": 60}).running()
     orders = told.given(IssueServerOrders)[-1].orders
     assert (orders.apply, orders.apply_from, orders.quorums, orders.named_from) == ("arrival", 0, {}, None)

@@ -62,7 +62,7 @@ def test_a_rank_is_shown_with_what_it_said_of_itself(tell: Tell) -> None:
     assert shown.reason == "rank 0 of 2 said hello on gpu-0, started by torchrun"
 
 
-def test_shares_follow_the_speeds_and_every_rank_hears_all_of_them(tell: Tell) -> None:
+def test_shares_follow_the_speeds_and_every_rank_receives_all_of_them(tell: Tell) -> None:
     story = tell(synchronization=LB_BSP).running()
     version = story.orders[0].shares_version
     story.iterate_at(8, 1000.0, 250.0)
@@ -75,7 +75,7 @@ def test_shares_follow_the_speeds_and_every_rank_hears_all_of_them(tell: Tell) -
     assert story.orders[0].shares_version > version
 
 
-def test_no_one_is_told_anything_while_nothing_changes(tell: Tell) -> None:
+def test_no_messages_are_sent_while_nothing_changes(tell: Tell) -> None:
     story = tell(synchronization=LB_BSP).running()
     story.iterate_at(40, 1000.0, 1000.0)
     before = len(story.given(IssueOrders))
@@ -215,7 +215,7 @@ def test_more_ranks_than_asked_for_are_as_welcome(tell: Tell) -> None:
     assert story.given(SetRoster)[-1].ranks == [0, 1, 2]
 
 
-def test_a_silent_rank_is_shown_and_told_and_ends_nothing(tell: Tell) -> None:
+def test_a_silent_rank_is_shown_and_reported_and_ends_nothing(tell: Tell) -> None:
     story = tell().running()
     story.iterate_at(3, 1000.0, 1000.0)
     story.passes(11, speaking=(0,))
@@ -264,7 +264,7 @@ def test_what_is_remembered_of_an_outage_is_bounded(tell: Tell) -> None:
     assert story.job.round.completed == 1_499
 
 
-def test_a_gap_is_told_so_that_nothing_is_lost(tell: Tell) -> None:
+def test_a_gap_is_rejected_so_that_nothing_is_lost(tell: Tell) -> None:
     story = tell().running()
     (told,) = of(RejectMessage, story.report(0, 0, number=5))
     assert (told.rejection.code, told.rejection.number) == ("out-of-order", 2)

@@ -24,7 +24,7 @@ Tell = Callable[..., Attached]
 
 
 @pytest.mark.parametrize(("field", "value"), [("batch_size", 48), ("sample_count", 999)])
-def test_ranks_that_differ_are_told_keep_even_shares_and_train_on(tell: Tell, field: str, value: int) -> None:
+def test_ranks_with_different_settings_are_reported_and_keep_equal_shares(tell: Tell, field: str, value: int) -> None:
     story = tell(synchronization=LB_BSP).submitted()
     story.comes(0)
     commands = story.comes(1, **{field: value})

@@ -198,7 +198,7 @@ def test_a_pause_holds_every_rank_at_a_boundary_that_they_agree_on(tell: Tell) -
     assert not any(story.orders[rank].hold for rank in (0, 1))
 
 
-def test_ranks_that_come_back_to_a_paused_job_are_to_stand(tell: Tell) -> None:
+def test_ranks_that_return_to_a_paused_job_are_paused(tell: Tell) -> None:
     story = tell().running()
     story.see(PauseRequested(actor="ann"))
     for rank in (0, 1):
@@ -251,7 +251,7 @@ def test_a_loss_that_is_no_number_is_reported_and_ends_nothing(tell: Tell) -> No
     assert "the script continues" in story.given(RaiseFlag)[-1].reason
 
 
-def test_a_job_whose_policies_could_not_be_made_refuses_news_of_its_ranks() -> None:
+def test_a_job_without_valid_policies_refuses_events_of_its_ranks() -> None:
     """It has no policies to ask, and no processes: each event has its own answer."""
 
     def broken(question: str, choice: Choice) -> Any:

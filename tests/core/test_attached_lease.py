@@ -78,7 +78,7 @@ def test_ranks_that_train_on_without_their_launcher_keep_the_job(tell: Tell) -> 
     assert story.state is JobState.SUCCEEDED
 
 
-def test_an_outage_of_the_control_plane_is_no_silence_of_the_launcher(tell: Tell) -> None:
+def test_an_outage_of_the_control_plane_does_not_expire_a_lease(tell: Tell) -> None:
     story = leased(tell).submitted()
     story.see(ControlPlaneResumed(who="a gateway"), after_ms=LEASE_S * 1000)
     story.passes(1)

@@ -106,7 +106,7 @@ def test_in_suggest_mode_it_only_proposes() -> None:
     assert story.given(ChangePolicies) == []
 
 
-def test_after_a_users_change_it_only_proposes_until_it_is_told_to_switch() -> None:
+def test_after_a_users_change_it_only_proposes_until_it_is_set_to_auto() -> None:
     story = asked()
     story.see(ChangeRequested(actor="ada", choices={"batching": Choice(name="lb-bsp-linear")}))
     story.iterate(20, speeds=EQUAL, start=17)
@@ -265,7 +265,7 @@ def test_why_nothing_could_be_simulated_is_said() -> None:
     assert (judged.reason, judged.rows) == ("uniform, bsp stays: w3 has 2 iterations", [])
 
 
-def test_a_job_without_an_autopilot_refuses_news_for_one() -> None:
+def test_a_job_without_an_autopilot_refuses_its_events() -> None:
     story = Story().running()
     with pytest.raises(EventRefused, match="it has none; submit a job with policy: auto"):
         story.see(AlternativesPlayed(look=1))

@@ -124,7 +124,7 @@ def test_a_federation_does_not_change_to_policies_that_it_cannot_have(story, que
     assert ("divides the samples itself" in refused) == (question == "data")
 
 
-def test_worker_that_dies_while_all_are_to_stand_is_not_waited_for():
+def test_a_worker_that_dies_during_a_pause_is_not_waited_for():
     told = Motion([1000.0, 1000.0, 64.0], synchronization={"barrier": "asp"}, stop={"iterations": 60})
     told.run(until_ms=1_200)
     told.tell(change(barrier="bsp"))

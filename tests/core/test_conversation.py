@@ -36,7 +36,7 @@ def test_gap_in_message_numbers_is_reported_and_nothing_is_taken(story):
     assert told.report(0, 0, number=2) == []
 
 
-def test_another_instance_is_told_that_it_no_longer_counts(story):
+def test_a_replaced_instance_is_notified(story):
     told = story().running()
     commands = told.say(0, told.a_report(0, 0), instance="w0.0.9")
     assert rejections(commands) == [("stale", 2)]
@@ -117,7 +117,7 @@ def test_hello_after_a_gap_is_reported_and_not_answered(story):
     assert rejections(commands) == [("out-of-order", 2)]
 
 
-def test_worker_whose_connection_ended_is_unreachable_until_it_speaks(story):
+def test_a_worker_whose_connection_ended_is_unreachable_until_its_next_message(story):
     told = story().running()
     lost = told.see(ConnectionLost(role="worker", index=1, instance="w1.0.1"))
     assert [command.state for command in of(MoveProcess, lost)] == ["unreachable"]
@@ -142,6 +142,6 @@ def test_a_worker_whose_memory_ran_short_gets_no_more_than_it_holds() -> None:
     assert sum(story.orders[rank].share for rank in range(4)) == 256
 
 
-def test_whatever_processes_may_say_but_signs_of_life_has_a_place_in_the_log() -> None:
+def test_every_message_of_processes_but_heartbeats_is_logged() -> None:
     assert set(get_args(NumberedWorkerMessage)) == {*get_args(WorkerMessage), *get_args(RankMessage)} - {Heartbeat}
     assert set(get_args(NumberedServerMessage)) == set(get_args(ServerMessage)) - {Heartbeat}

@@ -65,7 +65,7 @@ def test_limits_that_the_rest_cannot_meet_pause_the_job_with_the_reason(story):
     assert "210" in moved.reason
 
 
-def test_limits_in_mid_run_leave_the_others_their_shares_until_they_stand(story):
+def test_without_feasible_shares_the_others_keep_theirs_until_all_are_quiesced(story):
     told = story(limits={"maximum": 70}).running()
     told.iterate(5, speeds=dict.fromkeys(range(4), 1000.0))
     for rank in range(3):
@@ -85,7 +85,7 @@ def test_silent_worker_is_declared_dead_after_four_seconds(story):
     assert of(RaiseFlag, commands)[0].reason == "w2 sent no heartbeat for 4.0 s"
 
 
-def test_no_one_is_declared_dead_when_the_control_plane_itself_was_silent(story):
+def test_an_outage_of_the_control_plane_fails_no_worker(story):
     told = story().running()
     told.see(ControlPlaneResumed(who="gateway"), after_ms=20_000)
     assert not of(SetRoster, told.tick(after_ms=4_900, silent=frozenset({2})))

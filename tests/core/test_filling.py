@@ -47,7 +47,7 @@ def test_as_much_is_asked_for_as_the_ranks_memory_holds_and_twice_at_most(tell: 
     assert story.orders[0].fill_batch == 128
 
 
-def test_nothing_is_asked_for_where_memory_is_full_or_not_told(tell: Tell) -> None:
+def test_no_growth_is_requested_where_memory_is_full_or_unknown(tell: Tell) -> None:
     for memory in ((0.3, 0.88), (0.3, 0.0)):
         story = filling(tell)
         iterate(story, range(6), BATCH, BATCH, begin=0, memory=memory)
@@ -77,7 +77,7 @@ def test_a_pass_with_the_larger_batch_is_noticed_and_shares_are_divided_of_it(te
     story.engine.validate()
 
 
-def test_a_rank_whose_learning_rate_does_not_follow_keeps_the_batch_and_is_told_of(tell: Tell) -> None:
+def test_a_rank_without_scale_lr_keeps_the_batch_and_is_reported(tell: Tell) -> None:
     story = tell(fill=FILL).submitted()
     story.comes(0, scales_lr=True)
     story.comes(1)

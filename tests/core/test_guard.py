@@ -122,7 +122,7 @@ def test_one_skipped_update_changes_no_judgement() -> None:
     assert (judgement.verdict, judgement.limit) == ("harmful", pytest.approx(1.05))
 
 
-def test_a_job_that_begins_relaxed_is_told_that_nothing_can_be_judged() -> None:
+def test_a_job_that_starts_with_a_relaxed_barrier_reports_that_nothing_can_be_judged() -> None:
     told = guarded(synchronization={"barrier": "asp"}).run()
     (judgement,) = told.story.given(JudgeConvergence)
     assert (judgement.verdict, judgement.reverts) == ("unknown", False)

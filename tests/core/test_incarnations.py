@@ -72,7 +72,7 @@ def test_processes_that_are_over_are_stopped_and_not_started(story: Tell) -> Non
     assert "w1.0.1" not in {start.instance for start in of(StartProcess, said)}
 
 
-def test_a_worker_that_had_leave_by_lost_orders_is_believed(story: Tell) -> None:
+def test_a_grant_by_lost_orders_is_honoured(story: Tell) -> None:
     told = story(workers=2).running()
     beyond = told.orders[0].watermark + 1
     said = told.say(0, told.a_report(0, beyond, generation=5, number=2))
@@ -86,7 +86,7 @@ def test_a_worker_that_had_leave_by_lost_orders_is_believed(story: Tell) -> None
     assert told.orders[0].watermark > beyond
 
 
-def test_what_was_said_by_leave_that_a_replay_did_not_give_counts_once_published_orders_gave_it(story: Tell) -> None:
+def test_messages_beyond_a_replayed_grant_count_once_published_orders_granted_them(story: Tell) -> None:
     told = story(workers=2).running()
     last = told.orders[0].watermark + 2
     published = {rank: msgspec.structs.replace(orders, watermark=last) for rank, orders in told.orders.items()}
@@ -99,7 +99,7 @@ def test_what_was_said_by_leave_that_a_replay_did_not_give_counts_once_published
     assert (job.round.completed, job.workers[0].early) == (last, [])
 
 
-def test_words_without_leave_are_kept_in_bounds(story: Tell) -> None:
+def test_messages_beyond_the_grant_are_kept_up_to_a_limit(story: Tell) -> None:
     told = story(workers=2).running()
     beyond = told.orders[0].watermark + 1
     for number in range(2, MOST_EARLY + 7):
@@ -108,7 +108,7 @@ def test_words_without_leave_are_kept_in_bounds(story: Tell) -> None:
     assert [said.number for said in kept] == list(range(7, MOST_EARLY + 7))
 
 
-def test_a_worker_that_lost_orders_told_to_end_is_believed(story: Tell) -> None:
+def test_an_end_by_lost_orders_is_honoured(story: Tell) -> None:
     told = story(workers=2, stop={"accuracy": 0.9}).running()
     told.iterate(3, speeds={0: 100.0, 1: 100.0})
     told.see(began(forgot=True))
@@ -118,7 +118,7 @@ def test_a_worker_that_lost_orders_told_to_end_is_believed(story: Tell) -> None:
     assert "orders that were lost" in told.given(MoveJob)[-1].reason
 
 
-def test_published_shares_and_leave_hold_against_a_replay_that_differs(story: Tell) -> None:
+def test_published_shares_and_grants_override_a_replay_that_differs(story: Tell) -> None:
     told = story(workers=2).running()
     published = {
         0: msgspec.structs.replace(told.orders[0], share=100, offset=0, share_from=2, watermark=7),
@@ -132,7 +132,7 @@ def test_published_shares_and_leave_hold_against_a_replay_that_differs(story: Te
 
 
 @pytest.mark.parametrize("changes", [{"share": 99}, {"generation": 7}, {"offset": 1}])
-def test_published_orders_that_are_not_one_decision_give_leave_but_no_shares(
+def test_published_orders_of_several_decisions_restore_grants_but_no_shares(
     story: Tell, changes: dict[str, int]
 ) -> None:
     told = story(workers=2).running()

@@ -52,7 +52,7 @@ def test_uniform_job_gets_new_orders_only_when_half_of_its_lead_is_used(story):
     assert told.orders[0].share_until == told.orders[0].watermark
 
 
-def test_leave_never_reaches_the_stop(story):
+def test_grants_never_exceed_the_stop(story):
     told = story(stop={"iterations": 10}).running()
     told.iterate(5, speeds=dict.fromkeys(range(4), 1000.0))
     assert {orders.watermark for orders in told.orders.values()} == {9}
@@ -88,7 +88,7 @@ def test_share_of_nothing_is_legal_where_someone_processed_something(story):
     assert of(MoveJob, told.report(1, 0, samples=3)) == []
 
 
-def test_shares_that_make_a_job_slower_than_even_ones_are_told_to_the_operator(story):
+def test_shares_slower_than_equal_ones_are_a_finding(story):
     """Speeds are redrawn every iteration: yesterday's shares are today's mistake (ruling 11)."""
     told = story(synchronization=LB_BSP, workers=3).running()
     for iteration in range(WARM_UP_REPORTS + 60):

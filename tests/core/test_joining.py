@@ -28,7 +28,7 @@ def reach(told, iteration, ranks):
     return commands
 
 
-def test_new_life_counts_from_the_first_iteration_that_no_one_has_leave_for(story):
+def test_a_new_instance_counts_from_the_first_iteration_that_was_not_granted(story):
     told = story().running()
     told.iterate(5, speeds=ALL)
     assert not of(SetRoster, revive(told, 1))
@@ -42,7 +42,7 @@ def test_new_life_counts_from_the_first_iteration_that_no_one_has_leave_for(stor
     assert (told.orders[1].share_from, told.orders[1].skip_to) == (last + 1, last + 1)
 
 
-def test_no_one_gets_leave_beyond_the_iteration_of_the_new_roster(story):
+def test_no_worker_is_granted_more_than_the_iteration_of_the_new_roster(story):
     told = story().running()
     told.iterate(5, speeds=ALL)
     revive(told, 1)
@@ -78,7 +78,7 @@ def test_asynchronous_worker_joins_at_once(story):
 
 
 @pytest.mark.parametrize("barrier", ["bsp", "backup", "aggressive", "ssp", "pbsp", "pssp"])
-def test_new_life_counts_under_every_barrier(story, barrier):
+def test_a_new_instance_counts_under_every_barrier(story, barrier):
     told = story(synchronization={"barrier": {"name": barrier}}, elastic={"restarts": 9}).running()
     revive(told, 1)
     for _ in range(40):

@@ -76,7 +76,7 @@ def test_scores_of_all_predictors_are_recorded_and_one_call_promotes_another() -
 
 
 @pytest.mark.parametrize("batching", ["uniform", "lb-bsp-gpu"])
-def test_a_policy_that_predicts_nothing_refuses_news_of_predictors(batching: str) -> None:
+def test_a_policy_without_predictors_refuses_their_events(batching: str) -> None:
     story = Story(synchronization={"batching": batching}).running()
     reason = story.declined(PredictorPromoted(predictor="ema", actor="ada"))
     assert f"job 7: news of predictor ema, but {batching} does not wait for any" in reason

@@ -206,7 +206,7 @@ def test_process_that_dies_before_the_beginning_ends_the_job_with_its_last_line(
     assert states(commands) == ["failed"]
 
 
-def test_error_of_a_process_is_told_without_where_its_class_is_to_be_found(story):
+def test_the_error_of_a_process_is_shown_without_the_module_of_its_class(story):
     told = story().starting()
     commands = told.kill(1, status=1, detail="controlplane.protocol.parts.SpecError: workload.name: found 'x.y: z'")
     assert of(MoveJob, commands)[0].reason.startswith(
@@ -220,7 +220,7 @@ def test_dead_server_ends_the_job_where_none_is_started_again(story):
     assert of(MoveJob, commands)[0].reason == "s1 was ended by signal 9; the parameters it held are lost"
 
 
-def test_a_server_that_the_kernel_ended_for_want_of_memory_is_told_as_such(story):
+def test_a_server_killed_for_lack_of_memory_is_reported_as_such(story):
     told = story(elastic={"restarts": 0}).running()
     died = ProcessDied(role="server", index=1, instance="s1.0.1", status=-9, out_of_memory=True)
     assert of(MoveJob, told.see(died))[0].reason == (
@@ -235,7 +235,7 @@ def test_slots_for_the_wrong_number_of_processes_are_refused(story):
     assert told.given(StartProcess) == []
 
 
-def test_target_accuracy_ends_the_job_after_the_last_iteration_with_leave(story):
+def test_target_accuracy_ends_the_job_after_the_last_granted_iteration(story):
     told = story(stop={"accuracy": 0.9}).running()
     told.iterate(1, speeds=dict.fromkeys(range(4), 1000.0))
     leave = told.orders[0].watermark
@@ -259,7 +259,7 @@ def test_time_limit_ends_the_job(story):
     assert told.orders[0].stop_at == told.orders[0].watermark + 1
 
 
-def test_process_states_are_told_along_their_table(story):
+def test_process_states_follow_their_table(story):
     told = story(workers=1, servers=1, stop={"iterations": 1}).running()
     told.report(0, 0)
     told.finish(0, 1)

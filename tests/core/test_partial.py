@@ -50,14 +50,14 @@ def test_progress_is_asked_for_eight_times_per_iteration_or_each_second(story):
     assert 0.04 < told.orders[0].progress_s < 0.06
 
 
-def test_cut_iterations_end_together_and_stand_for_what_was_processed():
+def test_cut_iterations_end_together_and_count_the_processed_samples():
     told = Motion([1000.0, 1000.0, 250.0], synchronization=ABSP, stop={"iterations": 20}).run()
     samples = {k: sum(n for _, _, i, n in told.reports if i == k) for k in range(20)}
     assert all(0.5 * 192 <= count < 192 for count in samples.values())
     assert told.now_ms - told.story.entries[0].at_ms < 20 * 100
 
 
-def test_progress_beyond_leave_is_unexpected(story):
+def test_progress_beyond_the_grant_is_unexpected(story):
     told = story(workers=1, synchronization=ABSP).running()
     (rejected,) = progress(told, 0, 1, iteration=300)
     assert rejected.rejection.code == "unexpected"

@@ -43,7 +43,7 @@ def test_workers_are_asked_for_their_copies_and_the_server_starts_again(lost):
     assert [c.instance for c in of(StartProcess, told.tick(after_ms=500))] == ["s1.0.2"]
 
 
-def test_newest_copy_goes_to_the_new_server_once_everyone_has_spoken(lost):
+def test_the_newest_copy_goes_to_the_new_server_once_all_workers_have_answered(lost):
     told = lost()
     told.tick(after_ms=500)
     told.server_hello(1)

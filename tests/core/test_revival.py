@@ -38,7 +38,7 @@ def test_pauses_double_and_the_last_restart_is_the_last(story):
     assert told.given(MoveJob)[-1].state == "running"
 
 
-def test_only_restart_is_told_as_such(story):
+def test_the_maximum_of_one_restart_is_worded_in_the_singular(story):
     told = story(elastic={"restarts": 1}).running()
     told.kill(1)
     told.tick(after_ms=500)
@@ -47,7 +47,7 @@ def test_only_restart_is_told_as_such(story):
     assert moved.reason == "was ended by signal 9; it was started again once, the maximum"
 
 
-def test_life_of_ten_minutes_counts_restarts_anew(story):
+def test_ten_minutes_of_uptime_reset_the_count_of_restarts(story):
     told = story().running()
     told.kill(1)
     told.tick(after_ms=500)
@@ -72,7 +72,7 @@ def test_worker_whose_machine_is_lost_is_said_to_be_lost_with_it(story):
     assert moved.reason.startswith(f"was lost: {detail}; restart 1 of 3")
 
 
-def test_silence_of_a_whole_machine_is_told_from_that_of_a_process(story):
+def test_a_lost_machine_is_distinguished_from_a_lost_process(story):
     told = story(elastic={"minimum_workers": 2}).running()
     commands = told.tick(after_ms=4_010, away=[WORKERS_AGENT])
     assert {move.restart.wants_slot for move in of(MoveProcess, commands)} == {True}
@@ -105,7 +105,7 @@ def test_flag_of_the_dead_says_how_it_ended(story):
     assert of(RaiseFlag, told.kill(1))[0].reason == "w1 was ended by signal 9"
 
 
-def test_no_machine_counts_as_away_when_the_silence_was_ours(story):
+def test_an_outage_of_the_control_plane_marks_no_machine_offline(story):
     told = story().running()
     told.kill(1)
     told.see(ControlPlaneResumed(who="gateway"))
@@ -113,7 +113,7 @@ def test_no_machine_counts_as_away_when_the_silence_was_ours(story):
     assert started(commands) == [("w1.0.2", WORKERS_AGENT, 1)]
 
 
-def test_pause_doubles_only_where_lives_are_short(story):
+def test_the_restart_delay_doubles_only_after_short_uptimes(story):
     told = story(elastic={"restarts": 10}).running()
     pauses = []
     for lived_ms in (1, 1, 1, 10_000, 1):

@@ -158,7 +158,7 @@ def test_what_a_change_was_worth_is_measured_beside_what_was_predicted(running):
     assert measured.before_s == pytest.approx(ordered.now_s, rel=0.3)
 
 
-def test_what_a_change_cost_is_told_even_when_the_next_one_comes_before_its_effect_is_known(running):
+def test_the_cost_of_a_change_is_shown_although_the_next_change_precedes_its_effect(running):
     told = running(scale_threshold=0.0)
     ordered = until(told, MoveBlocks, {3: 20.0})
     hand_over(told, ordered)
@@ -204,7 +204,7 @@ def test_probes_find_a_server_that_has_recovered(running):
     assert 3 in holders(told).values()
 
 
-def test_a_blocks_handed_message_of_a_server_that_was_let_go_is_no_news(running):
+def test_a_blocks_handed_message_of_a_released_server_is_ignored(running):
     told = running()
     message = BlocksHanded(number=2, placement=7, blocks=[0])
     assert told.see(ServerMessageReceived(index=0, instance="s0.0.1", message=message)) == []

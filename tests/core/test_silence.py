@@ -94,14 +94,14 @@ def test_a_pause_of_the_whole_control_plane_for_ten_seconds_evicts_no_one() -> N
 
 
 @given(pause=spans(8_000, 60_000), notices=st.booleans(), back_after=st.integers(0, 35))
-def test_no_one_who_lives_is_evicted_by_a_pause_however_long(pause: Span, notices: bool, back_after: int) -> None:
+def test_a_long_pause_evicts_no_running_worker(pause: Span, notices: bool, back_after: int) -> None:
     """Nor is a worker that can reach us again only a few seconds after we continue."""
     cut = Span(begin=pause.begin, end=pause.end + back_after * STEP_MS)
     assert Watch(pause=pause, cut=cut, notices=notices).run(pause.end + 20_000) == {}
 
 
 @given(cut=spans(8_000, SILENCE_MS - BEAT_MS - STEP_MS), notices=st.booleans())
-def test_a_worker_behind_a_cut_link_comes_back_and_lives(cut: Span, notices: bool) -> None:
+def test_a_worker_behind_a_cut_link_reconnects_and_stays(cut: Span, notices: bool) -> None:
     watch = Watch(cut=cut, notices=notices)
     assert watch.run(cut.end + 20_000) == {}
     states = [move.state for move in watch.story.given(MoveProcess) if (move.role, move.index) == ("worker", 1)]
@@ -110,7 +110,7 @@ def test_a_worker_behind_a_cut_link_comes_back_and_lives(cut: Span, notices: boo
 
 
 @given(pause=spans(8_000, 20_000), notices=st.booleans())
-def test_who_stays_silent_after_a_pause_is_dead_once_the_grace_is_over(pause: Span, notices: bool) -> None:
+def test_a_worker_without_heartbeats_after_a_pause_fails_after_the_grace_time(pause: Span, notices: bool) -> None:
     gone = Span(begin=pause.begin, end=10**9)
     dead = Watch(pause=pause, cut=gone, notices=notices).run(pause.end + 20_000)
     assert dead.keys() == {"w1"}
@@ -118,7 +118,7 @@ def test_who_stays_silent_after_a_pause_is_dead_once_the_grace_is_over(pause: Sp
 
 
 @given(gone=st.integers(10, 80), notices=st.booleans())
-def test_who_stays_silent_is_dead_four_seconds_after_the_last_sign(gone: int, notices: bool) -> None:
+def test_a_worker_fails_four_seconds_after_its_last_heartbeat(gone: int, notices: bool) -> None:
     begin = gone * STEP_MS
     dead = Watch(cut=Span(begin=begin, end=10**9), notices=notices).run(begin + 20_000)
     assert dead.keys() == {"w1"}

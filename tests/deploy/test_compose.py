@@ -77,7 +77,7 @@ def test_every_volume_is_declared_and_used() -> None:
     assert used == set(compose()["volumes"])
 
 
-def test_secrets_stand_in_no_command_and_no_environment() -> None:
+def test_no_command_or_environment_contains_secrets() -> None:
     for service in services().values():
         assert not set(make_env.SECRETS) & set(service.get("environment", {}))
         assert "requirepass " not in " ".join(word for word in service["command"] if "\n" not in word)

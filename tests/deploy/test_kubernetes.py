@@ -117,7 +117,7 @@ def test_variables_are_those_that_the_settings_read() -> None:
         assert {name for name in settings["data"] if f'"{name}"' not in known} == set()
 
 
-def test_secrets_stand_in_no_object() -> None:
+def test_no_object_contains_secrets() -> None:
     for overlay in EVERY:
         assert named(overlay, "Secret") == {}
         for container in containers(overlay):

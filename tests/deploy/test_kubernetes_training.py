@@ -96,7 +96,7 @@ def test_the_pods_of_a_job_set_are_those_of_the_indexed_job_but_for_the_name_of_
 
 
 @pytest.mark.parametrize("overlay", EVERY)
-def test_only_ranks_reach_ranks_and_no_secret_stands_in_an_object(overlay: str) -> None:
+def test_only_ranks_reach_ranks_and_no_object_contains_a_secret(overlay: str) -> None:
     policy = named(overlay, "NetworkPolicy")["ranks"]["spec"]
     assert policy["ingress"] == [{"from": [{"podSelector": {"matchLabels": {"paceline/role": "rank"}}}]}]
     assert named(overlay, "Secret") == {}

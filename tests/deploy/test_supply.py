@@ -107,7 +107,7 @@ def row(name: str, **more: Any) -> dict[str, Any]:
         ([row("a", vulns=[{"id": "CVE-1", "fix_versions": ["2"]}])], 1, "a 1: CVE-1, fixed in 2"),
     ],
 )
-def test_a_known_fault_fails_and_silence_is_said(rows: list[Any], status: int, says: str) -> None:
+def test_a_known_vulnerability_fails_and_a_missing_answer_is_reported(rows: list[Any], status: int, says: str) -> None:
     found, lines = audit_dependencies.verdict({"dependencies": rows})
     assert (found, says in "\n".join(lines)) == (status, True)
 

@@ -80,7 +80,7 @@ def test_who_comes_with_the_new_one_has_kept_it_whether_or_not_it_said_so(old: s
     assert good(old, new) == [False, True]
 
 
-def test_one_that_crashed_before_it_kept_the_new_one_comes_with_the_old_one_and_is_told_another(old: str) -> None:
+def test_a_machine_that_crashed_before_it_stored_a_credential_gets_another(old: str) -> None:
     lost = issued()
     admission = agent_admitted(old, now=NOON)
     assert admission is not None
@@ -103,7 +103,7 @@ def test_after_the_limit_the_old_one_is_not_good_and_the_new_one_still_is(old: s
     assert good(new, old, now=LATER) == [True, False]
 
 
-def test_one_that_was_never_told_keeps_the_old_one_and_can_be_asked_again(old: str) -> None:
+def test_a_machine_without_the_rotation_message_keeps_its_credential_and_can_be_asked_again(old: str) -> None:
     rotation_request(m1().pk, now=NOON)
     assert credential_issue(m1().pk, None, now=LATER) is None
     assert rotation(m1(), LATER).state == "unheard"

@@ -88,7 +88,7 @@ def test_that_there_are_no_servers_is_explained(viewer: Client) -> None:
     assert "No servers: this job is attached, and the script's own backend" in page
 
 
-def test_environments_are_told_once_for_all_ranks_that_are_alike(viewer: Client) -> None:
+def test_equal_environments_are_shown_once(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.attached_job().pk}/?tab=logs")
     assert "4000" not in page
     assert "0.9.0" in page

@@ -57,7 +57,7 @@ def measured(job: Job) -> None:
     say(job, "measure-switch", "it saves 25.0%", **MEASURED, predicted=0.3, error=0.04, kept=True, goes_back=False)
 
 
-def test_a_switch_stands_with_its_table_and_with_what_was_measured(viewer: Client, job: Job) -> None:
+def test_a_switch_is_shown_with_its_alternatives_and_its_measured_effect(viewer: Client, job: Job) -> None:
     judged(job)
     changed(job)
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=whatif")

@@ -34,7 +34,7 @@ def pair() -> list[Job]:
     return [even, balanced]
 
 
-def test_results_stand_against_the_baseline_and_the_best_is_marked(pair: list[Job]) -> None:
+def test_results_are_compared_with_the_baseline_and_the_best_is_marked(pair: list[Job]) -> None:
     rows = {row.title: row.cells for row in results(pair, compared(pair, View()), pair[0].pk, target=0.7)}
     mean = rows["Iteration time, mean"]
     assert [(cell.text, cell.delta, cell.best) for cell in mean] == [
@@ -67,7 +67,7 @@ def test_only_fields_that_differ_are_listed(pair: list[Job]) -> None:
     ]
 
 
-def test_a_faster_job_stands_further_left(pair: list[Job]) -> None:
+def test_a_faster_job_is_drawn_further_left(pair: list[Job]) -> None:
     slow, fast = compared_lengths(compared(pair, View()), View())["data"]
     *fast_ms, fast_end = plain(fast["x"])
     *slow_ms, slow_end = plain(slow["x"])

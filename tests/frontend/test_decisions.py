@@ -113,7 +113,7 @@ def test_the_audit_page_says_who_asked_for_what(viewer: Client) -> None:
     assert "No matching entries." in text_of(viewer, "/audit/?action=job-stop&actor=bob")
 
 
-def test_what_was_asked_stands_as_it_was_sent_and_a_whole_spec_in_a_drawer(viewer: Client) -> None:
+def test_a_request_is_shown_as_sent_and_a_whole_spec_in_a_drawer(viewer: Client) -> None:
     audit(actor="ada", action="job-change", subject="job 7", detail={"barrier": {"name": "ssp", "literal": False}})
     audit(actor="ada", action="job-submit", subject="job 7", detail={"spec": factories.spec()})
     body = viewer.get("/audit/").content.decode()

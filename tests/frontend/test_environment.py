@@ -61,5 +61,5 @@ def test_the_page_tells_whether_parameters_are_encrypted(admin_client: Client, t
     assert sentence in render_report(job)
 
 
-def test_of_an_attached_job_it_is_told_whose_tensors_travel() -> None:
+def test_an_attached_job_names_what_sends_its_tensors() -> None:
     assert "script's own process group" in protection(attached_job())

@@ -84,7 +84,7 @@ def test_a_worker_that_was_left_out_is_said_to_be(job: Job, viewer: Client) -> N
     assert "Since then: excluded" in text_of(viewer, f"/jobs/{job.pk}/")
 
 
-def test_evidence_of_another_make_is_told_as_it_is() -> None:
+def test_evidence_of_an_unknown_format_lists_its_fields() -> None:
     assert facts({"lost_for_s": 4.25, "machine": "m3"}) == [
         Fact(name="Lost for s", text="4.25"),
         Fact(name="Machine", text="m3"),
@@ -126,7 +126,7 @@ def test_a_push_is_acknowledged_by_who_reports_the_iteration_that_it_holds_from(
     assert (found.received, found.missing, found.latency_s, found.over) == (0, (0, 1, 2, 3), None, False)
 
 
-def test_a_change_of_policies_is_acknowledged_too_and_life_cycles_are_not_pushed(job: Job) -> None:
+def test_a_change_of_policies_is_acknowledged_and_life_cycles_are_not_pushed(job: Job) -> None:
     change = factories.make_decision(job, 8, "change-policies", {"first_iteration": 30, "generation": 1, "choices": {}})
     other = factories.make_decision(job, 9, "move-job", {"state": "running"})
     found = acknowledgements(job, [change, other])

@@ -100,7 +100,7 @@ def test_before_the_first_iteration_no_axis_waits_for_the_batch() -> None:
     assert "yaxis3" in convergence(learning(), View(x="time"))["layout"]
 
 
-def test_a_worker_keeps_its_colour_whoever_else_is_shown() -> None:
+def test_a_worker_keeps_its_colour_in_any_selection() -> None:
     alone = Traces(workers=two_workers().workers[1:], roster=2, width=1, reports=3)
     figure = batch_sizes(alone, View(x="iteration"))
     assert figure["data"][0]["line"]["color"] == LIGHT.category(1)

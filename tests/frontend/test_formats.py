@@ -52,7 +52,7 @@ def test_short_times_are_in_milliseconds(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(2, "just now"), (42, "42 s ago"), (130, "2 min ago"), (90_000, "1 d ago")]
 )
-def test_moments_are_told_by_their_distance(seconds: float, text: str) -> None:
+def test_times_are_shown_relative_to_now(seconds: float, text: str) -> None:
     assert formats.ago(START, START + timedelta(seconds=seconds)) == text
 
 
@@ -66,7 +66,7 @@ def test_shares_are_per_cents() -> None:
     assert [formats.percent(share, 1) for share in shares] == ["12.3%", "91.2%", "\u22123.4%", "0.0%", formats.NONE]
 
 
-def test_a_gain_too_small_to_be_told_is_none() -> None:
+def test_a_gain_below_half_a_percent_is_unchanged() -> None:
     assert [gain(part) for part in (0.61, -0.2, 0.004, -0.004)] == [
         "61% shorter",
         "20% longer",

@@ -64,7 +64,7 @@ def test_a_start_longer_than_the_rest_is_none() -> None:
     assert "up to iteration" not in pattern(turned, LABELS)
 
 
-def test_cells_that_stand_out_all_over_go_with_the_data() -> None:
+def test_single_outliers_across_the_map_point_to_the_data() -> None:
     skewed = np.full((5, 20), 0.1)
     for place in range(10):
         skewed[place % 5, 2 * place] = 0.4
@@ -106,7 +106,7 @@ def test_strokes_stay_few_and_within_the_map(rows: int, columns: int, width: int
     assert float(strokes[-1][1]) == pytest.approx((columns - 0.5) * width, rel=1e-5)
 
 
-def test_rows_of_one_kind_of_machine_stand_together_under_its_name() -> None:
+def test_rows_of_one_kind_of_machine_are_grouped_under_its_name() -> None:
     figure = heat_map(of_two_kinds(), View(x="iteration"))
     assert figure["data"][0]["y"] == [["fast", "fast", "slow"], ["w0 machine-0", "w1 machine-1", "w2 machine-2"]]
     assert "Rows are grouped by machine class." in figure["layout"]["meta"]["caption"]
@@ -137,7 +137,7 @@ def test_merging_keeps_the_spike(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db
-def test_rows_of_one_machine_stand_together() -> None:
+def test_rows_of_one_machine_are_grouped() -> None:
     job = factories.make_job()
     factories.make_processes(job, factories.make_agents(2, slots=2))
     factories.make_reports(job, [factories.Pace(shares=factories.EVEN)] * 3)
@@ -145,7 +145,7 @@ def test_rows_of_one_machine_stand_together() -> None:
 
 
 @pytest.mark.django_db
-def test_rows_of_one_kind_of_machine_stand_together() -> None:
+def test_rows_of_one_kind_of_machine_are_grouped() -> None:
     job = factories.make_job()
     agents = factories.make_agents(4)
     for agent, kind in zip(agents, ("new", "old", "new", "old"), strict=True):

@@ -52,7 +52,7 @@ def test_the_slowest_worker_is_named_with_what_it_costs_the_others() -> None:
     )
 
 
-def test_of_a_job_that_is_over_it_speaks_in_the_past() -> None:
+def test_a_finished_job_is_described_in_the_past_tense() -> None:
     assert verdict(lanes(*UNEVEN, adaptive=False, over=True)) == Verdict(
         tone="watch",
         headline="w1 set the pace: the other workers spent 75% of their time waiting for it",

@@ -35,7 +35,7 @@ def test_its_history_is_its_own(job: Job) -> None:
     assert {life.title for life in lives(machine("machine-0"))} == {"w0", "s0"}
 
 
-def test_its_speed_is_told_at_each_batch_size(job: Job) -> None:
+def test_its_speed_is_reported_at_each_batch_size(job: Job) -> None:
     found = speeds(machine())
     assert [each.batch.tolist() for each in found.series] == [[23, 64]]
     busy = [23 / 250 + 0.007, 64 / 250 + 0.007]

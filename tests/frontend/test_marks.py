@@ -27,7 +27,7 @@ def drawn(*given: Mark, x: str = "iteration", **view: str) -> dict:
 
 
 @pytest.mark.parametrize(("x", "place"), [("iteration", 2.0), ("time", 0.5), ("samples", 500.0)])
-def test_a_mark_stands_at_its_place_on_any_axis(x: str, place: float) -> None:
+def test_a_mark_is_drawn_at_its_value_on_any_axis(x: str, place: float) -> None:
     figure = drawn(a_mark(0.5), x=x)
     trace = figure["data"][-1]
     assert (trace["uid"], plain(trace["x"]), trace["text"]) == ("marks", [place], ["batching becomes uniform"])

@@ -99,7 +99,7 @@ def test_tags_filter_the_list(operator: Client, job: Job) -> None:
     assert operator.post(f"/jobs/{other.pk}/tags/", {"tags": ",".join(map(str, range(13)))}).status_code == 400
 
 
-def test_runs_stand_beside_the_parameters_in_which_they_differ(operator: Client, job: Job) -> None:
+def test_runs_are_shown_with_the_parameters_that_differ(operator: Client, job: Job) -> None:
     other = factories.make_job(name="other", spec=factories.spec(batch_size=32, policy="uniform"))
     JobTag.objects.create(job=other, name="paper")
     page = text_of(operator, "/jobs/parameters/")

@@ -51,7 +51,7 @@ def test_no_one_sees_a_page_without_signing_in(client: Client, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_whoever_has_no_role_is_told_what_is_missing(path: str) -> None:
+def test_a_user_without_a_role_sees_what_is_missing(path: str) -> None:
     assert "nobody is not viewer: ask an admin" in text_of(signed_in(""), path, 403)
 
 

@@ -75,7 +75,7 @@ def test_the_load_of_each_machine_is_a_bar_without_the_chart_library(job: Job, v
     assert "plotly" not in page
 
 
-def test_many_machines_stand_on_several_pages(viewer: Client) -> None:
+def test_many_machines_are_paginated(viewer: Client) -> None:
     factories.make_agents(PER_PAGE + 2)
     for path in ("/", "/workers/"):
         first, second = text_of(viewer, path), text_of(viewer, f"{path}?page=2&sort=load")

@@ -73,7 +73,7 @@ def test_a_loss_that_is_not_finite_is_a_gap() -> None:
     assert (loss[0], bool(np.isnan(loss[1]))) == (pytest.approx(2.33), True)
 
 
-def test_scores_stand_at_the_samples_that_made_their_version() -> None:
+def test_scores_are_drawn_at_the_samples_of_their_version() -> None:
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 4)
     factories.make_scores(job, every=2, until=4)
@@ -92,7 +92,7 @@ def test_lanes_compare_now_with_the_even_split() -> None:
     assert (found.iterations, found.roster, found.adaptive, found.has_even) == (10, 4, True, True)
 
 
-def test_the_speed_up_is_told_of_the_last_iterations_and_of_the_whole_run() -> None:
+def test_the_speed_up_is_shown_for_the_last_iterations_and_the_whole_run() -> None:
     job = factories.demo_job()
     even, balanced = (Pace(shares=shares).length_s for shares in (EVEN, BALANCED))
     reports = [row for row in stored_reports(job.pk) if row.rank == 0]
@@ -287,7 +287,7 @@ def test_the_events_of_an_overview_are_few() -> None:
     assert len(overview.events()) == overview.EVENTS == 12
 
 
-def test_a_job_that_stays_in_a_state_is_news_once() -> None:
+def test_a_job_that_stays_in_a_state_is_published_once() -> None:
     job = factories.make_job()
     for sequence, (state, awaited) in enumerate(
         [("starting", "hello of 2"), ("starting", "hello of 1"), ("running", "")]

@@ -51,7 +51,7 @@ def test_a_simulation_says_how_far_it_is_and_can_be_cancelled(
     assert "queued" in text_of(viewer, "/simulations/")
 
 
-def test_outcomes_stand_side_by_side_and_move_the_figure(viewer: Client, row: Simulation) -> None:
+def test_outcomes_of_policies_are_compared_and_change_the_figure(viewer: Client, row: Simulation) -> None:
     before = simulation_etag("simulated-iterations", row, {})
     assert json.loads(build_simulation("simulated-iterations", row, {}))["layout"]["meta"]["empty"].endswith(".")
     simulation_run(row.pk)
@@ -173,7 +173,7 @@ def test_the_page_of_a_job_that_is_over_leads_to_the_form_filled_in(viewer: Clie
         ("", "job: found '', expected the ID of a recorded job"),
     ],
 )
-def test_a_job_that_cannot_be_simulated_is_told_on_its_field(operator: Client, number: str, sentence: str) -> None:
+def test_a_job_that_cannot_be_simulated_is_refused_at_its_field(operator: Client, number: str, sentence: str) -> None:
     reply = operator.get("/simulations/job/", {"job": number})
     assert (reply.status_code, sentence in reply.content.decode()) == (400, True)
     page = operator.get("/simulations/", {"job": number})
@@ -256,7 +256,7 @@ def test_a_scenario_that_is_gone_is_said(viewer: Client) -> None:
     assert viewer.get("/simulations/9999/").status_code == 404
 
 
-def test_scenarios_stand_in_groups_the_demo_first() -> None:
+def test_scenarios_are_grouped_with_the_demo_first() -> None:
     found = dict(grouped())
     assert next(iter(found)) == "Demo"
     assert sorted(each.name for members in found.values() for each in members) == [each.name for each in offered()]

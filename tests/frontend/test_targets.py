@@ -46,7 +46,7 @@ def test_what_was_not_reached_is_said_and_drawn_without_a_foot() -> None:
     assert len(figure["shapes"]) == 2
 
 
-def test_on_an_axis_of_powers_the_words_stand_at_the_line() -> None:
+def test_on_a_logarithmic_axis_the_label_is_at_its_line() -> None:
     figure = convergence(learning(), View(x="time", loss=0.1, scale="log"))
     assert (figure["layout"]["annotations"][-1]["y"], figure["layout"]["shapes"][-1]["y0"]) == (-1.0, 0.1)
     go.Figure(json.loads(json.dumps(figure)))

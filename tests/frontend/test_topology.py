@@ -47,7 +47,7 @@ def test_lines_say_how_much_their_worker_waits_and_racks_are_apart() -> None:
 
 
 @pytest.mark.django_db
-def test_a_jobs_processes_stand_on_their_machines_by_rack() -> None:
+def test_a_jobs_processes_are_drawn_on_their_machines_by_rack() -> None:
     job = factories.demo_job()
     Agent.objects.filter(name="machine-3").update(labels={"rack": "b"})
     figure = json.loads(build_figure("topology", job, {}))
@@ -57,7 +57,7 @@ def test_a_jobs_processes_stand_on_their_machines_by_rack() -> None:
 
 
 @pytest.mark.django_db
-def test_the_gpus_of_workers_stand_side_by_side(viewer: Client) -> None:
+def test_the_gpus_of_workers_are_shown_side_by_side(viewer: Client) -> None:
     job = factories.demo_job()
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=workers")
     assert "w3 machine-3 " in page

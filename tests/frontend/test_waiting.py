@@ -43,7 +43,7 @@ def test_workers_days_and_the_jobs_total_are_one_sum(job: Job) -> None:
     assert sum(spent.whole_s for spent in days.values()) == pytest.approx(found.whole_s)
 
 
-def test_what_was_done_again_stands_in_a_row_of_its_own(job: Job) -> None:
+def test_repeated_iterations_have_a_row_of_their_own(job: Job) -> None:
     once = waiting(job, View()).waiting_s
     Job.objects.filter(pk=job.pk).update(waiting_s=once + 3.0, busy_s=job.busy_s + 5.0)
     job.refresh_from_db()
@@ -153,7 +153,7 @@ def test_staleness_is_how_many_iterations_the_slowest_lacked() -> None:
     assert (drawn.rank, drawn.ahead.tolist(), drawn.elapsed_s[0]) == (0, ahead[0].tolist(), 1.0)
 
 
-def test_a_price_is_told_where_one_is_set(settings: Any, viewer: Client, job: Job) -> None:
+def test_a_price_is_shown_where_one_is_set(settings: Any, viewer: Client, job: Job) -> None:
     path = f"/jobs/{job.pk}/?tab=waiting"
     settings.WORKER_HOUR = None
     assert (price(3600.0), "PACELINE_WORKER_HOUR" in text_of(viewer, path)) == ("", True)
@@ -177,7 +177,7 @@ def test_the_page_of_all_jobs_has_what_relaxed_barriers_paid(viewer: Client, job
     assert (found.staleness, found.spent.lost_s) == (of_job.staleness, pytest.approx(of_job.lost_s))
 
 
-def test_simulated_jobs_stand_apart_and_cost_nothing(viewer: Client, job: Job, settings: Any) -> None:
+def test_simulated_jobs_are_listed_separately_and_cost_nothing(viewer: Client, job: Job, settings: Any) -> None:
     settings.WORKER_HOUR = (100.0, "EUR")
     Job.objects.filter(pk=job.pk).update(started_at=factories.START)
     before = ledger(factories.START.date())

@@ -50,7 +50,7 @@ def test_a_way_that_leaves_work_out_is_not_the_best(played: Job) -> None:
     assert figure["layout"]["meta"]["caption"].startswith("Best: ssp, which would save 10% of the time")
 
 
-def test_predictors_stand_side_by_side_and_only_operators_may_promote(
+def test_predictors_are_compared_and_only_operators_may_promote_one(
     viewer: Client, operator: Client, played: Job
 ) -> None:
     assert [(each.name, each.acting) for each in predictor_scores(played)] == [("narx", False), ("ema", True)]
@@ -78,7 +78,7 @@ def test_the_figure_moves_when_the_job_was_played_again(played: Job) -> None:
     assert figure_etag("machine-changes", played, {}) != changes
 
 
-def test_changes_of_machines_stand_in_the_order_in_which_they_matter(played: Job) -> None:
+def test_changes_of_machines_are_sorted_by_importance(played: Job) -> None:
     figure = json.loads(build_figure("machine-changes", played, {}))
     names = ["without w0", "without w3", "one more like w0", "twice the bandwidth"]
     assert figure["data"][0]["y"] == names

@@ -76,7 +76,7 @@ async def state_of(agent: int) -> str:
     return await Agent.objects.values_list("state", flat=True).aget(pk=agent)
 
 
-async def test_an_agent_is_told_all_that_it_should_run(gateway: str, client: Client, job: Job, agent: int) -> None:
+async def test_an_agent_receives_the_list_of_its_processes(gateway: str, client: Client, job: Job, agent: int) -> None:
     async with knock(gateway) as socket:
         await socket.send(hello())
         first = await orders(socket)
@@ -102,7 +102,7 @@ async def test_an_agent_is_online_from_its_hello_to_the_end_of_its_socket(
     assert (row.unverified_labels, row.server_slots, len(row.slots)) == ({"zone": "a"}, 1, 1)
 
 
-async def test_an_agent_that_offers_more_slots_than_any_may_is_told_the_most(
+async def test_an_agent_that_offers_too_many_slots_is_refused_with_the_maximum(
     gateway: str, client: Client, agent: int
 ) -> None:
     greedy = hello().replace(b"\xacserver_slots\x01", b"\xacserver_slots" + msgspec.msgpack.encode(2_000_000))
@@ -217,7 +217,7 @@ async def test_the_load_of_a_machine_is_in_redis(gateway: str, client: Client, a
     assert {number: sign.load for number, sign in found.items()} == {agent: load}
 
 
-async def test_news_before_hello_is_refused(gateway: str, client: Client, job: Job, agent: int) -> None:
+async def test_a_message_before_hello_is_refused(gateway: str, client: Client, job: Job, agent: int) -> None:
     async with knock(gateway) as socket:
         await socket.send(encode(ProcessEnded(number=2, process=ProcessName(job=job.pk, **W0), status=0)))
         answer = to_agent.decode(await socket.recv(decode=False))

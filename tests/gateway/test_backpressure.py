@@ -21,15 +21,13 @@ def test_a_long_log_admits_one_message_in_a_while() -> None:
     assert not backpressure.admits(3, length=names.FULL_LOG, now_s=SLOW_S + FULL_S - 0.1)
 
 
-def test_a_sender_is_told_once_a_second() -> None:
+def test_a_sender_receives_acknowledgements_once_a_second() -> None:
     backpressure = Backpressure()
     assert [backpressure.sends_rejection(now_s) for now_s in (0.0, REJECTION_S / 2, REJECTION_S)] == [True, False, True]
 
 
 @given(st.lists(st.integers(0, 2 * names.FULL_LOG), min_size=1, max_size=60), st.floats(0.01, 2.0))
-def test_a_sender_that_says_again_what_was_refused_is_heard_in_order_without_a_gap(
-    lengths: list[int], step_s: float
-) -> None:
+def test_resent_messages_are_accepted_in_order_without_a_gap(lengths: list[int], step_s: float) -> None:
     backpressure, admitted, next_number, now_s = Backpressure(), [], 1, 0.0
     for length in lengths:
         now_s += step_s

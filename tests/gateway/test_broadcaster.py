@@ -176,7 +176,7 @@ async def test_an_answer_serves_all_who_ask_within_its_time(monkeypatch: pytest.
     assert asked[2] == [7]
 
 
-async def test_a_page_that_missed_ticks_is_told_of_those_that_moved_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_missed_ticks_receives_the_latest_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broadcaster, "MOST_JOBS", 2)
     async with broadcasting(nobodys) as (running, _, limited):
         for job in (1, 2, 3, 2):

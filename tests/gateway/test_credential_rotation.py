@@ -92,7 +92,7 @@ async def test_one_that_kept_it_and_died_before_it_said_so_is_let_in_with_it(
     assert rotation(await Agent.objects.aget(pk=agent)).state == ""
 
 
-async def test_one_that_died_before_it_kept_it_is_told_another_when_it_is_back(
+async def test_a_machine_that_died_before_it_stored_a_credential_gets_another_on_return(
     gateway: str, client: Client, agent: int
 ) -> None:
     async with knock(gateway) as socket:
@@ -249,7 +249,7 @@ async def test_a_credential_that_ends_soon_is_renewed_over_the_connection(
     assert entries == [("control plane", "agent-renew"), ("agent m1", "agent-rotated")]
 
 
-async def test_an_agent_of_an_earlier_release_is_told_none(gateway: str, client: Client, agent: int) -> None:
+async def test_an_agent_of_an_earlier_release_receives_none(gateway: str, client: Client, agent: int) -> None:
     async with knock(gateway) as socket:
         await socket.send(greeting())
         await orders(socket)

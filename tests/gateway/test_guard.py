@@ -170,7 +170,7 @@ def test_an_upload_that_continues_is_not_the_one_that_makes_room(address: Addres
     assert upload.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_requests_above_the_cap_are_told_to_come_back(address: Address, opened: ExitStack) -> None:
+def test_requests_above_the_limit_are_asked_to_retry(address: Address, opened: ExitStack) -> None:
     for _ in range(Http.limits.requests):
         connect(address, opened, b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
     url = "http://{}:{}/".format(*address)
@@ -184,7 +184,7 @@ def test_requests_above_the_cap_are_told_to_come_back(address: Address, opened: 
     assert reply.json()["status"] == 503
 
 
-def test_connections_above_the_cap_are_told_to_come_back(address: Address, opened: ExitStack) -> None:
+def test_connections_above_the_limit_are_asked_to_retry(address: Address, opened: ExitStack) -> None:
     """Websockets, which owe nothing."""
     replies = []
     for _ in range(HARD - 256 + 3):

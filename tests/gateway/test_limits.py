@@ -116,7 +116,7 @@ async def _send_until_closed(socket: ClientConnection, frames: list[bytes | str]
     return set()
 
 
-def test_who_speaks_too_fast_rests_until_its_tempo_is_kept() -> None:
+def test_a_client_above_the_rate_limit_is_delayed() -> None:
     limiter, now_s = RateLimiter(100.0), 50.0
     for lap in range(5):
         for _ in range(4):
@@ -161,7 +161,7 @@ async def test_a_flood_is_held_back_and_then_closed_while_others_are_served(
         )
 
 
-def test_close_codes_stand_in_the_manual() -> None:
+def test_close_codes_are_documented() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
     assert [
         row for code, meaning in close_codes.MEANING.items() if (row := f"| {code} | {meaning} |") not in manual

@@ -47,9 +47,7 @@ async def test_ticks_are_merged_and_numbered_without_gaps(gateway: str, client: 
     assert len(told) <= 2 + took * 2, "at most two a second"
 
 
-async def test_a_page_that_missed_something_is_told_everything_that_moved(
-    gateway: str, client: Client, session: str
-) -> None:
+async def test_a_page_that_missed_ticks_receives_all_changes(gateway: str, client: Client, session: str) -> None:
     async with knock(gateway, session) as listener:
         await tick(listener)
         ticks.publish(client, jobs={7: "running"})
@@ -61,12 +59,12 @@ async def test_a_page_that_missed_something_is_told_everything_that_moved(
     assert (answer["seq"], answer["jobs"], answer["fleet"]) == (moved["seq"], {"7": "running"}, True)
 
 
-async def test_whoever_is_not_signed_in_hears_nothing(gateway: str, client: Client, session: str) -> None:
+async def test_an_anonymous_client_receives_nothing(gateway: str, client: Client, session: str) -> None:
     async with knock(gateway) as socket:
         assert await close_code(socket) == 4401
 
 
-async def test_whoever_has_no_role_hears_nothing(gateway: str, client: Client, session: str) -> None:
+async def test_a_user_without_a_role_receives_nothing(gateway: str, client: Client, session: str) -> None:
     await sync_to_async(change)(lambda user: user.groups.clear())
     async with knock(gateway, session) as socket:
         assert await close_code(socket) == 4401
@@ -88,7 +86,7 @@ def change(how: Callable[[User], object]) -> None:
     ],
     ids=["signed out", "deactivated", "another password", "no role any more"],
 )
-async def test_a_page_is_told_nothing_more_once_its_person_may_not_look(
+async def test_a_page_receives_nothing_after_its_user_loses_access(
     gateway: str, client: Client, session: str, how: Callable[[User], object]
 ) -> None:
     async with knock(gateway, session) as socket:
@@ -123,7 +121,9 @@ async def test_a_page_listens_on_while_its_person_may_look(gateway: str, client:
         assert (await tick(socket))["jobs"] == {"7": "running"}
 
 
-async def test_a_page_is_told_nothing_of_other_teams_jobs(gateway: str, client: Client, session: str, job: Job) -> None:
+async def test_a_page_receives_no_ticks_of_other_teams_jobs(
+    gateway: str, client: Client, session: str, job: Job
+) -> None:
     vision = await Team.objects.acreate(name="vision")
     await Job.objects.filter(pk=job.pk).aupdate(team=vision)
     async with knock(gateway, session) as socket:

@@ -44,7 +44,7 @@ async def test_what_a_worker_says_is_in_the_log_once_and_in_order(enter: Enter, 
     ]
 
 
-async def test_while_the_log_is_long_senders_are_told_to_slow_down_and_lose_nothing(
+async def test_while_the_log_is_long_senders_are_throttled_and_lose_nothing(
     enter: Enter, client: Client, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "LONG_LOG", 20)
@@ -92,7 +92,7 @@ async def test_each_socket_gets_its_own_frames(enter: Enter, client: Client, job
         (("server", 0, "w0.0.1"), "another role"),
     ],
 )
-async def test_a_key_opens_the_socket_of_its_own_life_only(
+async def test_a_key_opens_only_the_socket_of_its_own_instance(
     enter: Enter, client: Client, job: Job, claims: tuple[Role, int, str], why: str
 ) -> None:
     async with enter(job.pk, claims=claims) as socket:
@@ -111,9 +111,7 @@ async def test_a_job_that_is_over_lets_no_one_in(enter: Enter, client: Client, j
         assert await close_code(socket) == 4410
 
 
-async def test_a_job_that_ends_closes_the_socket_of_whoever_still_speaks(
-    enter: Enter, client: Client, job: Job
-) -> None:
+async def test_the_end_of_a_job_closes_sockets_that_still_send(enter: Enter, client: Client, job: Job) -> None:
     async with enter(job.pk) as socket:
         await eventually(lambda: client.hlen(names.connections(job.pk)))
         client.hset(names.engine(job.pk), "over", 1)
@@ -164,7 +162,7 @@ async def test_a_second_connection_replaces_the_first_and_no_one_is_lost(
             assert heard(client, job.pk) == [WorkerMessageReceived(rank=0, instance="w0.0.1", message=HELLO)]
 
 
-async def test_heartbeats_are_signs_of_life_and_nothing_else(enter: Enter, client: Client, job: Job) -> None:
+async def test_heartbeats_change_nothing_but_the_last_seen_time(enter: Enter, client: Client, job: Job) -> None:
     async with enter(job.pk) as socket:
         await socket.send(encode(Heartbeat(cpu=0.5, memory=0.25)))
         heartbeats = await eventually(lambda: presence.processes_now(job.pk, client))
@@ -185,7 +183,7 @@ async def test_a_gateway_that_begins_says_so_in_every_live_log(enter: Enter, cli
         assert [type(entry.event).__name__ for entry in kinds()] == ["ControlPlaneResumed"]
 
 
-async def test_a_sender_is_told_what_is_in_the_database_when_it_comes_and_when_that_rises(
+async def test_a_sender_learns_what_is_durable_when_it_connects_and_when_that_rises(
     enter: Enter, client: Client, job: Job
 ) -> None:
     publish_numbers(client, job.pk, {"w0.0.1": 3, "w1.0.1": 9})

@@ -151,7 +151,7 @@ async def test_within_the_grace_of_a_rotation_ranks_stay_and_may_come_again(
 
 
 @pytest.mark.parametrize(("rank", "instance"), [(10_000, "r0"), (0, ""), (0, "x" * 101)])
-async def test_a_rank_that_cannot_be_and_a_life_without_a_name_are_refused(
+async def test_an_impossible_rank_and_an_instance_without_a_name_are_refused(
     gateway: str, mine: Job, token: str, rank: int, instance: str
 ) -> None:
     async with knock(gateway, mine.pk, token, rank=rank, instance=instance) as socket:
@@ -172,7 +172,7 @@ async def test_another_protocol_is_refused(gateway: str, mine: Job, token: str) 
         assert await close_code(socket) == close_codes.MALFORMED
 
 
-async def test_a_rank_speaks_no_workers_words(gateway: str, client: Client, mine: Job, token: str) -> None:
+async def test_a_rank_may_not_send_messages_of_workers(gateway: str, client: Client, mine: Job, token: str) -> None:
     async with knock(gateway, mine.pk, token) as socket:
         await socket.send(encode(WorkerHello(number=1, parameter_count=650, sample_count=1437)))
         answer = await told(socket)
@@ -180,7 +180,7 @@ async def test_a_rank_speaks_no_workers_words(gateway: str, client: Client, mine
     assert answer.code == "malformed"
 
 
-async def test_a_rank_that_comes_again_is_told_what_it_need_not_repeat(
+async def test_a_rank_that_reconnects_learns_which_messages_are_durable(
     gateway: str, client: Client, mine: Job, token: str
 ) -> None:
     publish_numbers(client, mine.pk, {"r0-1f": 3})

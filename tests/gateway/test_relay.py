@@ -198,7 +198,7 @@ async def test_a_batch_is_appended_in_one_call(
     assert calls == [20]
 
 
-async def test_the_frames_of_one_commit_leave_as_one_batch(
+async def test_the_frames_of_one_commit_are_sent_as_one_batch(
     machine: Machine, client: Client, agent: int, job: Job
 ) -> None:
     channels = [worker(machine, client, agent, job.pk, rank) for rank in range(20)]
@@ -253,7 +253,7 @@ async def test_close_codes_of_one_channel_do_not_reach_another(
         await eventually(lambda: heard(client, job.pk))
 
 
-async def test_a_relay_speaks_our_protocol(gateway: str, agent: int) -> None:
+async def test_a_relay_requires_the_subprotocol(gateway: str, agent: int) -> None:
     headers = {"Authorization": f"Bearer {CREDENTIAL}"}
     async with connect(f"{gateway}/ws/relay", additional_headers=headers, subprotocols=["paceline.v0"]) as socket:
         assert await close_code(socket) == close_codes.MALFORMED

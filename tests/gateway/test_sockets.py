@@ -82,7 +82,7 @@ async def test_what_was_put_before_the_end_is_sent_before_it() -> None:
     assert peer.sent == [*sent(b"refusal"), {"type": "websocket.close", "code": 4413}]
 
 
-async def test_a_reader_that_takes_nothing_is_told_that_it_was_too_slow() -> None:
+async def test_a_client_that_reads_nothing_is_closed_as_too_slow() -> None:
     peer = Peer()
     peer.reads.clear()
     socket, task = running(peer)

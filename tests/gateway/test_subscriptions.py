@@ -11,7 +11,7 @@ from controlplane.gateway.subscriptions import Subscriptions
 from controlplane.runtime.redis import Client
 
 
-async def test_a_channel_that_was_lost_is_not_taken_for_heard_by_whoever_comes_next(client: Client) -> None:
+async def test_the_next_channel_does_not_inherit_acknowledgements_of_a_lost_one(client: Client) -> None:
     lost = asyncio.Event()
     subscriptions = Subscriptions(lost.set)
     before, after = list[bytes](), list[bytes]()

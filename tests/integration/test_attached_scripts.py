@@ -174,7 +174,7 @@ def test_a_job_that_is_stopped_ends_all_ranks_at_one_iteration(stack: Stack, tmp
     assert first["stopped"] == f"the job was stopped before iteration {first['k']}"
 
 
-def test_a_pause_stands_the_script_and_a_resume_lets_it_continue(stack: Stack, tmp_path: Path) -> None:
+def test_a_pause_blocks_the_script_and_a_resume_continues_it(stack: Stack, tmp_path: Path) -> None:
     job = submitted(stack, 2)
     with launched(tmp_path, 2, job, stack.url, iterations=10_000, speeds=[1000.0, 1000.0]) as launch:
         launch.await_iteration(3)

@@ -33,7 +33,7 @@ SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
 FAST = "database and not integration and not browser and not cluster"
 
 
-def test_what_speaks_to_the_database_passes_on_postgresql(postgres_url: str) -> None:
+def test_tests_of_the_database_pass_on_postgresql(postgres_url: str) -> None:
     done = subprocess.run(
         [
             sys.executable,

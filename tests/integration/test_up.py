@@ -108,7 +108,7 @@ def test_a_redis_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("enroll",), ("access", "ada"), ("submit", "/dev/null")])
-def test_a_command_before_the_first_start_is_told_to_start(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_command_before_the_first_start_names_the_command_up(tmp_path: Path, command: tuple[str, ...]) -> None:
     assert run(tmp_path, *command) == (
         1,
         "The database has no tables yet: start the control plane once with: python manage.py up\n",

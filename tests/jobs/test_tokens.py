@@ -30,7 +30,7 @@ def test_only_its_hash_is_kept() -> None:
     assert not any(secret in text for text in stored)
 
 
-def test_whoever_asked_is_in_the_audit() -> None:
+def test_the_requesting_user_is_in_the_audit_log() -> None:
     job = attached_job()
     tokens.token_issue(job=job, actor="ann")
     tokens.token_issue(job=job, actor="bob", grace_s=60)
@@ -105,7 +105,7 @@ def test_one_of_a_native_job_is_its_launchers_and_no_ranks() -> None:
     assert "ended at" in tokens.rank_verdict_on(secret, job.pk).sentence
 
 
-def test_hashes_of_ended_tokens_are_told_from_good_ones() -> None:
+def test_hashes_of_expired_tokens_are_distinguished_from_valid_ones() -> None:
     job = attached_job()
     tokens.token_issue(job=job, actor="ann")
     (first,) = JobToken.objects.values_list("digest", flat=True)

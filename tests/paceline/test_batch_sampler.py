@@ -155,7 +155,7 @@ def stepless(rank: int, world: int, workers: int) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_script_that_never_calls_step_is_told_to_and_trains_on_with_even_shares(workers: int) -> None:
+def test_a_script_that_never_calls_step_gets_a_warning_and_equal_shares(workers: int) -> None:
     for sizes, said in run_ranks(stepless, 2, workers):
         assert sizes == ([8] * 6 + [sizes[6]]) * 2
         assert any("batches of a pass were drawn without pacer.step()" in sentence for sentence in said)

@@ -88,7 +88,7 @@ def measured(rank: int, world: int, cause: str, counted: range) -> dict[str, flo
 
 @pytest.mark.parametrize("counted", [AWAITED, LATER], ids=["first", "later"])
 @pytest.mark.parametrize("cause", ["compute", "data", "link"])
-def test_the_slow_rank_is_told_by_what_slows_it(cause: str, counted: range) -> None:
+def test_the_slow_rank_is_reported_with_its_cause(cause: str, counted: range) -> None:
     ranks = run_ranks(measured, 3, cause, counted)
     slow, others = ranks[1], [ranks[0], ranks[2]]
     lead = {part: slow[part] - max(other[part] for other in others) for part in ("data", "compute", "link")}

@@ -46,7 +46,7 @@ def linked(url: str, **options: Any) -> SocketLink:
     return SocketLink(socket_address(url, "/ws/rank/5/0"), "plj_secret", "rank 0 of job 5", **options)
 
 
-def test_a_rank_says_hello_with_its_token_and_hears_orders(plane: Plane) -> None:
+def test_a_rank_connects_with_its_token_and_receives_orders(plane: Plane) -> None:
     plane.orders = shared(3, 12, 4)
     link = linked(plane.url)
     link.say(hello)
@@ -157,9 +157,7 @@ def test_a_rank_that_is_sent_away_says_why_and_stays_away(
 
 
 @pytest.mark.parametrize("code", ["stale", "unauthorised", "malformed"])
-def test_a_rejection_of_this_life_ends_the_conversation_and_nothing_else(
-    code: Any, sentences: pytest.LogCaptureFixture
-) -> None:
+def test_a_rejection_of_this_instance_ends_only_its_connection(code: Any, sentences: pytest.LogCaptureFixture) -> None:
     with Plane(lambda rank, message: [Rejection(code=code, detail="because of this")]) as plane:
         link = linked(plane.url)
         link.say(hello)
@@ -221,7 +219,7 @@ def test_a_link_is_one_thread(plane: Plane) -> None:
     link.close(5)
 
 
-def test_one_who_speaks_for_others_hears_shares_and_reports(plane: Plane) -> None:
+def test_a_remote_rank_receives_shares_and_sends_reports(plane: Plane) -> None:
     plane.orders = shared(1, 12, 4, share_from=7)
     remote = RemoteRank(plane.url, 5, "plj_secret", rank=1, world=2, batch_size=8)
     assert remote.await_orders(20)

@@ -192,7 +192,7 @@ def left_while_paused(rank: int, world: int) -> Any:
     return None
 
 
-def test_ranks_that_stand_in_a_pause_leave_as_well() -> None:
+def test_paused_ranks_leave_as_well() -> None:
     assert run_ranks(left_while_paused, 2) == [True, True]
 
 
@@ -212,7 +212,7 @@ def paused(rank: int, world: int) -> Any:
     return [(type(m).__name__, m.iteration) for m in script.said if type(m).__name__ == "Quiesced"], pacer.iteration
 
 
-def test_a_pause_stands_all_ranks_at_one_boundary_and_says_so_once() -> None:
+def test_a_pause_stops_all_ranks_at_one_boundary_and_is_reported_once() -> None:
     ranks = run_ranks(paused, 2)
     assert ranks[0] == ranks[1] == ([("Quiesced", 2)], 7)
 

@@ -37,7 +37,7 @@ child.kill()
 
 
 @pytest.mark.parametrize("threads", ["before", "none", "blocked"])
-def test_the_signal_is_heard_and_ends_neither_the_rank_nor_its_children(threads: str) -> None:
+def test_the_signal_is_received_and_ends_neither_the_rank_nor_its_children(threads: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, threads], capture_output=True, text=True, check=False, timeout=60
     )

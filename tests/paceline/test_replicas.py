@@ -12,7 +12,7 @@ from tests.paceline.ranks import paced, run_ranks, shared
 NUMBERS = TensorDataset(torch.arange(64))
 
 
-def test_a_replica_that_comes_back_alone_trains_on_equal_shares_and_is_told_why(
+def test_a_replica_that_returns_alone_trains_on_equal_shares_and_logs_why(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger="paceline")

@@ -90,5 +90,5 @@ def empty(rank: int, world: int) -> str:
     return ""
 
 
-def test_a_rank_without_a_single_sample_is_told_to_all() -> None:
+def test_all_ranks_learn_that_a_rank_has_no_sample() -> None:
     assert run_ranks(empty, 2) == ["the streams of ranks 1 have no sample: give each rank some"] * 2

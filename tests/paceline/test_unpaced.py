@@ -31,7 +31,7 @@ def _all(caplog: pytest.LogCaptureFixture) -> None:
         ([1, 2], "a list, which is no DataLoader of torch"),
     ],
 )
-def test_a_script_that_trains_by_a_loader_that_an_adapter_passed_over_is_told_why_once(
+def test_training_by_a_loader_that_an_adapter_ignored_is_logged_once_with_the_reason(
     loader: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pacer, _ = paced(0, 1, {})
@@ -43,7 +43,7 @@ def test_a_script_that_trains_by_a_loader_that_an_adapter_passed_over_is_told_wh
     assert reason in said
 
 
-def test_a_script_without_a_loader_of_paceline_is_told_to_pass_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_script_without_a_paceline_loader_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     pacer, _ = paced(0, 1, {})
     pacer.step(1.0)
     assert [message.endswith("pass the DataLoader to pacer.loader()") for message in caplog.messages] == [True]

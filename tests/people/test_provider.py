@@ -78,7 +78,7 @@ def test_the_role_is_that_of_the_last_sign_in(provider: OidcProvider, client: Cl
     ]
 
 
-def test_who_has_no_group_is_told_which_ones_there_are(provider: OidcProvider, client: Client) -> None:
+def test_a_user_without_a_group_sees_which_groups_exist(provider: OidcProvider, client: Client) -> None:
     provider.knows("s-3", preferred_username="eve", groups=["cooks"])
     reply = sign_in(provider, client, "s-3")
     assert (reply.status_code, User.objects.count(), "sessionid" in client.cookies) == (403, 0, False)

@@ -210,7 +210,7 @@ def test_another_roster_ends_every_comparison() -> None:
     assert flight.until_asked(0.05).look == 2
 
 
-def test_after_someone_elses_change_it_only_proposes_until_it_is_told_to_switch() -> None:
+def test_after_a_change_by_others_it_only_proposes_until_it_is_set_to_auto() -> None:
     flight = Flight()
     flight.fly(0.01)
     flight._switch("c", by_itself=False)

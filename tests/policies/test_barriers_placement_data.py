@@ -21,7 +21,7 @@ def test_bsp_with_a_lead_of_one_is_a_barrier_by_itself() -> None:
     assert {rank: release.watermark for rank, release in releases.items()} == {0: 12, 1: 12}
 
 
-def test_a_worker_that_joins_later_owes_no_earlier_iteration() -> None:
+def test_a_worker_that_joins_later_takes_no_part_in_earlier_iterations() -> None:
     releases = Bsp().release(Progress(done={0: 39, 1: -1}, first_iteration=40, lead=5))
     assert {rank: release.watermark for rank, release in releases.items()} == {0: 44, 1: 44}
     assert releases[0].reason.startswith("2 workers begin at iteration 40; they may continue to 44")

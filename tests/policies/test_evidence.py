@@ -123,7 +123,7 @@ def test_of_two_workers_the_one_that_fell_behind_its_past_is_reported_and_of_one
     assert changes([observe([1000.0 if k < 20 else 100.0], {0: 64}, iteration=k) for k in range(40)]) == []
 
 
-def test_the_figures_told_are_those_that_stand_on_most_iterations() -> None:
+def test_evidence_shows_the_measure_that_covers_most_iterations() -> None:
     column = Column(others=[0.5] * 8, own=[math.nan] * 7 + [0.7])
     shown = figures(column, EvidenceParameters(), Persistence.TRANSIENT)
     assert (shown.measure, shown.raised, shown.window) == ("others", 3, 3)
@@ -203,7 +203,7 @@ def test_a_server_with_more_blocks_is_not_slow() -> None:
     assert watch_servers(exchange([0.1] * 4, iteration=k, sizes=sizes) for k in range(30)) == []
 
 
-def test_the_operator_is_told_when_shares_make_iterations_slower_for_fifty() -> None:
+def test_shares_that_slow_fifty_iterations_are_a_finding() -> None:
     wrong = {0: 120, 1: 46, 2: 45, 3: 45}
     seen = run([HEALTHY] * 60, wrong) + run([HEALTHY] * 10)
     told = [(count, found) for count, found in watch(seen) if found.kind == "shares"]

@@ -126,7 +126,7 @@ def test_by_the_letter_a_straggler_with_no_more_than_a_step_freezes_everyone() -
     assert ruled.time(1) == pytest.approx(ruled.time(0), abs=0.006)
 
 
-def test_a_hopeless_straggler_is_told_of_once_and_again_when_it_recovers() -> None:
+def test_a_hopeless_straggler_is_reported_once_and_again_when_it_recovers() -> None:
     cluster = Cluster([(0.02, 0.001), (0.02, 0.001), (0.9, 0.001)], share=6)
     cluster.step(20)
     opened = [finding for decision in cluster.decisions for finding in decision.findings]
@@ -168,7 +168,7 @@ def test_a_new_roster_begins_in_the_fast_phase() -> None:
     assert state.memory == cluster.state.memory
 
 
-def test_whoever_would_pass_the_memory_limit_by_the_step_does_not_lead() -> None:
+def test_a_worker_whose_step_would_exceed_the_memory_limit_does_not_lead() -> None:
     for literal, leader in ((False, 1), (True, 0)):
         cluster = Cluster([FAST, (0.02, 0.002), SLOW], literal=literal)
         cluster.memory = {0: 0.90, 1: 0.5, 2: 0.5}

@@ -32,7 +32,7 @@ def test_observing_leaves_the_old_state_as_it_was() -> None:
         assert predictor.predict(before) == {0: 100.0}
 
 
-def test_whoever_leaves_the_roster_is_forgotten() -> None:
+def test_the_state_of_a_worker_that_left_the_roster_is_dropped() -> None:
     for name in ("ema", "memoryless"):
         predictor = resolve("prediction", name)
         state = predictor.observe({0: Measured(speed=100.0), 1: Measured(speed=50.0)}, predictor.start())

@@ -45,7 +45,7 @@ def test_orders_say_how_to_sample() -> None:
     assert policy.sampling(7) == PeerSampling(sample=4, staleness=3, held=True, recheck=0.5, seed=7)
 
 
-def test_the_control_plane_samples_unless_told_otherwise() -> None:
+def test_the_control_plane_samples_by_default() -> None:
     policy = registry.resolve("barrier", Choice(name="pbsp"))
     assert isinstance(policy, AsyncBarrier)
     assert not isinstance(policy, SampledByPeers)

@@ -154,7 +154,7 @@ def test_order_of_those_who_arrive_together_does_not_matter(barrier, workers, da
 @every_barrier
 @laws
 @given(speeds=SPEEDS, iterations=st.integers(1, 12), seed=st.integers(0, 3), deaths=st.data())
-def test_every_job_comes_to_its_end_whoever_dies(barrier, speeds, iterations, seed, deaths):
+def test_every_job_ends_although_processes_die(barrier, speeds, iterations, seed, deaths):
     told, killed = job(barrier, speeds, iterations=iterations, seed=seed), set()
     for rank in range(1, len(speeds)):
         if deaths.draw(st.booleans()):

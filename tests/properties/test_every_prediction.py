@@ -72,7 +72,7 @@ def test_the_order_in_which_workers_are_named_does_not_matter(name, history):
 @every_predictor
 @settings(max_examples=examples(25), deadline=None)
 @given(history=histories, ranks=st.sets(st.integers(0, 5)))
-def test_whoever_leaves_the_roster_is_forgotten_and_can_come_back(name, history, ranks):
+def test_the_state_of_a_worker_that_left_the_roster_is_dropped_and_it_can_return(name, history, ranks):
     predictor = resolve("prediction", name)
     state = predictor.keep(ranks, after(predictor, history))
     known = {rank for measured in history for rank in measured}

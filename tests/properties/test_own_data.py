@@ -139,7 +139,7 @@ class Tally:
     batch=st.sampled_from([1, 4, 10]),
     told=acts,
 )
-def test_whoever_joins_or_leaves_no_sample_is_lost_or_done_twice(barrier, data, samples, batch, told):
+def test_joins_and_departures_lose_or_repeat_no_sample(barrier, data, samples, batch, told):
     tally = Tally(data, samples, batch, barrier)
     for act, what in told:
         getattr(tally, act)(what)

@@ -38,7 +38,7 @@ def test_shares_sum_to_the_total_and_stay_within_the_limits(problem):
 
 
 @given(problems(of=speeds))
-def test_whoever_could_take_one_more_is_not_better_off_than_whoever_could_give_one(problem):
+def test_moving_one_sample_between_workers_improves_nothing(problem):
     total, of, limits = problem
     shares = apportion(total, of, limits)
     takers = [Fraction(shares[rank] + 1) / Fraction(of[rank]) for rank in shares if shares[rank] < limits[rank][1]]

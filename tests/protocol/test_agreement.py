@@ -76,7 +76,7 @@ NEWS = st.tuples(st.integers(0, 25), st.integers(0, 31), st.lists(st.integers(1,
     st.integers(0, 25),
     st.sampled_from([1, 2, 4]),
 )
-def test_each_sample_is_taken_once_a_pass_whatever_is_heard_and_through_a_restart(
+def test_each_sample_is_taken_once_a_pass_with_any_orders_and_after_a_restart(
     aheads: list[int], news: list[tuple[int, int, list[int]]], samples: int, mean: int, restart: int, multiple: int
 ) -> None:
     world = len(aheads)
@@ -121,7 +121,7 @@ def test_new_shares_hold_behind_what_any_loader_has_drawn() -> None:
     assert [ranks.each[1].agreement.timeline.shares(k) for k in (3, 4)] == [[8, 8], [12, 4]]
 
 
-def test_one_rank_that_hears_the_control_plane_is_enough() -> None:
+def test_one_connected_rank_is_enough() -> None:
     ranks = Ranks([0, 0, 0], [8, 8, 8])
     ranks.each[2].receive(orders(shares=[4, 4, 16], shares_version=1))
     settled = [ranks.iterate(Pass(number=0, first=0, samples=999, batch=24), k) for k in range(3)]

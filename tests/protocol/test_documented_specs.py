@@ -54,6 +54,6 @@ def test_the_examples_of_the_documents_are_found() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_no_line_of_an_indented_example_stands_at_the_margin(page: Path) -> None:
+def test_every_line_of_an_indented_example_is_indented(page: Path) -> None:
     ragged = [block for block in blocks(page) if not _is_indented(block)]
     assert ragged == [], "a page shows such a line as text, and the example without it"

@@ -179,7 +179,7 @@ def test_an_agents_connections_begin_with_the_hello_and_bring_the_rest_at_least_
     assert outbox.pending == []
 
 
-def test_a_newer_incarnation_is_told_again_what_is_not_durable_and_an_older_one_is_not() -> None:
+def test_only_a_newer_incarnation_receives_messages_that_are_not_durable_again() -> None:
     outbox: Outbox[Word] = Outbox()
     for build in (hello, hello, hello):
         outbox.say(build)

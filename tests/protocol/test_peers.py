@@ -51,7 +51,7 @@ def test_a_peer_may_be_as_far_behind_as_the_staleness() -> None:
     assert made.examine(5, sampling, 0.0) is Passing.BEGIN
 
 
-def test_what_was_heard_before_is_not_asked_again() -> None:
+def test_known_progress_of_peers_is_not_asked_again() -> None:
     made = barrier()
     made.examine(2, ALL, 0.0)
     answer(made, 0.0, w1=9, w2=9, w3=2)
@@ -87,7 +87,7 @@ def test_a_silent_peer_is_replaced_by_another() -> None:
     assert made.examine(4, sampling, 1.0) is Passing.BEGIN
 
 
-def test_where_no_one_is_left_to_ask_it_waits_until_the_silent_ones_are_gone() -> None:
+def test_without_peers_to_ask_it_waits_until_silent_ones_are_removed() -> None:
     made, now = barrier(), 0.0
     for _ in range(100):
         passing = made.examine(4, ALL, now)

@@ -197,7 +197,7 @@ def report(**changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_no_number_is_refused_so_that_it_must_be_told_as_spoilt(loss):
+def test_a_loss_that_is_not_finite_is_refused(loss):
     with pytest.raises(BadFrame, match=r"at `\$.loss`"):
         from_worker.decode(report(loss=loss))
     assert from_worker.decode(report(loss=0.0, samples=0, spoilt="nan")).spoilt == "nan"

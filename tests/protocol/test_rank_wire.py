@@ -42,7 +42,7 @@ def test_a_newer_client_may_say_more() -> None:
     assert isinstance(decoded(REPORT | {"energy_j": 4.0}), IterationReport)
 
 
-def test_an_older_client_hears_what_it_knows_of_newer_orders() -> None:
+def test_an_older_client_reads_the_known_fields_of_newer_orders() -> None:
     said = msgspec.to_builtins(orders(shares=[40, 24], shares_version=3)) | {"shards": 7}
     heard = to_rank.decode(msgspec.msgpack.encode(said))
     assert isinstance(heard, Orders)

@@ -25,7 +25,7 @@ def passed(own: PeerBarrier, iteration: int, now_s: float, *, reached: tuple[int
     return now_s
 
 
-def test_one_that_is_silent_for_long_is_named_by_who_continues_without_it() -> None:
+def test_a_peer_without_answers_is_named_by_workers_that_continue() -> None:
     own = barrier()
     at_s = passed(own, 1, 0.0, reached=(1,))
     assert at_s >= GONE_S

@@ -87,7 +87,7 @@ def test_a_worker_on_hold_says_so_once_for_each_orders_and_continues_without() -
     assert driver.receive(orders(watermark=0, sequence=5)).run().started == [0]
 
 
-def test_a_worker_that_cannot_stand_here_continues_to_where_it_can() -> None:
+def test_a_worker_that_cannot_pause_here_continues_to_the_next_boundary() -> None:
     driver = Driver().receive(orders(watermark=1, hold=True))
     driver.worker.can_hold = False
     assert driver.run().started == [0, 1]
@@ -101,7 +101,7 @@ def test_the_end_comes_before_holding_and_before_a_share_that_is_awaited() -> No
     assert driver.receive(orders(sequence=2, watermark=9, skip_to=8)).run().started == [0, 1]
 
 
-def test_what_is_owed_no_more_is_left_wherever_the_worker_is() -> None:
+def test_an_iteration_that_does_not_count_is_abandoned_in_any_phase() -> None:
     for steps in range(4):
         driver = Driver().receive(orders(watermark=0, share_until=0 if steps == 1 else 9))
         worker = driver.worker

@@ -171,7 +171,7 @@ def test_a_skipped_checkpoint_leads_to_its_decision(client: Client, job: Job) ->
     assert row.path == f"/jobs/{job.pk}/?tab=decisions&decisions=all&before=18#decision-0-17"
 
 
-def test_a_job_that_ended_while_no_one_evaluated_is_told_of_once(client: Client, job: Job) -> None:
+def test_a_job_that_ended_between_evaluations_alerts_once(client: Client, job: Job) -> None:
     webhook("http://127.0.0.1:9/x")
     for kind in ("job-failed", "loss-not-finite", "job-done"):
         saved_rule(kind, name=kind, targets=["hook"])

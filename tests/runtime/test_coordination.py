@@ -123,7 +123,7 @@ def test_nothing_is_lost_or_doubled_where_a_coordinator_dies(client: Client, dri
     assert client.get(names.state(JOB)) is None
 
 
-def test_a_deadline_that_has_come_is_reported_with_the_signs_of_life(client: Client, driver: Driver) -> None:
+def test_a_passed_deadline_is_reported_with_the_heartbeats(client: Client, driver: Driver) -> None:
     driver.kind = _with_a_deadline(driver.kind)
     driver.engines = driver.fresh_engines()
     client.hset(names.presence(JOB), "worker:0:w0.0.1", "1234 0.5 0.25 0 0")
@@ -187,7 +187,7 @@ def test_a_gateway_that_goes_just_after_a_look_is_missed_before_time_decides_aga
     assert found == [TimePassed, ControlPlaneResumed, TimePassed]
 
 
-def test_a_deadline_that_has_not_come_is_not_told(client: Client, driver: Driver) -> None:
+def test_a_future_deadline_is_not_reported(client: Client, driver: Driver) -> None:
     submit(client)
     lease = Lease.take(client, JOB)
     assert lease is not None

@@ -201,7 +201,7 @@ def test_an_answer_that_cannot_be_read_is_set_aside(client: Client, job: int, ot
     assert [row.job_id for row in stored_reports()] == [other]
 
 
-def test_a_job_is_told_to_end_although_ingest_died_before_it_said_so(
+def test_a_job_ends_although_ingest_died_before_it_published_the_end(
     client: Client, job: int, bad_iteration: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.append_event(job, report(1, iteration=bad_iteration, position=0), client=client)

@@ -234,7 +234,9 @@ class _ThrowingEngines:
         raise ValueError("a policy cannot read its state")
 
 
-def test_an_engine_that_throws_past_its_net_is_told_so_and_its_log_is_read_on(client: Client, driver: Driver) -> None:
+def test_an_unhandled_error_of_the_engine_is_reported_and_its_log_is_read_further(
+    client: Client, driver: Driver
+) -> None:
     driver.kind = _ThrowingEngines()
     driver.engines = driver.fresh_engines()
     submit(client)

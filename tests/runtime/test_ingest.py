@@ -434,9 +434,7 @@ def test_durable_numbers_are_reported_though_the_database_goes_away_in_the_same_
 
 
 @pytest.mark.parametrize("point", ["ingest.written", "ingest.committed"])
-def test_durable_numbers_never_run_ahead_of_the_database_and_are_told_again(
-    client: Client, job: int, point: str
-) -> None:
+def test_durable_numbers_never_exceed_the_database_and_are_resent(client: Client, job: int, point: str) -> None:
     log.append_event(job, report(1, iteration=0, position=0), client=client)
     with armed(point, die), pytest.raises(Died):
         copy_all(client)

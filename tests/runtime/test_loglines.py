@@ -93,7 +93,9 @@ def test_a_stream_is_bounded_and_what_it_had_no_room_for_is_said(
     assert len(texts) == 1 + 1 + 2 * kept + 1
 
 
-def test_a_flood_of_lines_stands_behind_every_report(client: Client, job: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_are_sent_before_a_flood_of_log_lines(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In one round all reports come first, and only then a bounded number of lines."""
     for number in range(60):
         tell(job, *(f"{number}.{line}" for line in range(100)))

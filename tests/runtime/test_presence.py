@@ -49,7 +49,7 @@ def events(client: Client, job: int) -> list[Any]:
     return [entry.event for entry in logged(client, job)]
 
 
-def test_a_sign_of_life_has_the_time_of_redis(client: Client) -> None:
+def test_a_heartbeat_has_the_time_of_redis(client: Client) -> None:
     heard(client, 3, ago_ms=500)
     seconds, microseconds = client.time()
     sign = presence.agents_now(client)[3]
@@ -146,7 +146,7 @@ def test_pages_are_notified_of_samples_though_no_job_runs(client: Client) -> Non
     assert (reaper.sample_presence(client), int(client.get(names.PAGES_SEQUENCE) or 0)) == (1, 1)
 
 
-def test_the_first_beat_and_a_beat_after_a_silence_are_reported(client: Client, enqueued: list[int]) -> None:
+def test_the_first_heartbeat_and_one_after_an_outage_are_reported(client: Client, enqueued: list[int]) -> None:
     times = iter([0.0, 0.5, 1.0, 4.0, 4.5])
     beating = Pulse("gateway", clock=lambda: next(times))
 
@@ -162,7 +162,7 @@ def test_the_first_beat_and_a_beat_after_a_silence_are_reported(client: Client, 
     assert events(client, job)[1:] == [ControlPlaneResumed(who=beating.process)]
 
 
-def test_a_silence_is_told_until_every_log_has_heard_of_it(
+def test_an_outage_is_reported_until_every_log_has_it(
     client: Client, enqueued: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queue goes out of reach between an append and the task that it asks for."""

@@ -38,7 +38,7 @@ def test_a_redis_that_is_nearly_full_is_reported_with_its_limit_and_the_cure() -
     assert told(8 * GB, 10 * GB, is_set=False).startswith("Redis uses 8,000 of the 10,000 MB that its machine has.")
 
 
-def test_a_redis_that_would_throw_logs_away_is_told_at_once() -> None:
+def test_a_redis_that_evicts_keys_causes_a_warning_at_once() -> None:
     assert told(0, GB, policy="allkeys-lru").startswith(
         "Redis throws keys away when it is full (maxmemory-policy is all"
     )

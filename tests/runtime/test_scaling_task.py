@@ -56,7 +56,7 @@ def test_a_free_slot_is_reserved_once_however_often_it_is_asked_for(job: int, to
     assert release_slot(job, "server", 3) == 1
 
 
-def test_without_one_the_job_is_told_what_there_is(job: int, told: list[Event]) -> None:
+def test_without_one_the_job_lists_the_available_ones(job: int, told: list[Event]) -> None:
     offer(1)
     scaling.reserve(job, "server", 0)
     scaling.reserve(job, "server", 1)

@@ -36,7 +36,7 @@ def test_the_oldest_job_that_waits_gets_the_slots(client: Client, enqueued: list
     assert list(taken) == [(first, agent, "worker", 0), (first, agent, "worker", 1), (first, agent, "server", 0)]
 
 
-def test_a_job_whose_row_is_behind_is_not_told_its_slots_again_at_once(client: Client, enqueued: list[int]) -> None:
+def test_slots_are_not_sent_again_at_once_to_a_job_whose_row_is_behind(client: Client, enqueued: list[int]) -> None:
     new_agent()
     job = new_job()
     scheduler.begin_logs()

@@ -56,7 +56,7 @@ def test_a_job_whose_holder_died_is_queued_before_its_lease_expires(client: Clie
     assert client.get(names.state(JOB)) == b"queued"
 
 
-def test_a_process_that_comes_back_strikes_off_the_dead_of_its_machine(client: Client, process: str) -> None:
+def test_a_restarted_process_evicts_dead_processes_of_its_machine(client: Client, process: str) -> None:
     gone, mine = liveness.where(999_999_999), liveness.where()
     for name, place in {"gone": gone, "mine": mine, "far": mine.replace(socket.gethostname(), "elsewhere")}.items():
         client.set(names.process(name), place)
@@ -115,7 +115,7 @@ def test_a_lease_whose_process_died_is_free_before_it_expires(client: Client) ->
     liveness.end()
 
 
-def test_a_lease_of_a_process_that_never_said_that_it_lives_is_waited_for(client: Client) -> None:
+def test_a_lease_without_a_heartbeat_is_waited_for(client: Client) -> None:
     assert SEIZE.run(client, [names.INGEST_LEASE], ":1", names.HELD_MS)
     assert not SEIZE.run(client, [names.INGEST_LEASE], ":2", names.HELD_MS)
 
@@ -168,7 +168,7 @@ def test_queued_and_held_expire(client: Client, driver: Driver) -> None:
     assert 0 < client.pttl(names.state(JOB)) <= 5_000
 
 
-def test_an_empty_redis_is_told_again_where_messages_go(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routes_are_written_again_to_an_empty_redis(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     celery = Celery(broker=broker_url(redis_url()), set_as_current=False)
     celery.conf.task_queues = [Queue(name, routing_key=name) for name in ("decisions", "history")]
     monkeypatch.setattr(queue, "current_app", celery)
@@ -180,7 +180,7 @@ def test_an_empty_redis_is_told_again_where_messages_go(client: Client, monkeypa
     assert not queue.is_empty(client)
 
 
-def test_a_queue_out_of_reach_is_told_as_a_redis_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_queue_is_reported_as_an_unreachable_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = Celery(broker="redis://127.0.0.1:1/0", set_as_current=False)
     nowhere.conf.update(task_publish_retry=False, broker_transport_options={"max_retries": 1, "interval_start": 0})
     monkeypatch.setattr(queue, "current_app", nowhere)

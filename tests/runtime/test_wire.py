@@ -54,7 +54,7 @@ async def test_a_call_whose_reply_was_lost_fails_and_the_next_one_goes_through(c
     caller.close()
 
 
-async def test_a_connection_knows_in_which_life_of_redis_it_is(client: Client) -> None:
+async def test_a_connection_knows_the_run_id_of_redis(client: Client) -> None:
     caller = Caller()
     await caller.open()
     assert caller.run_id == client.info("server")["run_id"]

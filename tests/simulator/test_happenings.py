@@ -120,7 +120,7 @@ def test_machines_that_join_come_last_and_enough_are_there_from_the_beginning() 
         simulate(world(spec=spec(workers=2), groups=(late, *machines(500.0))), "bsp")
 
 
-def test_an_agent_says_at_once_what_silence_says_after_four_seconds() -> None:
+def test_an_agent_reports_an_end_before_missing_heartbeats_would() -> None:
     def noticed_s(kind: str) -> float:
         recording = Recording(keep=True)
         simulate(world(happenings=(Happening(kind=kind, at_s=1.0, index=0),)), "bsp", recording=recording)

@@ -121,7 +121,7 @@ def test_iterations_since_the_checkpoint_are_done_again_on_the_same_samples(poli
     assert told.seconds > undisturbed.seconds + 2.5, "processes take 2 s to start, after half a second's pause"
 
 
-def test_without_lockstep_everyone_stands_for_a_checkpoint_and_goes_back_to_it() -> None:
+def test_without_lockstep_all_workers_quiesce_for_a_checkpoint_and_return_to_it() -> None:
     job = spec(stop=Stop(iterations=60), checkpoint=Checkpointing(every=6))
     outcome, back, kept = rollbacks(world(spec=job, happenings=CRASH), "ssp")
     assert outcome.state == "succeeded"

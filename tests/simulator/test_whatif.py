@@ -87,7 +87,7 @@ def test_what_other_policies_would_have_done_is_what_they_do_on_the_true_machine
     assert answer.alternatives[0].saved > 0.5
 
 
-def test_under_unequal_shares_bsp_is_predicted_from_what_they_told() -> None:
+def test_bsp_is_predicted_from_measurements_under_unequal_shares() -> None:
     answer = what_if(read_run(1, recorded("lb-bsp")), Ways(policies=["bsp"]), seeds=2)
     truth = simulate(world(wavering=Wavering(noise=0.05)), "bsp", seed=3)
     assert answer.alternatives[0].iteration_s == pytest.approx(truth.iteration_s, rel=0.05)

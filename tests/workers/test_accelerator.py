@@ -69,7 +69,7 @@ def gpu(library: Any) -> Cuda:
     return Cuda("cuda:0", nvml_of("cuda:0", library, lambda device: UUID), memory=lambda device: (2 * GB, 8 * GB))
 
 
-def test_the_library_stands_for_names_that_nvml_has() -> None:
+def test_the_fake_library_has_the_names_of_nvml() -> None:
     assert {name for name in vars(Library) if name.lower().startswith("nvml")} <= set(dir(pynvml))
 
 

@@ -78,7 +78,7 @@ def test_redrawn_sample_is_another_one_at_each_look() -> None:
     assert len(seen) == 6
 
 
-def test_a_wait_is_told_once_however_many_samples_it_takes() -> None:
+def test_a_wait_is_reported_once_for_any_number_of_samples() -> None:
     crowd = Crowd("pbsp", 40, sample=4)
     assert crowd.finish(0).waits.keys() == {0}
     for _ in range(3):
@@ -149,7 +149,7 @@ def test_other_seed_draws_other_samples() -> None:
     assert drawn[0] != drawn[1]
 
 
-def test_new_generation_keeps_times_and_looks_at_those_who_stand() -> None:
+def test_a_new_generation_keeps_times_and_releases_waiting_workers() -> None:
     crowd = Crowd("pbsp", 3, sample=2, strategy="grouped")
     crowd.finish(0, busy_s=3.0)
     crowd.finish(1, busy_s=1.0)

@@ -26,7 +26,7 @@ def test_a_port_that_is_taken_is_named_with_the_cure() -> None:
     )
 
 
-def test_a_second_control_plane_on_one_folder_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_control_plane_on_one_folder_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with own_folder(tmp_path), pytest.raises(CannotStart) as caught, own_folder(tmp_path):
         pass
     assert f"The data folder {tmp_path} is in use by a control plane that runs already (process {os.getpid()})" in str(

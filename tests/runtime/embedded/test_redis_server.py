@@ -95,7 +95,7 @@ def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere(tmp_path: Path) -> No
 
 
 @needs_any
-def test_a_socket_left_by_a_killed_life_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_socket_file_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         server.service.process.kill()
         server.service.process.wait()

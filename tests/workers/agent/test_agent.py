@@ -111,7 +111,7 @@ def test_an_agent_says_what_it_offers(machine: Machine) -> None:
     assert all(known_of(beat, (each.name for each in OF_MACHINES)).keys() == told for beat in session.await_beats(2))
 
 
-def test_what_is_ordered_is_started_and_told(machine: Machine) -> None:
+def test_ordered_processes_are_started_and_reported(machine: Machine) -> None:
     session = machine.start()
     orders = [ordered("wait", 0), ordered("wait", 1)]
     session.send(agent_orders(1, *orders, durable=1))
@@ -142,7 +142,7 @@ def test_a_crash_is_reported_with_its_last_words_and_not_repeated(machine: Machi
     assert sum(isinstance(message, ProcessStarted) for message in session.heard) == 2
 
 
-def test_a_killed_process_is_told_at_once(machine: Machine) -> None:
+def test_a_killed_process_is_reported_at_once(machine: Machine) -> None:
     session = machine.start()
     order = ordered("wait")
     session.send(agent_orders(1, order))
@@ -166,7 +166,7 @@ def test_late_and_repeated_orders_change_nothing(machine: Machine) -> None:
     ]
 
 
-def test_processes_continue_while_the_control_plane_is_away_and_what_happened_is_told_later(machine: Machine) -> None:
+def test_processes_continue_during_an_outage_and_report_afterwards(machine: Machine) -> None:
     session = machine.start()
     lasting, ending = ordered("wait", 0), ordered("wait", 1)
     session.send(agent_orders(1, lasting, ending))
@@ -186,7 +186,7 @@ def test_processes_continue_while_the_control_plane_is_away_and_what_happened_is
         assert not gone(pids[0])
 
 
-def test_what_is_not_acknowledged_is_told_again_behind_the_hello(machine: Machine) -> None:
+def test_unacknowledged_messages_are_resent_after_the_hello(machine: Machine) -> None:
     first = machine.start()
     order = ordered("end")
     first.send(agent_orders(1, order))
@@ -204,7 +204,7 @@ def test_what_is_not_acknowledged_is_told_again_behind_the_hello(machine: Machin
     assert [message.process for message in third.await_heard(3)[1:]] == [name_of(marker)] * 2
 
 
-def test_processes_die_with_a_killed_agent_and_their_end_is_told_by_its_next_life(machine: Machine) -> None:
+def test_processes_end_with_a_killed_agent_and_its_next_instance_reports_it(machine: Machine) -> None:
     session = machine.start()
     order = ordered("stubborn")
     session.send(agent_orders(1, order))

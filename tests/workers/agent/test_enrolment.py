@@ -42,7 +42,7 @@ def test_a_refusal_is_one_sentence_with_its_cure(status: int, answer: Any, sente
     assert str(caught.value) == sentence.format(url=served.url)
 
 
-def test_a_pod_whose_service_account_is_refused_is_not_told_to_make_an_enrolment_token() -> None:
+def test_a_refused_service_account_is_not_advised_to_use_an_enrolment_token() -> None:
     with web((403, {"detail": "the account may not join: add it"})) as served, pytest.raises(EnrolmentError) as caught:
         enrol(control_plane(served.url), "head.claims.signature", "box")
     assert str(caught.value) == "the control plane refused the enrolment (the account may not join: add it)"

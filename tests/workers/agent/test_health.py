@@ -30,7 +30,7 @@ def test_an_agent_that_just_sent_a_heartbeat_is_well(tmp_path: Path) -> None:
     assert health(tmp_path) == (0, "well")
 
 
-def test_an_agent_that_has_been_silent_is_not_well(tmp_path: Path) -> None:
+def test_an_agent_without_heartbeats_is_unhealthy(tmp_path: Path) -> None:
     state = agent_state(tmp_path)
     state.mark_alive()
     os.utime(state.folder / "alive", times=(0, time.time() - 60))

@@ -42,7 +42,7 @@ def test_a_line_that_only_looks_like_a_log_line_is_output(body: bytes) -> None:
     assert text.startswith("<6>")
 
 
-def test_secrets_are_never_told() -> None:
+def test_secrets_are_never_shown() -> None:
     lines = Lines(secrets=["5ec7e7" * 8])
     text = "key " + "5ec7e7" * 8 + " Authorization: Bearer abcdefgh123 password=hunter22 token: 'zzzzzzzz'"
     assert told(lines, text.encode() + b"\n") == [

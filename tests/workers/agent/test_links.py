@@ -36,7 +36,7 @@ from workers.resources import Machine
 PATH = "/ws/worker/7/0"
 
 
-def test_no_one_who_lives_is_missed_after_a_long_silence_of_the_control_plane() -> None:
+def test_a_long_outage_of_the_control_plane_fails_no_running_worker() -> None:
     backoff = Backoff(most_s=RETURN_S)
     assert 2 * (max(backoff.next_s() for _ in range(1000)) + HOLD_S) <= GRACE_MS / 1000
 
@@ -182,7 +182,7 @@ def test_orders_are_awaited_until_they_are_acceptable(peer: ControlPeer, link: W
     assert link.await_orders(lambda each: each.watermark >= 3, 20.0) == orders(2, watermark=3)
 
 
-def test_whoever_waits_is_woken_by_the_order_to_end(link: WorkerControl) -> None:
+def test_a_waiting_thread_is_woken_by_the_order_to_end(link: WorkerControl) -> None:
     found: list[Any] = []
     waiting = threading.Thread(target=lambda: found.append(link.await_orders(lambda _: True)))
     waiting.start()
@@ -239,7 +239,7 @@ def test_a_failing_handshake_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("rejected", "code"), [("stale", REPLACED), ("unauthorised", UNAUTHORISED)])
-def test_a_rejection_of_this_life_ends_the_process(
+def test_a_rejection_of_this_instance_ends_the_process(
     peer: ControlPeer, link: WorkerControl, rejected: Any, code: int
 ) -> None:
     peer.await_session(PATH).send(Rejection(code=rejected, detail="instance w0.0.2 has taken over", number=1))
@@ -319,7 +319,7 @@ def test_a_process_that_is_done_waits_until_its_words_are_durable(peer: ControlP
     assert not draining.is_alive()
 
 
-def test_a_new_incarnation_is_told_again_what_is_not_durable(peer: ControlPeer, link: WorkerControl) -> None:
+def test_a_new_incarnation_receives_messages_that_are_not_durable_again(peer: ControlPeer, link: WorkerControl) -> None:
     for build in (hello, report, report):
         link.say(build)
     session = peer.await_session(PATH)

@@ -104,7 +104,7 @@ def test_no_one_is_kept_waiting_for_a_connection_that_is_over() -> None:
     assert opened(hello).take(60.0, wanted=lambda: False) is None
 
 
-def test_an_agents_hello_sees_what_is_told_behind_it() -> None:
+def test_a_repeated_hello_sees_the_messages_queued_behind_it() -> None:
     seen: list[list[int]] = []
     outbox: Outbox[Any] = Outbox(renumber=True)
 

@@ -93,7 +93,7 @@ def test_a_limited_machine_offers_its_limits_and_is_full_at_them(tmp_path: Path)
     assert machine.load() == Load(cpu=1.0, memory=0.4)
 
 
-def test_a_machine_without_limits_speaks_for_itself(tmp_path: Path) -> None:
+def test_a_machine_without_limits_reports_its_own_memory(tmp_path: Path) -> None:
     machine = Machine(Cgroup(mount=tmp_path, membership=tmp_path / "none"))
     assert machine.memory_bytes == psutil.virtual_memory().total
     load = machine.load()

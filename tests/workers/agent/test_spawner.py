@@ -127,9 +127,7 @@ def test_processes_end_one_by_one(brood: Brood) -> None:
     assert not gone(second_pid)
 
 
-def test_secrets_stand_on_no_command_line_and_in_no_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_command_line_or_environment_contains_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_TOKEN", "enrolment-token")
     brood = Brood(tmp_path)
     brood.next(Warm)

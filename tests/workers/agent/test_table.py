@@ -51,7 +51,7 @@ def test_an_instance_that_ended_is_not_begun_again() -> None:
     assert table.running == []
 
 
-def test_orders_that_forgot_an_end_are_told_of_it_again_and_begin_nothing() -> None:
+def test_orders_that_miss_an_end_repeat_it_and_start_nothing() -> None:
     table = ProcessTable()
     table.obey(agent_orders(1, ORDER_0))
     table.ended(W0)
@@ -68,7 +68,7 @@ def test_a_new_instance_takes_the_place_of_the_old() -> None:
     assert table.obey(agent_orders(2, successor)) == Plan(start=[successor])
 
 
-def test_what_an_earlier_life_had_begun_is_reported_lost_once() -> None:
+def test_processes_of_an_earlier_instance_are_reported_lost_once() -> None:
     table = ProcessTable(started=[W0])
     assert table.obey(agent_orders(1, ORDER_0, ORDER_1)) == Plan(start=[ORDER_1], lost=[W0])
     table.ended(W0)

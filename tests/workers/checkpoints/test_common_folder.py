@@ -32,7 +32,7 @@ def test_servers_of_one_folder_find_each_other(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_folder_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     said: list[str] = []
     folder = CommonFolder(tmp_path / "file", "s0.0.1", said.append)

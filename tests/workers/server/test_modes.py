@@ -143,7 +143,7 @@ def test_an_iteration_waits_until_its_makers_are_named_and_takes_exactly_them() 
     assert running.missing == []
 
 
-def test_a_late_update_is_dropped_and_told() -> None:
+def test_a_late_update_is_dropped_and_reported() -> None:
     running = Running(BACKUP)
     running.change(quorums={0: frozenset({0, 1})})
     assert [running.push(peer, 2.0) for peer in (A, C, B, C)] == [

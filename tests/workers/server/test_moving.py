@@ -271,7 +271,7 @@ def test_a_block_moves_between_two_versions_and_later_pushes_find_it(pair: Pair)
     assert pair.value(1, 1) == pair.value(0, 0) != 0.0
 
 
-def test_a_push_to_a_frozen_block_waits_and_is_told_that_it_has_moved(pair: Pair) -> None:
+def test_a_push_to_a_frozen_block_waits_and_is_answered_that_it_has_moved(pair: Pair) -> None:
     pair.order_move()
     once(lambda: pair.servers[0].handed)
     answers: list[tuple[set[int], Outcome]] = []
@@ -318,7 +318,7 @@ def test_a_worker_cannot_hand_blocks_over(pair: Pair) -> None:
     connection.close()
 
 
-def test_a_receiver_that_is_away_is_a_failure_that_is_told_once(pair: Pair) -> None:
+def test_an_unavailable_receiver_is_reported_once(pair: Pair) -> None:
     pair.servers[1].die()
     pair.order_move()
     once(lambda: pair.servers[0].handed)

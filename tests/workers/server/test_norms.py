@@ -216,7 +216,7 @@ def test_a_pull_under_an_older_placement_is_let_go_while_a_norm_is_awaited(here:
     assert left == [True]
 
 
-def test_older_iterations_are_forgotten_and_a_newcomer_is_told_the_rest(here: Here) -> None:
+def test_older_iterations_are_dropped_and_a_new_client_receives_the_rest(here: Here) -> None:
     for iteration in range(KEPT + 3):
         here.receive(8.0, iteration)
         complete(here, iteration)
@@ -254,7 +254,7 @@ def test_a_server_keeps_no_more_of_another_than_the_job_has_blocks(large: Norms)
     assert kept(large) == KEPT * large._most_blocks
 
 
-def test_servers_that_no_orders_name_fill_a_bounded_room_and_are_heard_once_named(large: Norms) -> None:
+def test_messages_of_unnamed_servers_are_queued_up_to_a_limit_until_orders_name_them(large: Norms) -> None:
     room = MOST_UNNAMED // large._most_blocks
     for told in range(room):
         large.receive(f"x{told}", overlapping(large._most_blocks))

@@ -60,7 +60,7 @@ def test_a_roster_completes_an_iteration_if_all_its_members_contributed(
     assert Quorum(iteration=5, contributed=contributed).appoint(roster(**members)) is complete
 
 
-def test_whoever_was_expected_and_left_is_missing() -> None:
+def test_an_expected_worker_that_left_is_missing() -> None:
     quorum = Quorum(iteration=5)
     assert not quorum.appoint(roster(1, a=0, b=0, c=0))
     assert [quorum.count(peer, roster(1, a=0, b=0, c=0)) for peer in (A, B)] == [False, False]

@@ -262,7 +262,7 @@ def test_only_pushes_and_pulls_are_requests(server: Running) -> None:
     channel.close()
 
 
-def test_an_earlier_generation_is_told_to_refresh_and_keeps_what_it_has_to_push(server: Running) -> None:
+def test_an_earlier_generation_is_answered_with_refresh_and_keeps_its_updates(server: Running) -> None:
     server.appoint(A, generation=2)
     connection = server.connect(A)
     pending = everything(-3.0)
@@ -287,7 +287,7 @@ def test_a_later_generation_is_held_until_the_server_has_it(server: Running) -> 
     connection.close()
 
 
-def test_a_block_that_was_placed_elsewhere_is_told_to_refresh(server: Running) -> None:
+def test_a_request_for_a_moved_block_is_answered_with_refresh(server: Running) -> None:
     server.appoint(A)
     server.appoint(A, placement=2, blocks=BLOCKS - 1)
     connection = server.connect(A)
@@ -307,7 +307,7 @@ def test_a_version_that_is_past_tells_the_worker_that_it_was_passed_over(server:
     connection.close()
 
 
-def test_the_servers_end_ends_whoever_waits(server: Running) -> None:
+def test_the_servers_end_wakes_waiting_clients(server: Running) -> None:
     server.appoint(A, B)
     connection = server.connect(A)
     ends: list[Exception] = []

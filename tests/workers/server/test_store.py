@@ -53,7 +53,7 @@ def test_each_block_begins_with_its_slice_of_the_initial_parameters() -> None:
     assert (held(store, 0), held(store, 2), store.version) == ([0.0, 1.0], [4.0, 5.0], 0)
 
 
-def test_the_rule_of_each_block_is_told_where_it_begins_also_with_a_workers_copy() -> None:
+def test_the_rule_of_each_block_receives_its_offset_also_with_a_workers_copy() -> None:
     starts: list[int] = []
 
     def make_rule(values: torch.Tensor, start: int) -> GradientRule:
@@ -119,7 +119,7 @@ def test_the_version_is_that_of_the_block_furthest_behind() -> None:
     assert store.version == 1
 
 
-def test_a_member_missing_on_several_blocks_is_told_once() -> None:
+def test_a_member_missing_on_several_blocks_is_reported_once() -> None:
     store = make_store()
     store.take(server_orders(0, 1, members=2))
     close_iteration(store, 0)

@@ -103,7 +103,7 @@ def test_an_order_to_stop_another_iteration_is_no_concern() -> None:
     assert (update.samples, sampler.returned) == (SHARE, 0)
 
 
-def test_an_iteration_that_is_not_owed_any_more_is_left_at_the_end_of_a_micro_batch() -> None:
+def test_an_iteration_that_does_not_count_is_abandoned_at_the_end_of_a_micro_batch() -> None:
     says = replace(orders(sequence=2), skip_to=4)
     with pytest.raises(Skipped):
         run(2, says)

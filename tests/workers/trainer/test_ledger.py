@@ -7,7 +7,7 @@ from tests.workers.driver import Cluster, job_spec
 from workers.trainer.ledger import Ledger
 
 
-def test_exchanges_are_told_by_server_and_begin_anew() -> None:
+def test_exchanges_are_reported_by_server_and_reset() -> None:
     ledger = Ledger()
     ledger.pulled(1, 100, 0.25)
     ledger.pulled(0, 60, 0.125)
@@ -35,7 +35,7 @@ def test_probes_are_distinguished_and_once() -> None:
     assert ledger.take() == []
 
 
-def test_blocks_are_told_by_exchange_and_once_a_second() -> None:
+def test_blocks_are_reported_by_exchange_and_once_a_second() -> None:
     times = iter([0.0, 0.5, 1.0, 1.5, 2.0])
     ledger = Ledger(lambda: next(times))
     for pull_s in (0.25, 0.75):

@@ -91,7 +91,7 @@ def test_expected_batches_are_taken_while_the_trainer_does_something_else() -> N
     assert slow.taken == [("loader", [1, 2]), ("loader", [3])]
 
 
-def test_a_batch_that_is_not_begun_is_taken_by_whoever_needs_it() -> None:
+def test_a_batch_that_was_not_started_is_loaded_by_the_thread_that_needs_it() -> None:
     slow = Slow()
     slow.may.clear()
     loader = Loader(slow, CPU, worth_s=0.0)
@@ -211,7 +211,7 @@ def test_what_is_taken_at_once_is_not_handed_to_a_thread() -> None:
     assert {thread for thread, _ in slow.taken} == {"MainThread"}
 
 
-def test_a_users_replica_is_told_of_coming_updates_only_if_it_can_prefetch() -> None:
+def test_only_a_replica_that_can_prefetch_receives_the_coming_batches() -> None:
     workload = load_workload(Workload(name="softmax-regression"))
     replica = workload.replica()
     assert isinstance(replica, Prefetching)

@@ -198,7 +198,7 @@ def test_the_slowest_is_waited_for_and_its_own_time_is_its_own() -> None:
     assert min(report.compute_s for report in slow) >= 0.2
 
 
-def test_workers_stand_together_or_not_at_all() -> None:
+def test_all_workers_quiesce_or_none() -> None:
     """One that stood alone would leave the others waiting in the middle of an iteration."""
     machines = [Emulation(samples_per_second=800)] * 2
     with ReducingCluster(reducing_spec(2), [[8, 8]] * 500, emulate=machines) as cluster:

@@ -148,7 +148,7 @@ def test_a_peer_that_does_not_encrypt_gets_nowhere() -> None:
         channel.close()
 
 
-def test_no_older_version_of_tls_is_spoken() -> None:
+def test_older_versions_of_tls_are_refused() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -166,7 +166,7 @@ def meet(host: str, encryption: Encryption, *, encrypts: bool) -> None:
         encryption.meet(Channel.__new__(Channel), address, encrypts=encrypts)
 
 
-def test_beyond_this_machine_a_server_that_does_not_encrypt_is_not_spoken_to() -> None:
+def test_a_worker_does_not_connect_to_an_unencrypted_server_on_another_machine() -> None:
     with pytest.raises(Unencrypted, match=r"server 3 at 10\.0\.0\.5:4000 does not encrypt, expected TLS.*--insecure"):
         meet("10.0.0.5", calling(0, "w0"), encrypts=False)
     meet("127.0.0.1", calling(0, "w0"), encrypts=False)
@@ -227,7 +227,7 @@ def test_every_control_plane_process_has_the_same_authority_and_each_job_its_own
     assert authority_of(JOB_KEY) == first != authority_of(b"another")
 
 
-def test_a_certificate_names_one_life_and_a_term() -> None:
+def test_a_certificate_names_one_instance_and_expires() -> None:
     now = datetime(2030, 5, 1, 12, tzinfo=UTC)
     key = keys.process_key(JOB_KEY, "worker", 3, "w3.0.2")
     found = x509.load_der_x509_certificate(certificate_of(JOB_KEY, key, "worker", "w3.0.2", now=now))

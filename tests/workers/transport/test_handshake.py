@@ -75,7 +75,7 @@ def test_both_ends_know_each_other_afterwards(ends: tuple[Channel, socket.socket
         pytest.param(keys.data_key(b"server 1", 2, "w2-first"), PEER, id="the key for another server"),
     ],
 )
-def test_a_worker_without_the_right_key_is_told_so(ends: tuple[Channel, socket.socket], key: bytes, says: Peer) -> None:
+def test_a_worker_with_a_wrong_key_is_refused(ends: tuple[Channel, socket.socket], key: bytes, says: Peer) -> None:
     worker, server = ends
     at_server, at_worker = together(lambda: greet_worker(server), lambda: greet_server(worker, key, says))
     assert isinstance(at_server, Unauthorised)

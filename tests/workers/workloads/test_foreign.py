@@ -149,7 +149,7 @@ def asking(*, change: str = "nothing") -> Own:
     return Asking(change)
 
 
-def test_its_rule_is_told_where_a_block_begins_if_it_asks() -> None:
+def test_a_rule_receives_the_offset_of_a_block_if_it_asks() -> None:
     rules = [
         load_workload(Workload(name=f"{HERE}:{name}", options={"change": "nothing"}), ALLOWED).rule
         for name in ("asking", "own")
@@ -159,14 +159,14 @@ def test_its_rule_is_told_where_a_block_begins_if_it_asks() -> None:
 
 
 @pytest.mark.parametrize(("options", "device"), [({}, "cuda:1"), ({"device": "cpu"}, "cpu")])
-def test_a_factory_that_takes_a_device_is_told_the_machines_unless_the_job_names_one(
+def test_a_factory_with_a_device_parameter_receives_the_machines_unless_the_job_names_one(
     options: dict[str, str], device: str
 ) -> None:
     spec = Workload(name=f"{HERE}:placed", options=options)
     assert load_workload(spec, Local(allow_code=True, device="cuda:1")).layout.shapes == {device: (1,)}
 
 
-def test_it_is_refused_unless_the_agent_was_told_to_allow_it() -> None:
+def test_it_is_refused_unless_the_agent_allows_code() -> None:
     with pytest.raises(SpecError, match=r"this machine runs no code of jobs .*--allow-code"):
         load_workload(Workload(name=f"{HERE}:tiny"))
 

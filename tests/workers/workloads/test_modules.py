@@ -173,7 +173,7 @@ def test_a_share_of_one_sample_is_normalised_by_the_running_statistics() -> None
     assert replica.gradient[workload.layout.edge :].any()
 
 
-def test_a_module_begins_with_its_own_values_unless_told_otherwise() -> None:
+def test_a_module_begins_with_its_own_values_by_default() -> None:
     own, drawn = (load_workload(Workload(name=f"{HERE}:factory", init=init), ALLOWED) for init in (None, "seed"))
     assert set(own.init(1)[: 8 * FEATURES].tolist()) == {0.25}
     assert len(set(drawn.init(1)[: 8 * FEATURES].tolist())) > 10
@@ -246,7 +246,7 @@ class Tied(nn.Module):
         return self.last(self.second(self.first(inputs)))  # type: ignore[no-any-return]
 
 
-def test_the_gradients_of_a_shared_parameter_add_up_and_are_told_once_all_are_in() -> None:
+def test_the_gradients_of_a_shared_parameter_are_summed_and_reported_once_complete() -> None:
     workload = network(Tied)
     replica, told = workload.replica(), []
     replica.parameters[:] = workload.init(3)
@@ -333,7 +333,7 @@ def test_a_counter_that_rises_with_the_share_is_refused() -> None:
         workload.replica()
 
 
-def test_an_own_factorys_refusal_is_told_as_it_is() -> None:
+def test_the_error_of_a_users_factory_is_shown_unchanged() -> None:
     with pytest.raises(SpecError, match=r"SyncBatchNorm 0") as refused:
         load_workload(Workload(name=f"{HERE}:synchronised"), ALLOWED)
     assert refused.value.field == "workload.name"

@@ -19,7 +19,7 @@ def replica_of(name: str, **options: object) -> NetworkReplica:
 
 
 @pytest.mark.parametrize(("name", "options"), [("mlp", {"hidden": [12, 9]}), ("cnn", {})])
-def test_what_is_told_to_be_final_does_not_change_any_more(name: str, options: dict[str, object]) -> None:
+def test_gradients_reported_as_final_do_not_change(name: str, options: dict[str, object]) -> None:
     replica = replica_of(name, **options)
     told: list[tuple[int, Vector]] = []
     replica.report_progress(lambda begin: told.append((begin, replica.gradient[begin:].copy())))
@@ -34,7 +34,7 @@ def test_what_is_told_to_be_final_does_not_change_any_more(name: str, options: d
             np.testing.assert_array_equal(final, replica.gradient[begin:])
 
 
-def test_nothing_is_told_of_an_update_whose_loss_is_no_number() -> None:
+def test_an_update_whose_loss_is_not_finite_is_not_reported() -> None:
     replica = replica_of("mlp", hidden=[12])
     told: list[int] = []
     replica.report_progress(told.append)
