@@ -128,7 +128,7 @@ def test_iterations_that_one_rank_has_not_reported_do_not_count() -> None:
     assert gained(Metrics(job=1, series=[*kept, *short]), "URL").startswith("1 iterations of 500 ms")
 
 
-def test_a_batch_that_has_grown_is_compared_by_its_samples() -> None:
+def test_a_larger_batch_is_compared_by_its_samples() -> None:
     metrics = run((30, [0.4] * 2, [0.2, 0.0], [32, 32]), (20, [0.6] * 2, [0.0, 0.0], [96, 32]))
     assert gained(metrics, "URL") == (
         "50 iterations, the last 20 of 600 ms, 0% of it waiting; with equal shares 400 ms, 25% waiting: "

@@ -171,7 +171,7 @@ def test_a_job_whose_end_cannot_be_reported_prints_why_unless_it_is_over(
     assert ("could not be reported" in err) is bool(words)
 
 
-def test_without_a_control_plane_the_command_does_not_run_unless_asked_to(
+def test_without_a_control_plane_the_command_runs_only_with_anyway(
     paceline: Command, operator: str, tmp_path: Path
 ) -> None:
     mark = tmp_path / "mark"

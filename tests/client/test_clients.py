@@ -190,7 +190,7 @@ def test_a_job_has_each_field_of_the_apis_document() -> None:
     assert known - set(JobDocument.Meta.fields) <= {"launch", "token"}
 
 
-async def test_the_awaited_client_asks_the_same(live_server: Any, redis_url: str, token: str) -> None:
+async def test_the_asynchronous_client_sends_the_same_requests(live_server: Any, redis_url: str, token: str) -> None:
     async with AsyncClient(live_server.url, token) as client:
         jobs = await asyncio.gather(*(client.submit(SPEC | {"name": name}) for name in ("a", "b")))
         assert {job.name for job in await client.jobs()} == {"a", "b"}

@@ -69,7 +69,7 @@ def test_a_request_that_was_not_sent_or_not_done_is_repeated() -> None:
 
 
 @pytest.mark.parametrize("status", [502, 504])
-def test_a_proxys_error_is_asked_again_only_where_that_is_safe(status: int) -> None:
+def test_a_request_is_retried_after_a_proxys_error_only_where_that_is_safe(status: int) -> None:
     gone = Reply(status, {"content-type": "text/html"}, b"")
     assert len(played(operations.job(7), gone, JOB)[1]) == 2
     error, sent, _ = played(operations.pause(7), gone)
@@ -77,7 +77,7 @@ def test_a_proxys_error_is_asked_again_only_where_that_is_safe(status: int) -> N
     assert len(sent) == 1
 
 
-def test_pauses_grow_and_are_as_long_as_the_server_asks() -> None:
+def test_retry_delays_grow_and_follow_retry_after() -> None:
     _, _, slept = played(operations.job(7), busy(), busy(), busy("6"), JOB)
     assert 0.125 <= slept[0] <= 0.25
     assert 0.25 <= slept[1] <= 0.5

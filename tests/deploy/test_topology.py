@@ -78,7 +78,7 @@ def test_it_serves_pages_and_hashed_files_as_the_image_does(engine: Engine) -> N
     assert (served.status_code, "immutable" in served.headers["cache-control"]) == (200, True)
 
 
-def test_a_machine_whose_credential_has_expired_comes_back_with_another_token(engine: Engine) -> None:
+def test_a_machine_with_an_expired_credential_joins_again_with_another_token(engine: Engine) -> None:
     program = (
         "from controlplane.fleet.models import Agent; from django.utils import timezone; "
         "Agent.objects.filter(name='slow').update(credential_expires_at=timezone.now())"
@@ -93,7 +93,7 @@ def test_a_machine_whose_credential_has_expired_comes_back_with_another_token(en
     engine.await_health("slow")
 
 
-def test_a_machine_that_is_asked_again_gets_no_second_token(engine: Engine) -> None:
+def test_a_machine_that_is_named_again_gets_no_second_token(engine: Engine) -> None:
     said = engine.execute("enrolment", "python", "manage.py", "enroll_machines", "/enrolment", "fast-1", "new")
     tokens = {path.parent.name for path in (engine.folder / "volumes" / "enrolment").glob("*/token")}
     assert said.startswith("1 token in ")

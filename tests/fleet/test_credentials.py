@@ -72,7 +72,7 @@ def test_the_old_one_is_good_until_the_new_one_is_acknowledged_and_never_afterwa
     assert not credential_kept(m1().pk, digest(new)), "said again, as after a reconnect"
 
 
-def test_who_comes_with_the_new_one_has_kept_it_whether_or_not_it_said_so(old: str) -> None:
+def test_a_machine_with_the_new_credential_has_stored_it_even_without_acknowledgement(old: str) -> None:
     new = issued()
     admission = agent_admitted(new, now=NOON)
     assert admission is not None
@@ -119,7 +119,7 @@ def test_one_that_could_not_keep_it_continues_with_the_old_one(old: str) -> None
     assert (rotation(m1(), NOON).state, rotation(m1(), NOON).failure) == ("", "the disk is full")
 
 
-def test_nothing_is_made_unless_it_was_asked_for(old: str) -> None:
+def test_no_credential_is_made_without_a_request(old: str) -> None:
     assert credential_issue(m1().pk, None) is None
     asked_at = rotation_request(m1().pk, now=NOON)
     assert rotation_withdraw(m1().pk, asked_at)
@@ -267,7 +267,7 @@ def test_a_withdrawn_rotation_leaves_the_renewal_as_it_was(old: str) -> None:
     assert good(old, new, now=later + DAY) == [True, True]
 
 
-def test_one_that_kept_it_unheard_comes_with_it_until_that_one_expires(old: str) -> None:
+def test_a_machine_whose_acknowledgement_was_lost_may_use_its_new_credential_until_it_expires(old: str) -> None:
     expiring()
     begin = NOON + 60 * DAY
     renewals_request(now=begin)
@@ -354,7 +354,7 @@ def test_what_cannot_be_done_is_refused_with_the_cure(old: str) -> None:
         rotation_request(m1().pk, now=NOON)
 
 
-def test_a_connection_for_which_nothing_was_asked_writes_nothing(old: str) -> None:
+def test_a_connection_without_requests_writes_nothing(old: str) -> None:
     """Agents come back all at once after an outage, and one database file has one writer at a time."""
     with CaptureQueriesContext(connection) as asked:
         assert agent_admitted(old) is not None

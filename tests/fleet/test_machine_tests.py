@@ -114,7 +114,7 @@ def test_a_test_that_no_one_answers_ends_with_the_reason() -> None:
     asked(Agent.objects.get())
 
 
-def test_an_agent_that_comes_back_without_its_test_ends_it() -> None:
+def test_a_test_ends_if_its_agent_returns_without_it() -> None:
     row = asked(machine("m1"))
     preflight_began(row.pk)
     assert preflights_lost(row.agent_id, [row.pk]) == 0, "it still runs"
@@ -228,7 +228,7 @@ def test_a_machine_is_compared_with_the_latest_results_of_its_class() -> None:
     }
 
 
-def test_a_link_to_a_machine_that_was_not_asked_is_left_out() -> None:
+def test_a_link_to_a_machine_that_does_not_take_part_is_left_out() -> None:
     one = machine("m1")
     link = MeasuredLink(machine="elsewhere", round_trip_s=0.001, bytes_per_s=1e8)
     assert "links" not in succeeded(one, cpu_flops=1.0, links=[link]).result

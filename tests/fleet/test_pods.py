@@ -177,7 +177,9 @@ def test_an_answer_counts_for_ten_seconds_and_no_longer(api: ApiServer, reviewer
     assert api.reviews == [token, token]
 
 
-def test_the_control_planes_own_token_is_read_anew(api: ApiServer, reviewer: Reviewer, tmp_path: Path) -> None:
+def test_the_control_planes_own_token_is_read_for_each_request(
+    api: ApiServer, reviewer: Reviewer, tmp_path: Path
+) -> None:
     reviewer.review(api.issue("paceline", "agents", "agents-0"))
     api.own = "control-plane-2"
     said = unreviewed(reviewer, api.issue("paceline", "agents", "agents-1"))
@@ -187,7 +189,7 @@ def test_the_control_planes_own_token_is_read_anew(api: ApiServer, reviewer: Rev
     assert reviewer.review(api.issue("paceline", "agents", "agents-1")).name == "agents-1"
 
 
-def test_what_keeps_the_api_server_from_being_asked_is_named(
+def test_the_reason_for_an_unreachable_api_server_is_named(
     api: ApiServer, reviewer: Reviewer, certificates: Certificates, tmp_path: Path
 ) -> None:
     token = api.issue("paceline", "agents", "agents-0")
@@ -275,7 +277,7 @@ def test_no_pod_takes_the_name_of_another() -> None:
 
 
 @pytest.mark.django_db
-def test_pods_that_are_gone_for_long_are_removed() -> None:
+def test_pods_that_are_offline_for_long_are_removed() -> None:
     pod_redeem(pod=pod(), name="agents-0", remove_after=timedelta(seconds=1))
     joined_at = Agent.objects.get().joined_at
     assert agents_remove_absent(now=joined_at + timedelta(seconds=1)) == ["agents-0"]

@@ -90,7 +90,7 @@ def test_asking_twice_gives_the_same_slots() -> None:
 
 
 @pytest.mark.django_db
-def test_what_is_left_of_a_deleted_agent_is_reserved_anew() -> None:
+def test_reservations_of_a_deleted_agent_are_made_again() -> None:
     gone, stays = online_agent("m1", slots=1, server_slots=0), online_agent("m2", slots=2, server_slots=1)
     reserve(7, {}, workers=2, servers=1)
     gone.delete()

@@ -19,7 +19,7 @@ NEW = "n" * 60
 
 
 @given(key=st.binary(max_size=64))
-def test_a_key_comes_back_and_is_not_in_what_is_stored(key: bytes) -> None:
+def test_a_key_is_restored_and_not_stored_in_plain_text(key: bytes) -> None:
     stored = seal(key)
     assert unseal(stored) == key
     assert len(key) < 4 or (key not in stored and seal(key) != stored)

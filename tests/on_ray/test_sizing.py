@@ -26,12 +26,12 @@ def test_a_job_that_waits_gets_as_many_agents_as_it_lacks_slots() -> None:
     assert agents_for(need(1, 4), each=Slots(workers=4)) == 2
 
 
-def test_nothing_is_asked_for_where_there_is_room_or_no_one_waits() -> None:
+def test_no_agent_is_requested_where_slots_are_free_or_no_job_waits() -> None:
     assert agents_for() == 1
     assert agents_for(need(1, 3), free=Slots(workers=3), here=3) == 3
 
 
-def test_a_job_that_never_fits_asks_for_nothing_and_is_named() -> None:
+def test_a_job_that_never_fits_requests_nothing_and_is_named() -> None:
     sized = sizing([need(1, 9), need(2, 3)], free=ONE, each=ONE, here=1, most=8, elsewhere=Slots())
     assert (sized.agents, sized.waiting, sized.too_large) == (3, (2,), (1,))
 

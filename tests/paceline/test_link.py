@@ -269,7 +269,7 @@ def test_addresses_of_sockets() -> None:
         ({}, (0, 1, "none")),
     ],
 )
-def test_who_this_is_comes_from_the_launcher(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
+def test_the_identity_comes_from_the_launcher(environment: dict[str, str], expected: tuple[int, int, str]) -> None:
     found = identity(environment=environment)
     assert (found.rank, found.world, found.launcher) == expected
 

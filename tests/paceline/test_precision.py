@@ -48,7 +48,7 @@ def mixed(rank: int, world: int) -> Any:
     return losses, [float(p.detach().double().sum()) for p in ddp.parameters()], pacer.shares
 
 
-def test_mixed_precision_loss_scaling_and_batch_norm_train_alike_on_uneven_ranks() -> None:
+def test_mixed_precision_loss_scaling_and_batch_norm_train_equally_on_uneven_ranks() -> None:
     (losses, first, shares), (_, second, _) = run_ranks(mixed, 2)
     assert shares == (24, 8)
     assert first == second

@@ -66,6 +66,6 @@ def test_every_iteration_is_reported_once() -> None:
 
 
 @pytest.mark.parametrize("stop_at", [9, 10, 11, 12, 13])
-def test_all_stop_at_the_iteration_that_was_asked_for(stop_at: int) -> None:
+def test_all_stop_at_the_requested_iteration(stop_at: int) -> None:
     for _, _, shares, _ in run_ranks(trained, 3, 0, stop_at):
         assert len(shares) == stop_at

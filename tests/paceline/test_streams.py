@@ -49,7 +49,9 @@ def streamed(rank: int, world: int, workers: int, accumulate: int) -> Any:
 
 
 @pytest.mark.parametrize(("workers", "accumulate"), [(0, 1), (2, 1), (0, 2)])
-def test_each_sample_is_taken_once_a_pass_and_all_ranks_yield_alike(workers: int, accumulate: int) -> None:
+def test_each_sample_is_taken_once_a_pass_and_all_ranks_yield_equally_many_batches(
+    workers: int, accumulate: int
+) -> None:
     ranks = run_ranks(streamed, 3, workers, accumulate)
     for number in range(2):
         counted = Counter(sample for rank in ranks for batch in rank[number] for sample in batch)

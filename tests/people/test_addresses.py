@@ -25,7 +25,7 @@ from controlplane.runtime.embedded.control_plane import web_command
         (0, "", "unix", ""),
     ],
 )
-def test_only_trusted_proxies_say_where_a_request_comes_from(
+def test_only_trusted_proxies_set_the_address_of_a_client(
     proxies: int, forwarded: str, peer: str, found: str, settings: Any
 ) -> None:
     settings.TRUSTED_PROXIES = proxies

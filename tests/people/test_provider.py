@@ -190,7 +190,7 @@ def test_a_sign_in_leads_nowhere_else(provider: OidcProvider, client: Client, af
     assert sign_in(provider, client, "s-13", after=after)["Location"] == "/"
 
 
-def test_nothing_is_stored_before_someone_comes_back(client: Client) -> None:
+def test_nothing_is_stored_before_the_sign_in_returns(client: Client) -> None:
     for _ in range(3):
         client.get("/login/oidc/")
     assert Session.objects.count() == 0

@@ -137,7 +137,7 @@ def test_the_queries_for_who_may_listen_do_not_grow_with_their_number(
         assert admitted(keys).keys() == set(keys)
 
 
-def test_owners_of_many_jobs_are_asked_for_in_parts(
+def test_owners_of_many_jobs_are_read_in_parts(
     ada: User, django_assert_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vision = Team.objects.create(name="vision")

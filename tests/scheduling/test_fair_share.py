@@ -96,7 +96,7 @@ def offer(**more: object) -> Offer:
     return Offer(**(fields | more))  # type: ignore[arg-type]
 
 
-def test_a_machine_of_a_team_takes_no_jobs_of_others() -> None:
+def test_a_machine_of_a_team_runs_no_jobs_of_others() -> None:
     verdicts = {each.request.job: each.outcome for each in plan([ask(1, 1), ask(2, 2), ask(3)], [offer(team=2)], 0.0)}
     assert verdicts == {1: Outcome.NEVER, 2: Outcome.STARTS, 3: Outcome.NEVER}
 
@@ -108,7 +108,7 @@ def test_a_job_beyond_a_quota_waits_and_keeps_nothing_from_others() -> None:
     assert (third.outcome, third.ahead) == (Outcome.STARTS, (1,))
 
 
-def test_an_elastic_job_takes_no_more_than_its_quota() -> None:
+def test_an_elastic_job_uses_no_more_than_its_quota() -> None:
     [verdict] = plan([ask(1, workers=6, least=2, subjects=("team 1",))], [offer()], 0.0, room={"team 1": 4})
     assert sum(take.workers for take in verdict.takes) == 4
 

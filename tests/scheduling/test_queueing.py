@@ -75,7 +75,7 @@ def test_no_slot_is_given_or_kept_twice(queue: tuple[SlotRequest, ...], fleet: t
 
 
 @given(QUEUES, FLEETS)
-def test_a_job_that_starts_has_what_it_asks_for_on_machines_that_carry_its_labels(
+def test_a_started_job_has_its_slots_on_machines_with_its_labels(
     queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]
 ) -> None:
     carry = {each.machine: each for each in fleet}

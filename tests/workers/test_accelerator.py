@@ -110,7 +110,7 @@ def test_the_real_nvml_of_a_machine_without_a_gpu_reports_nothing() -> None:
     assert nvml_of("cuda:0", uuid=lambda device: UUID) is None
 
 
-def test_nvml_is_asked_once_in_a_while() -> None:
+def test_nvml_is_read_at_intervals() -> None:
     now_s, library = 100.0, Library()
     nvml = Nvml(library, "second", clock=lambda: now_s)
     first = nvml.numbers()

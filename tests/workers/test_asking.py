@@ -50,7 +50,7 @@ def asker(encrypts: bool) -> Iterator[Asker]:
         yield asker
 
 
-def test_a_worker_says_how_far_it_is_as_often_as_it_is_asked(responder: Responder, asker: Asker) -> None:
+def test_a_worker_reports_its_progress_at_the_requested_interval(responder: Responder, asker: Asker) -> None:
     address = address_of(responder)
     assert asker.ask([address]) == [7]
     assert asker.ask([address, address]) == [7, 7]

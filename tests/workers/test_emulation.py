@@ -83,7 +83,7 @@ def test_a_trace_drives_speed_and_the_reported_load_together() -> None:
     assert [course.load(at, real) for at in (9.9, 10.0)] == [Load(cpu=0.2, memory=0.1), Load(cpu=0.8, memory=0.3)]
 
 
-def test_a_trace_that_repeats_begins_anew_after_its_last_point() -> None:
+def test_a_repeating_trace_restarts_after_its_last_point() -> None:
     course = Course(Emulation(trace=TRACE, repeat=True))
     assert (course.done_at(19.0, 150), course.done_at(20.0, 100)) == (21.0, 21.0)
     assert course.done_at(0.0, 1500 * 10) == 200.0
@@ -110,7 +110,7 @@ def test_chance_comes_from_the_seed_alone() -> None:
     assert (runs[0] == runs[1], runs[0] == runs[2]) == (True, False)
 
 
-def test_real_loads_take_so_many_times_as_long_whatever_they_are() -> None:
+def test_emulated_slowness_multiplies_any_load() -> None:
     machine = Machine()
     pace = Pace(Emulation(slower=3.0), rest=machine.rest, now=lambda: machine.now)
     for worked_s in (0.1, 0.4):

@@ -28,7 +28,7 @@ def test_a_rate_is_what_was_counted_per_second() -> None:
     assert machine.pass_s(0.5, disk_read=5_100, network_in=150) == {"disk_read": 200.0, "network_in": 200.0}
 
 
-def test_a_counter_that_began_anew_or_is_new_has_no_rate_yet() -> None:
+def test_a_new_or_reset_counter_has_no_rate_yet() -> None:
     machine = Counters(disk_read=1_000)
     assert machine.pass_s(1.0, disk_read=10, network_in=7) == {}
     assert machine.pass_s(1.0, disk_read=30, network_in=8) == {"disk_read": 20.0, "network_in": 1.0}

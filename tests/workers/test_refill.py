@@ -59,7 +59,7 @@ def test_job_under_any_barrier_continues_when_a_server_is_lost(barrier: str) -> 
     assert plane.evaluations()[-1].accuracy > 0.5
 
 
-def test_optimizer_begins_anew_on_the_lost_server_and_the_job_continues() -> None:
+def test_the_optimizer_of_a_lost_server_is_reset_and_the_job_continues() -> None:
     with Plane(spec_of(optimizer=Optimizer(name="adam", lr=0.01)), emulate=SPEEDS) as plane:
         lose(plane, 1, after=20)
         plane.run()

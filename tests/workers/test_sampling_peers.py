@@ -95,7 +95,7 @@ def test_sampling_can_change_to_the_control_plane_and_back() -> None:
     assert plane.refused == []
 
 
-def test_the_others_continue_when_a_worker_is_gone_and_no_one_says_so() -> None:
+def test_the_others_continue_after_an_unreported_loss_of_a_worker() -> None:
     with Plane(spec_of(4000), emulate=SPEEDS) as plane:
         eventually(lambda: min(done(plane).values()) >= 4, what="a few iterations of each", seconds=60)
         plane.stand_still()

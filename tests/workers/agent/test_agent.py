@@ -222,7 +222,7 @@ def test_processes_end_with_a_killed_agent_and_its_next_instance_reports_it(mach
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_agent_that_is_asked_ends_its_processes_tells_it_and_exits_with_0(
+def test_an_agent_ends_its_processes_on_request_reports_it_and_exits_with_0(
     machine: Machine, number: signal.Signals
 ) -> None:
     session = machine.start()

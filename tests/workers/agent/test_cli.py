@@ -44,7 +44,7 @@ def refused(*arguments: str) -> str:
 
 
 @pytest.mark.integration
-def test_a_machine_joins_with_a_token_and_comes_back_without_one(tmp_path: Path) -> None:
+def test_a_machine_joins_with_a_token_and_reconnects_without_one(tmp_path: Path) -> None:
     options = ("--name", "box", "--emulate", "500,250", "--server-slots", "2", "--label", "gpu=none")
     with web(ENROLLED) as served, ControlPeer() as peer, front(peer.url, served.url) as url:
         for nth, token in enumerate([{"PACELINE_TOKEN": "t0ken"}, {}], start=1):

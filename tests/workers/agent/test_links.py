@@ -165,9 +165,7 @@ def test_late_and_repeated_orders_change_nothing(peer: ControlPeer, link: Worker
     assert link.orders() == newest
 
 
-def test_orders_of_a_later_incarnation_are_newer_whatever_their_sequence(
-    peer: ControlPeer, link: WorkerControl
-) -> None:
+def test_orders_of_a_later_incarnation_are_newer_with_any_sequence(peer: ControlPeer, link: WorkerControl) -> None:
     session = peer.await_session(PATH)
     session.send(orders(90))
     session.send(orders(1, incarnation=1, generation=0))

@@ -10,7 +10,7 @@ import structlog
 from workers import logs
 
 
-def test_lines_go_to_whatever_standard_error_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_go_to_the_current_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.configure(json=True)
     later = io.StringIO()
     monkeypatch.setattr("sys.stderr", later)
@@ -27,7 +27,7 @@ def test_a_reader_that_went_away_is_no_error(monkeypatch: pytest.MonkeyPatch) ->
     structlog.get_logger("agent").info("nobody reads this")
 
 
-def test_what_the_standard_library_logs_below_us_is_shown_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_standard_library_loggers_have_the_same_format(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.configure(json=True)
     later = io.StringIO()
     monkeypatch.setattr("sys.stderr", later)

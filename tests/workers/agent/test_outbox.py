@@ -69,7 +69,7 @@ def test_before_the_first_word_there_is_no_hello() -> None:
     assert not outbox.opened
 
 
-def test_an_agent_says_hello_first_and_numbers_the_rest_anew() -> None:
+def test_an_agent_sends_hello_first_and_renumbers_the_rest() -> None:
     outbox = opened(hello, report, report, renumber=True)
     assert taken(outbox) == [("WorkerHello", 1), ("IterationReport", 2), ("IterationReport", 3)]
     outbox.acknowledge(2)

@@ -159,7 +159,7 @@ def test_processes_die_with_their_spawner(brood: Brood) -> None:
     eventually(lambda: gone(first) and gone(second), what="the end of both processes")
 
 
-def test_a_spawner_that_is_asked_to_end_asks_its_processes_first(brood: Brood) -> None:
+def test_a_spawner_ends_its_processes_before_itself(brood: Brood) -> None:
     brood.start("polite", 0)
     brood.start("polite", 1)
     os.kill(brood.spawner.pid, signal.SIGTERM)

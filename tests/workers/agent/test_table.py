@@ -20,7 +20,7 @@ def test_the_same_orders_again_ask_for_nothing() -> None:
     assert table.obey(agent_orders(2, ORDER_0)) == Plan()
 
 
-def test_what_is_not_ordered_any_more_is_asked_to_end_once() -> None:
+def test_a_process_that_is_no_longer_ordered_is_ended_once() -> None:
     table = ProcessTable()
     table.obey(agent_orders(1, ORDER_0, ORDER_1))
     assert table.obey(agent_orders(2, ORDER_1)) == Plan(stop=[W0])
@@ -36,7 +36,7 @@ def test_late_orders_change_nothing() -> None:
     assert table.running == [W0]
 
 
-def test_after_a_reconnection_sequences_begin_anew() -> None:
+def test_a_reconnection_resets_sequences() -> None:
     table = ProcessTable()
     table.obey(agent_orders(5, ORDER_0))
     table.reconnected()
@@ -93,7 +93,7 @@ def test_a_process_that_is_ending_stays_known_until_it_has_ended() -> None:
     assert table.started == set()
 
 
-def test_at_the_end_everything_is_asked_once() -> None:
+def test_stop_all_ends_each_process_once() -> None:
     table = ProcessTable()
     table.obey(agent_orders(1, ORDER_0, ORDER_1))
     table.obey(agent_orders(2, ORDER_1))

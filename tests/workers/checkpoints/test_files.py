@@ -37,7 +37,7 @@ def write(root: Path, iteration: int, *, cuts: tuple[tuple[int, int], ...] = ((0
     return folder
 
 
-def test_a_block_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_a_restored_block_is_unchanged(tmp_path: Path) -> None:
     folder = write(tmp_path, 40)
     found, steps = files.read_block(folder, 4, 10)
     assert steps == 7
@@ -47,7 +47,7 @@ def test_a_block_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("span", [(0, 10), (2, 6), (5, 6)])
-def test_parameters_can_be_cut_anew(tmp_path: Path, span: tuple[int, int]) -> None:
+def test_parameters_can_be_read_with_other_block_limits(tmp_path: Path, span: tuple[int, int]) -> None:
     found, _ = files.read_block(write(tmp_path, 40), *span)
     assert found["values"].tolist() == [40.0 + each for each in range(*span)]
     assert found["state.momentum_buffer"].tolist() == [2 * (40.0 + each) for each in range(*span)]

@@ -46,7 +46,7 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_one(tmp_path: Path) -> No
     )
 
 
-def test_whatever_waits_when_it_is_closed_is_written_in_turn(tmp_path: Path) -> None:
+def test_queued_writes_are_completed_in_order_on_close(tmp_path: Path) -> None:
     said: list[int] = []
     all_wait = threading.Event()
 

@@ -72,7 +72,7 @@ def test_a_machine_of_another_test_is_refused(encrypt: bool) -> None:
     assert "does not fit" in found.failure or "certificate" in found.failure
 
 
-def test_a_far_end_that_is_gone_is_named_and_fails_nothing_else() -> None:
+def test_an_unreachable_peer_is_named_and_fails_nothing_else() -> None:
     echo = Echo(listen_order(), SETUP)
     echo.close()
     [found] = measure(order(echo.port), SETUP)

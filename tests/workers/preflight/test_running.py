@@ -82,7 +82,7 @@ def test_a_program_that_cannot_be_started_is_a_failure(answers: "queue.Queue[Any
     assert answers.get(timeout=30).failure.startswith("its process cannot be started: ")
 
 
-def test_an_order_that_comes_again_is_obeyed_once_and_another_test_waits(answers: "queue.Queue[Any]") -> None:
+def test_a_repeated_order_is_executed_once_and_another_test_waits(answers: "queue.Queue[Any]") -> None:
     test = preflight(answers, HANGS[2])
     test.begin(order(1))
     test.begin(order(1))

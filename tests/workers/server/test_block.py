@@ -89,7 +89,7 @@ def test_a_departure_completes_the_open_iteration_and_is_named() -> None:
     assert (block.version, values(block), missing) == (1, [9.0, 19.0], [(0, 1)])
 
 
-def test_a_member_that_left_before_anybody_contributed_is_named() -> None:
+def test_a_member_that_left_before_any_contribution_is_named() -> None:
     missing = Missing()
     block = make_block(missing)
     block.appoint(BOTH)
@@ -138,7 +138,7 @@ def test_the_optimizer_keeps_its_state_between_iterations() -> None:
     assert values(block) == reference.tolist()
 
 
-def test_a_borrowed_version_does_not_change_while_it_is_read() -> None:
+def test_a_version_in_use_does_not_change_while_it_is_read() -> None:
     block = make_block()
     block.appoint(ONLY_A)
     first, _, _ = block.borrow(0)

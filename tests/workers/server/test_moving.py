@@ -296,7 +296,7 @@ def test_a_change_that_is_given_up_leaves_the_block_where_it_is(pair: Pair) -> N
     assert pair.servers[1].store._staged == {}
 
 
-def test_what_comes_for_a_placement_that_no_one_expects_is_refused(pair: Pair) -> None:
+def test_a_message_for_an_unexpected_placement_is_refused(pair: Pair) -> None:
     pair.tell(next_placement=3)
     me = Peer(0, "s0", "server")
     block = new_block(LOCKSTEP)

@@ -165,7 +165,7 @@ def test_no_step_is_made_before_the_others_know_what_was_said(here: Here) -> Non
     once(lambda: here.block.version == 1)
 
 
-def test_a_departure_completes_an_iteration_that_takes_no_one_in_any_more(here: Here) -> None:
+def test_a_departure_completes_an_iteration_and_later_updates_are_stale(here: Here) -> None:
     here.push(A, 2.0)
     here.block.appoint(Roster(incarnation=0, generation=2, members={A: 0}))
     once(lambda: here.wire.told.get("s1"))

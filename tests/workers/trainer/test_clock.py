@@ -17,7 +17,7 @@ class Time:
 
 
 @given(laps)
-def test_the_parts_sum_to_the_iteration_whatever_happened(steps: list[tuple[Part, float, float, bool]]) -> None:
+def test_the_parts_always_sum_to_the_iteration(steps: list[tuple[Part, float, float, bool]]) -> None:
     time = Time()
     clock = IterationClock(time)
     for part, took, held, decision in steps:

@@ -41,7 +41,7 @@ def test_no_other_has_a_copy_of_what_broke_off() -> None:
     assert copies.read(0, memoryview(memory)) is None
 
 
-def test_what_comes_from_a_server_that_was_lost_is_not_taken() -> None:
+def test_messages_of_a_lost_server_are_dropped() -> None:
     copies, memory = Copies(), bytearray(4)
     receive(copies, memory, b"aaaa", 3)
     copies.distrust([0])

@@ -45,7 +45,7 @@ def by_hand(spec: JobSpec, shares: list[list[int]]) -> np.ndarray:
     return common
 
 
-def test_rounds_through_servers_are_fedavg_with_equal_weights_whatever_the_shares() -> None:
+def test_rounds_through_servers_are_fedavg_with_equal_weights_for_any_shares() -> None:
     shares = [[32, 32], [47, 17], [6, 58]]
     with Cluster(replace(SPEC, servers=2), shares, block_bytes=400) as cluster:
         cluster.run()

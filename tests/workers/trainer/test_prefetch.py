@@ -127,7 +127,7 @@ batches = st.lists(st.lists(st.integers(0, 29), max_size=8).map(lambda found: ba
 
 
 @given(st.lists(st.tuples(batches, batches), max_size=8), st.booleans())
-def test_whatever_was_expected_what_is_taken_is_what_was_asked_for(
+def test_the_loaded_batch_is_the_requested_one_after_any_expectation(
     rounds: list[tuple[Sequence[np.ndarray], Sequence[np.ndarray]]], is_sparse: bool
 ) -> None:
     rows = torch.arange(30)

@@ -118,7 +118,7 @@ def test_of_updates_that_are_no_mean_gradients_there_is_no_noise_scale(changes: 
         assert {each.noise_scale for rank in range(2) for each in cluster.reports(rank)} == {UNSET}
 
 
-def test_when_a_worker_is_gone_the_others_take_the_iteration_again_without_it() -> None:
+def test_after_the_loss_of_a_worker_the_others_repeat_the_iteration_without_it() -> None:
     spec = reducing_spec(3, optimizer=MOMENTUM)
     schedule = [[16, 16, 16], [16, 16, 16], [24, 0, 24], [24, 0, 24]]
     with ReducingCluster(spec, schedule) as cluster:
@@ -138,7 +138,7 @@ def test_when_a_worker_is_gone_the_others_take_the_iteration_again_without_it() 
 
 
 @pytest.mark.parametrize("workload", [Workload(name="softmax-regression"), WIDE])
-def test_a_group_that_breaks_though_no_one_left_is_made_anew(workload: Workload) -> None:
+def test_a_broken_group_is_recreated_although_no_worker_left(workload: Workload) -> None:
     spec = reducing_spec(2, workload=workload)
     schedule = [[24, 24]] * 4
     with ReducingCluster(spec, schedule) as cluster:
@@ -169,7 +169,7 @@ def test_sums_that_were_begun_under_way_are_carried_to_their_end_or_taken_again(
     np.testing.assert_allclose(cluster.parameters, expected(spec, 4), rtol=1e-5, atol=1e-5)
 
 
-def test_who_comes_later_gets_parameters_and_optimizer_and_continues_with_the_others() -> None:
+def test_a_late_worker_receives_parameters_and_optimizer_and_continues_with_the_others() -> None:
     spec = reducing_spec(3, optimizer=MOMENTUM)
     schedule = [[24, 24, 0], [24, 24, 0], [16, 16, 16], [16, 16, 16]]
     with ReducingCluster(spec, schedule) as cluster:
@@ -220,7 +220,7 @@ def document(**changes: Any) -> dict[str, Any]:
     return plain | {"communication": "all-reduce"} | changes
 
 
-def test_a_job_without_servers_asks_for_none() -> None:
+def test_a_job_without_servers_has_none() -> None:
     spec = parse_spec(document())
     assert (spec.servers, spec.reduces, parse_spec(spec_document(spec))) == (0, True, spec)
 

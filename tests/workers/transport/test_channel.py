@@ -135,7 +135,7 @@ def test_abort_wakes_a_thread_that_is_blocked(pair: Pair) -> None:
     assert len(ends) == 1
 
 
-def test_sending_to_a_peer_that_is_gone_is_the_end_of_the_connection(pair: Pair) -> None:
+def test_sending_to_a_lost_peer_ends_the_connection(pair: Pair) -> None:
     raw, channel = pair
     raw.close()
     with pytest.raises(ConnectionClosed, match="peer gone while sending PUSH"):

@@ -124,7 +124,7 @@ def test_no_one_may_announce_megabytes_before_the_handshake(ends: tuple[Channel,
         greet_worker(server)
 
 
-def test_a_hello_that_comes_byte_by_byte_is_one(ends: tuple[Channel, socket.socket]) -> None:
+def test_a_hello_that_arrives_byte_by_byte_is_accepted(ends: tuple[Channel, socket.socket]) -> None:
     worker, server = ends
     both = together(lambda: greet_worker(server, a_byte_each=True), lambda: greet_server(worker, KEY, PEER))
     assert both == [PEER, None]

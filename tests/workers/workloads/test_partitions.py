@@ -59,7 +59,7 @@ def test_what_cannot_be_divided_says_why(spec: Workload, division: Division, wor
         parts(spec, division, workers)
 
 
-def test_a_worker_goes_through_its_own_samples_whatever_its_share() -> None:
+def test_a_worker_processes_all_its_own_samples_with_any_share() -> None:
     spec = job_spec(workers=3, workload=Workload(name="softmax-regression", partition="by-label"))
     workload = load_workload(spec.workload)
     own = own_samples(workload, "by-label", rank=1, workers=3, seed=spec.seed)

@@ -67,7 +67,7 @@ def test_a_parameter_is_in_the_first_group_that_names_it() -> None:
     assert groups_of(optimizer, LAYOUT) == {"body.weight": 0, "body.bias": 2, "head.weight": 1, "head.bias": 1}
 
 
-def test_what_lies_side_by_side_and_is_trained_alike_is_one_part() -> None:
+def test_adjacent_parameters_with_equal_options_form_one_part() -> None:
     optimizer = Optimizer(groups=[Group(parameters="head.*", lr=0.0)])
     assert [(each.start, each.stop, each.group) for each in parts_of(optimizer, LAYOUT, 3, 9)] == [(0, 5, 0), (5, 9, 1)]
 
@@ -169,7 +169,7 @@ def test_a_factory_that_makes_none_is_said(name: str, options: dict[str, object]
 
 
 @pytest.mark.parametrize("cut", [20, 60, 90])
-def test_a_network_with_batch_norm_trains_alike_whole_and_in_blocks(cut: int) -> None:
+def test_a_network_with_batch_norm_trains_equally_whole_and_in_blocks(cut: int) -> None:
     """AdamW with groups and clipping by norm: the whole as in all-reduce, two blocks as on two servers, one moved."""
     optimizer = Optimizer(
         name="adamw",
