@@ -32,11 +32,13 @@ STOP_S = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A running child and where it writes what it has to say."""
+    """A running child and its log."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    log_begin: int
+    """Size of the log when this process started: an earlier one's output ends there."""
 
     def is_over(self) -> bool:
         """Whether it has ended."""
@@ -70,8 +72,8 @@ class Service:
         return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
 
     def tail(self) -> str:
-        """The last lines of its log, indented."""
-        lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        """The last lines that it wrote into its log, indented."""
+        lines = self.log.read_bytes()[self.log_begin :].decode(errors="replace").splitlines()[-TAIL_LINES:]
         if shutil.disk_usage(self.log.parent).free < FULL_BYTES:
             lines.append(f"({'' if lines else 'no output: '}there is no space left in {self.log.parent})")
         return "\n".join(f"    {line}" for line in lines) or "    (no output)"
@@ -95,6 +97,7 @@ def start_service(
     given_in, given_out = os.pipe()
     try:
         with opened as output:
+            log_begin = os.fstat(output.fileno()).st_size
             process = subprocess.Popen(
                 command,
                 stdin=given_in,
@@ -111,7 +114,7 @@ def start_service(
     finally:
         os.close(given_in)
         os.close(given_out)
-    return Service(name=name, process=process, log=log)
+    return Service(name=name, process=process, log=log, log_begin=log_begin)
 
 
 def _open_log(name: str, log: Path) -> BinaryIO:

@@ -80,6 +80,13 @@ def test_a_full_disk_is_named_below_the_log_of_a_service_that_ended(
     assert service.tail() == f"    KeyError\n    (there is no space left in {tmp_path})"
 
 
+def test_the_end_of_a_log_has_no_lines_of_an_earlier_process(tmp_path: Path) -> None:
+    for reason in ("no such table", "no such setting"):
+        service = start_service("migrate", ["sh", "-c", f"echo {reason}; exit 1"], log=tmp_path / "migrate.log")
+        service.process.wait(timeout=10)
+    assert service.tail() == "    no such setting"
+
+
 def test_leaving_the_supervisor_ends_every_service(tmp_path: Path) -> None:
     with Supervisor(Interruption()) as supervisor:
         services = [start_service(name, WAIT, log=tmp_path / name) for name in ("a", "b")]
