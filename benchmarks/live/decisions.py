@@ -14,13 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.live.cluster import running_cluster
+from benchmarks.live.counters import Counts, Divided, counts, divided
 from benchmarks.live.load_agent import report
 from benchmarks.live.measuring import Target, measure_apart
-from benchmarks.live.simulated_jobs import Counted, simulated_jobs
-from benchmarks.live.timing import Figures, Timing, figures, measure_echo
+from benchmarks.live.simulated_jobs import Counted, SimulatedJobs, simulated_jobs
+from benchmarks.live.timing import WARM_UP_S, Figures, Timing, figures, measure_echo
 from benchmarks.live.usage import cpu_while
 from benchmarks.tables import counted_line
 from controlplane.protocol.codec import encode
+from controlplane.runtime.redis import shared
 
 MOST_LATENCY: Final = 2.5
 """Bar: p50 of one worker's round trip, as a multiple of bare echo's."""
@@ -55,6 +57,7 @@ class Path:
 
     figures: Figures
     counted: Counted
+    divided: Divided
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,11 +180,21 @@ async def measure_path(target: Target, *, workers: int, relayed: bool = False) -
         await known.until("the training of the predictor", known.adopted, seconds=TRAINED_S)
         cpu = asyncio.create_task(cpu_while(timing, target.processes | known.relays))
         timing.start()
+        await asyncio.sleep(WARM_UP_S)
+        before = await _counts(target, known)
         while not timing.over:
             await asyncio.sleep(0.1)
-        stretch = timing, await cpu
+        now, stretch = await _counts(target, known), (timing, await cpu)
     assert known.counted is not None
-    return Path(figures=summed_up(workers, [stretch]), counted=known.counted)
+    found = summed_up(workers, [stretch])
+    messages = round(found.messages_per_s * timing.seconds)
+    parts = divided(before, now, messages=messages, seconds=timing.seconds, cost_us=found.cost_us)
+    return Path(figures=found, counted=known.counted, divided=parts)
+
+
+async def _counts(target: Target, known: SimulatedJobs) -> Counts:
+    frames = sum(machine.frames_received for machine in known.machines)
+    return await asyncio.to_thread(counts, shared(), target.processes | known.relays, frames=frames)
 
 
 def summed_up(connections: int, stretches: Sequence[Stretch]) -> Figures:
@@ -226,7 +239,21 @@ def table(document: dict[str, Any]) -> str:
         cost_us = found["cost_us"]
         each = ", ".join(f"{name} {cost:.0f}" for name, cost in cost_us.items())
         lines.append(f"{title:22}{sum(cost_us.values()):7.0f}: {each}")
+    lines.append("How finely the work was divided:")
+    for title, name in (("full path, 64", "path_crowd"), ("relayed, 64", "relayed_crowd")):
+        lines += _divided_lines(title, document[name]["divided"])
     for name in ("path_one", "relayed_one", "path_crowd", "relayed_crowd"):
         path, way = document[name], ", relayed" if name.startswith("relayed") else ""
         lines.append(counted_line(f"{path['figures']['connections']} workers{way}", path["counted"]))
     return "\n".join(lines)
+
+
+def _divided_lines(title: str, found: dict[str, Any]) -> list[str]:
+    sizes = f"messages per append {found['messages_per_append']:.1f}, per commit {found['messages_per_commit']:.1f}"
+    each = [
+        f"{name} {rate:,.0f}/s of {found['wake_up_us'][name]:.0f} us" for name, rate in found["wake_ups_per_s"].items()
+    ]
+    return [
+        f"{title:22}{sizes}; orders and other frames per message {found['frames_per_message']:.2f}",
+        f"{'':22}wake-ups: {', '.join(each)}",
+    ]

@@ -63,6 +63,8 @@ class LoadAgent(SimulatedAgent):
         """Through which its processes speak, if not by websockets of their own."""
         self.reports_sent: dict[tuple[int, int], int] = {}
         """How many reports each worker has sent so far, by job and rank."""
+        self.frames_received = 0
+        """By all workers."""
 
     async def run_process(self, order: ProcessOrder) -> None:
         """A worker that trains or a server that is there."""
@@ -113,6 +115,7 @@ class LoadAgent(SimulatedAgent):
             else:
                 await _send(socket, outbox)
                 await _hear(socket, worker, outbox)
+                self.frames_received += 1
         async for _ in socket:
             pass
 

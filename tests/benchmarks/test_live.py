@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.database import history, ingest
 from benchmarks.live import fleet, jobs
+from benchmarks.live.counters import Counts, Divided, divided
 from benchmarks.live.decisions import Path as Measured
 from benchmarks.live.decisions import Result, summed_up, table
 from benchmarks.live.load_processes import Stretch, parts_of
@@ -34,6 +35,13 @@ def measured(
     return Measured(
         figures=Figures(connections=1, p50_ms=p50_ms, p99_ms=9.0, messages_per_s=messages_per_s, cost_us=cost),
         counted=counted(rows),
+        divided=Divided(
+            messages_per_append=8.0,
+            messages_per_commit=16.0,
+            frames_per_message=1.5,
+            wake_ups_per_s={"web": 900.0},
+            wake_up_us={"web": 40.0},
+        ),
     )
 
 
@@ -85,6 +93,18 @@ def test_what_a_message_costs_is_each_process_cpu_time_over_all_of_them() -> Non
     assert summed_up(1, stretches).messages_per_s == 2.0
 
 
+def test_the_sizes_of_what_is_done_at_once_are_differences_of_counters() -> None:
+    before = Counts(appends=10, commits=5, frames=100, wake_ups={"web": 1_000, "beat": 7})
+    now = Counts(appends=30, commits=15, frames=300, wake_ups={"web": 1_400, "beat": 7})
+    assert divided(before, now, messages=160, seconds=2.0, cost_us={"web": 50.0, "beat": 0.0}) == Divided(
+        messages_per_append=8.0,
+        messages_per_commit=16.0,
+        frames_per_message=1.25,
+        wake_ups_per_s={"web": 200.0},
+        wake_up_us={"web": 20.0},
+    )
+
+
 def test_nothing_measured_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="no round trip of 64 connections was completed in 3 s"):
         figures(64, [], seconds=3)
@@ -115,6 +135,8 @@ def test_the_table_has_every_figure_and_ratio() -> None:
         "relayed, 64",
         "2.00 times bare echo's, 1.50 through relays",
         "ingest per report: 0.30 times bare echo's",
+        "messages per append 8.0, per commit 16.0; orders and other frames per message 1.50",
+        "wake-ups: web 900/s of 40 us",
     ):
         assert part in text
 
