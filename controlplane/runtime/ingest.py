@@ -69,10 +69,14 @@ class Ingest:
         self._lines = LineWriter(client)
         self._looked = 0.0
         self.behind = False
-        """Whether the last round left something undone."""
+        """Whether the last round left entries behind."""
 
     def step(self) -> bool:
-        """One round over all live jobs; whether anything was copied."""
+        """One round over all live jobs; whether anything was copied.
+
+        Folding fills the time until the next round is due: it makes no round shorter, or batches would be small.
+        """
+        began = time.monotonic()
         self._look()
         if not self._jobs:
             self._write_lines()
@@ -89,9 +93,11 @@ class Ingest:
             self._publish()
             raise
         self._publish()
+        self.behind = any(len(entries) >= BATCH for streams in read.values() for entries in streams)
         folded = self._fold()
+        while folded and not self.behind and time.monotonic() - began < ROUND_S and self._fold():
+            pass
         self._write_lines()
-        self.behind = folded or any(len(entries) >= BATCH for streams in read.values() for entries in streams)
         return folded or bool(moved)
 
     def _look(self) -> None:
@@ -158,7 +164,7 @@ class Ingest:
         if not places:
             self._stopping.wait(self._wait_s)
             return {}
-        wait_s = 0.0 if self.behind else self._wait_s
+        wait_s = 0.0 if self.behind or self._folds.next_job() is not None else self._wait_s
         reply = self._client.execute_command(
             *("XREAD", "COUNT", BATCH, "BLOCK", block_ms(wait_s), "STREAMS"), *places, *after
         )

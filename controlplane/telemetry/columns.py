@@ -105,6 +105,13 @@ def is_known(name: str, values: Column) -> bool:
     return name in INTEGERS or not bool(np.isnan(values).all())
 
 
+def rollups(block: Mapping[str, Column]) -> list[bytes]:
+    """The stored rollups of WIDTHS. Columns without values, most in a usual job, are not computed."""
+    known = {name for name, values in block.items() if is_known(name, values)}
+    names = [name for name in ROLLED if name in known or (name in SCORED and "loss" in known)]
+    return [encoded_rollup(rolled(block, width, names), names) for width in WIDTHS]
+
+
 def summed(columns: Sequence[Column]) -> Column:
     """Sum of parts: an unknown part is contained in another, or zero; NaN where none is known."""
     if len(columns) == 1:

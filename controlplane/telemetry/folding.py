@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.db import connection, models, transaction
 
 from controlplane.jobs.rows import update_rows
-from controlplane.telemetry.columns import COLUMNS, WIDTHS, Rows, encoded, encoded_rollup, is_known, lay_over, rolled
+from controlplane.telemetry.columns import COLUMNS, Rows, encoded, is_known, lay_over, rollups
 from controlplane.telemetry.models import Chunk, Folded, Rollup
 from controlplane.telemetry.stored import Place, batches_after, folded_until, rows_of, stored_blocks
 
@@ -32,16 +32,18 @@ def unfolded(job_id: int) -> int:
 
 
 def fold(job_id: int) -> Iterator[int]:
-    """Fold what there is, yielding between short transactions how many reports are certainly folded so far.
+    """Fold what there is now, yielding between short transactions how many reports are certainly folded so far.
+
+    What is written meanwhile is left to the next fold: under load there is always more, and each pass writes the
+    chunks of all workers anew.
 
     Raises:
         StaleFold: if another process moved the mark meanwhile.
     """
     mark, done = folded_until(job_id), 0
-    while True:
-        rows, last = rows_of(batches_after(job_id, mark), COLUMNS, most=ROWS)
-        if not len(rows.rank):
-            return
+    end = batches_after(job_id, mark).aggregate(last=models.Max("id"))["last"] or mark
+    while mark < end:
+        rows, last = rows_of(batches_after(job_id, mark).filter(id__lte=end), COLUMNS, most=ROWS)
         parts = list(rows.by_block())
         for start in range(0, len(parts), BLOCKS):
             with transaction.atomic():
@@ -76,11 +78,8 @@ def lay_over_stored(job_id: int, parts: Mapping[Place, Rows]) -> None:
         if data or (place, name) in before
     ]
     _upsert(Chunk, ("job_id", "column", "rank", "number"), ("data",), chunks)
-    rollups = [
-        (job_id, *place, *(encoded_rollup(rolled(block, width)) for width in reversed(WIDTHS)))
-        for place, block in blocks.items()
-    ]
-    _upsert(Rollup, ("job_id", "rank", "number"), ("by_1000", "by_100", "by_10"), rollups)
+    windows = [(job_id, *place, *rollups(block)) for place, block in blocks.items()]
+    _upsert(Rollup, ("job_id", "rank", "number"), ("by_10", "by_100", "by_1000"), windows)
 
 
 def _upsert(

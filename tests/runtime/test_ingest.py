@@ -35,9 +35,10 @@ from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.lease import Lease, Position
 from controlplane.runtime.redis import Client
 from controlplane.runtime.streams import trim
+from controlplane.telemetry import folding
 from controlplane.telemetry.folding import unfolded
 from controlplane.telemetry.history import read_columns
-from controlplane.telemetry.models import Cursor, EngineSnapshot, Evaluation, RawEvent
+from controlplane.telemetry.models import Chunk, Cursor, EngineSnapshot, Evaluation, RawEvent
 from tests.runtime.support import (
     SPEC,
     CountingEngine,
@@ -395,6 +396,22 @@ def test_a_live_job_without_a_row_does_not_stop_the_others(client: Client, job: 
     submit(client, job + 1)
     copy_all(client)
     assert RawEvent.objects.filter(job_id=job).count() == 1
+
+
+def test_folding_fills_the_time_of_a_round_and_makes_none_follow_at_once(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folds, "ROWS", 1)
+    monkeypatch.setattr(folds, "PER_SPEAKER", 1)
+    monkeypatch.setattr(folding, "BLOCKS", 1)
+    monkeypatch.setattr("controlplane.runtime.ingest.time.monotonic", lambda: 1000.0)
+    for rank in range(3):
+        log.append_event(job, report(1, rank=rank, instance=f"w{rank}.0.1", iteration=0, position=0), client=client)
+    ingest = new_ingest(client)
+    assert ingest.step()
+    assert not ingest.behind
+    assert Chunk.objects.filter(job_id=job, column="loss").count() == 3
+    assert unfolded(job) == 0
 
 
 def test_durable_numbers_follow_the_rows_and_stop_before_a_gap(client: Client, job: int) -> None:

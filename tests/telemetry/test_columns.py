@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from controlplane.telemetry.columns import (
     COLUMNS,
+    MEASURES,
     ROLLED,
     STATISTICS,
     STRETCH,
+    WIDTHS,
     Rows,
     decoded,
     decoded_rollup,
@@ -22,6 +24,7 @@ from controlplane.telemetry.columns import (
     lay_over,
     rolled,
     rollup_header,
+    rollups,
 )
 
 finite = st.floats(-1e9, 1e9, allow_nan=False)
@@ -95,6 +98,18 @@ def test_coarse_rollups_are_made_of_fine_ones(reports: list[tuple[int, int, floa
     assert np.allclose(parts[:, 1].sum(axis=2), coarse[:, 1], rtol=1e-9, atol=1e-3)
     assert np.array_equal(np.fmin.reduce(parts[:, 2], axis=2), coarse[:, 2], equal_nan=True)
     assert np.array_equal(np.fmax.reduce(parts[:, 3], axis=2), coarse[:, 3], equal_nan=True)
+
+
+@given(st.lists(done, max_size=60), st.sets(st.sampled_from(sorted(set(MEASURES) - {"loss"}))))
+def test_columns_without_values_need_not_be_rolled_up(
+    reports: list[tuple[int, int, float, int]], known: set[str]
+) -> None:
+    block = empty_block(COLUMNS)
+    if reports:
+        lay_over(block, rows_of(reports))
+    for name in set(MEASURES) - known - {"loss"}:
+        block[name][:] = np.nan
+    assert rollups(block) == [encoded_rollup(rolled(block, width)) for width in WIDTHS]
 
 
 def test_a_loss_that_is_not_known_weighs_nothing() -> None:

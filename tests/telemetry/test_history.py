@@ -134,6 +134,17 @@ def test_far_behind_it_folds_in_bounded_pieces(job: Job, monkeypatch: pytest.Mon
     assert folded_until(job.pk) == ReportBatch.objects.latest("id").pk
 
 
+def test_what_is_written_while_folding_is_left_to_the_next_fold(job: Job) -> None:
+    store_reports([report(job, 0, k) for k in range(4)])
+    before = ReportBatch.objects.latest("id").pk
+    slow = fold(job.pk)
+    next(slow)
+    store_reports([report(job, 0, k) for k in range(4, 6)])
+    assert list(slow) == [4]
+    assert folded_until(job.pk) == before
+    assert as_history_has_it(job, Span()) == as_rows_have_it(job, Span())
+
+
 def test_pruned_detail_leaves_means(job: Job) -> None:
     store_reports([report(job, 0, k, samples=k, compute_s=float(k)) for k in range(25)])
     fold_all(job)
