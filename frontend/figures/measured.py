@@ -16,6 +16,9 @@ from frontend.figures.workers import X_TITLES, of_all, x_of
 DASHES = ("solid", "dash", "dot", "dashdot")
 """Line styles of the numbers in a machine's chart, which must not differ by colour alone."""
 
+PREFIXED = ("s", "B", "B/s", "W", "J")
+"""Units that take SI prefixes. There are no thousandths of a sample or of a degree."""
+
 
 def worker_measurement(measurement: Measurement, measured: Measured, view: View) -> dict[str, Any]:
     """A line for each worker that reports the measurement."""
@@ -82,7 +85,7 @@ def groups(measurements: Sequence[Measurement]) -> dict[str, tuple[Measurement, 
 def _line(
     label: str, x: Numbers, y: Numbers, theme: Theme, place: int, measurement: Measurement, dash: str
 ) -> dict[str, Any]:
-    shown = "%{y:.1%}" if _is_share(measurement) else f"%{{y:.3~s}}{measurement.unit}"
+    shown = "%{y:.1%}" if _is_share(measurement) else f"%{{y:{_format(measurement, '.3')}}}{_suffix(measurement)}"
     return {
         "type": "scatter",
         "mode": "lines",
@@ -98,8 +101,9 @@ def _value_axis(measurements: Sequence[Measurement], theme: Theme) -> dict[str, 
     """The axis of numbers in one unit; shares end at 100 %."""
     if all(_is_share(each) for each in measurements):
         return axis(theme, measurements[0].chart, tickformat=".0%", range=[0, 1.02])
+    first = measurements[0]
     return axis(
-        theme, measurements[0].chart, rangemode="tozero", tickformat="~s", ticksuffix=measurements[0].unit, nticks=6
+        theme, first.chart, rangemode="tozero", tickformat=_format(first), ticksuffix=_suffix(first), nticks=6
     )
 
 
@@ -112,7 +116,7 @@ def _highest(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measu
     """The highest of the workers' last values, which is the relevant one in most of these charts."""
     last = [(float(values[np.isfinite(values)][-1]), worker.label) for worker, values in lines]
     value, label = max(last, key=itemgetter(0))
-    return f"Latest value: at most {quantity(value, measurement)}, of {label}"
+    return f"Highest latest value: {quantity(value, measurement)} ({label})"
 
 
 def quantity(value: float, measurement: Measurement) -> str:
@@ -125,6 +129,15 @@ def quantity(value: float, measurement: Measurement) -> str:
     if measurement.unit == "s" and value < 1:
         return f"{value * 1000:.3g} ms"
     return f"{value:.3g} {measurement.unit}".rstrip()
+
+
+def _format(measurement: Measurement, digits: str = "") -> str:
+    """Of d3: with SI prefixes where the unit takes them."""
+    return f"{digits}~s" if measurement.unit in PREFIXED else ",.3~r"
+
+
+def _suffix(measurement: Measurement) -> str:
+    return measurement.unit if measurement.unit in PREFIXED else f" {measurement.unit}".rstrip()
 
 
 def _merged(measurement: Measurement, measured: Measured, drawn: int) -> str:

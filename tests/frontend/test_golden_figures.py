@@ -64,7 +64,7 @@ NUMBERS = re.compile(r"\[[-\d.,\s]+\]")
 KINDS = FIGURES | MACHINES | SIMULATIONS
 GOLDEN = [
     *(name for name, kind in KINDS.items() if kind.rows not in {"measured", "samples"}),
-    *("data-loading", "gpu-utilization", "disk"),
+    *("data-loading", "gpu-utilization", "gpu-temperature", "disk"),
 ]
 """Default charts of measurements are drawn alike: a few of them stand for all."""
 
