@@ -102,9 +102,7 @@ def _value_axis(measurements: Sequence[Measurement], theme: Theme) -> dict[str, 
     if all(_is_share(each) for each in measurements):
         return axis(theme, measurements[0].chart, tickformat=".0%", range=[0, 1.02])
     first = measurements[0]
-    return axis(
-        theme, first.chart, rangemode="tozero", tickformat=_format(first), ticksuffix=_suffix(first), nticks=6
-    )
+    return axis(theme, first.chart, rangemode="tozero", tickformat=_format(first), ticksuffix=_suffix(first), nticks=6)
 
 
 def _known(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:

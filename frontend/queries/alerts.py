@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from django.db.models import Case, IntegerField, When
+
 from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.kinds import KINDS, Parameter
@@ -61,7 +63,9 @@ class TargetLine:
 def alerts_context(now: datetime) -> dict[str, Any]:
     """All of the page."""
     seen = visible(Alert.objects.all(), "job__team")
-    firing = seen.filter(stage=Stage.FIRING).order_by("silenced", "-fired_at")[:FIRING]
+    ranks = [When(severity=severity, then=rank) for rank, severity in enumerate(SEVERITIES)]
+    most_severe = Case(*ranks, default=0, output_field=IntegerField()).desc()
+    firing = seen.filter(stage=Stage.FIRING).order_by("silenced", most_severe, "-fired_at")[:FIRING]
     deliveries = visible(Delivery.objects.all(), "alert__job__team")
     silences = visible(Silence.objects.filter(until__gt=now), "job__team")
     failed = Delivery.objects.filter(state=Delivery.State.FAILED)

@@ -27,6 +27,8 @@ from frontend.queries.comparison import LEAST, MOST
 
 PER_PAGE = 25
 
+TITLES = tuple("relative to baseline" if head == "against" else head for head in HEADS)
+
 OTHERS_ONLY = "not available: there are no recorded measurements for the changed cluster or global batch."
 OWN_MISSING = (
     "not available: also select the policy recorded, which repeats the job's own policies and is compared with the"
@@ -170,12 +172,12 @@ def result(row: Simulation) -> Result:
     """The table, and the paper's results."""
     scenario, found = scenario_of(row), [outcome_from(document) for document in row.outcomes]
     if scenario is None:
-        return Result(heads=HEADS, rows=(), paper=())
+        return Result(heads=TITLES, rows=(), paper=())
     paper = tuple(against_paper(scenario, found)) if found else ()
     jobs = simulation_runs(row).values_list("id", flat=True)
     runs = tuple(Run(cells=cells, job=job) for cells, job in zip_longest(rows(scenario, found), jobs))
     recorded = tuple(against_recorded(found))
-    return Result(heads=HEADS, rows=runs, paper=paper, recorded=recorded, not_compared=_not_compared(row, found))
+    return Result(heads=TITLES, rows=runs, paper=paper, recorded=recorded, not_compared=_not_compared(row, found))
 
 
 def _not_compared(row: Simulation, found: Sequence[Outcome]) -> str:

@@ -137,7 +137,7 @@ def test_a_figure_that_cannot_be_fetched_says_so_and_keeps_what_it_shows(
 
     page.route("**/figures/batch-size*", refuse)
     sockets.tick(1, job.pk)
-    expect(figure.locator(".figure-error")).to_contain_text("failed to load this figure (status 503")
+    expect(figure.locator(".figure-error")).to_contain_text("Failed to load this figure (status 503")
     expect(figure.locator(".main-svg").first).to_be_visible()
     assert {"503" in error for error in errors} == {True}
     errors.clear()

@@ -126,6 +126,28 @@ def test_the_overview_leaves_out_a_column_so_that_no_other_is_cut_off(
     assert cards.evaluate_all("cards => cards.filter(card => card.scrollWidth > card.clientWidth).length") == 0
 
 
+def test_the_bar_is_one_row_on_a_small_screen_whatever_its_chip_says(
+    site: str, look: Look, ada: User, job: Job
+) -> None:
+    page = look(site, user=ada, width=NARROW)
+    page.goto(f"/jobs/{job.pk}/")
+    middles = page.evaluate("""() => {
+      document.querySelector("#freshness-chip [data-word]").textContent = "Stale (last data 03:17:39)";
+      return [".brand", ".topbar-end"].map(each => document.querySelector(each).getBoundingClientRect())
+        .map(box => box.top + box.height / 2);
+    }""")
+    assert middles[0] == pytest.approx(middles[1], abs=2)
+    assert page.evaluate(OVER) == 0
+
+
+def test_the_meters_of_a_machine_are_beside_each_other(site: str, look: Look, ada: User, job: Job) -> None:
+    page = look(site, user=ada)
+    page.goto("/")
+    meters = page.locator(".machine").first.locator(".meter-row")
+    tops = {round(box["y"]) for box in (meter.bounding_box() for meter in meters.all()) if box is not None}
+    assert (meters.count(), len(tops)) == (3, 1)
+
+
 def test_the_theme_is_kept_and_the_charts_follow_it(site: str, look: Look, ada: User, job: Job) -> None:
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk}/")

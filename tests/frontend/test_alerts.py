@@ -36,6 +36,13 @@ def test_what_fires_is_shown_with_its_moment(viewer: Client, job: Job) -> None:
     assert "status 404: no_team" in page
 
 
+def test_what_is_critical_is_first_and_what_is_silenced_last(viewer: Client, job: Job) -> None:
+    page = text_of(viewer)
+    firing = page[page.index("Firing") : page.index("Silences")]
+    names = ["Disk filling", "Worker or server lost", "Straggler costs 10 %"]
+    assert sorted(names, key=firing.index) == names
+
+
 def test_only_undelivered_messages_of_what_fires_are_warned_of(viewer: Client, job: Job) -> None:
     failed = Delivery.objects.get(state="failed")
     Delivery.objects.create(target=failed.target, notice="test", message=failed.message, state="failed")

@@ -58,7 +58,7 @@ def test_outcomes_of_policies_are_compared_and_change_the_figure(viewer: Client,
     row.refresh_from_db()
     assert simulation_etag("simulated-iterations", row, {}) != before
     page = text_of(viewer, f"/simulations/{row.pk}/")
-    assert "Policy Iteration Against Waiting" in page
+    assert "Policy Iteration Relative to baseline Waiting" in page
     assert "policies are done" not in page
     reply = viewer.get(f"/api/v1/simulations/{row.pk}/figures/simulated-iterations")
     figure = plotly.io.from_json(reply.content.decode())

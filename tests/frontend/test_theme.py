@@ -50,8 +50,17 @@ class TestTheme:
         pairs = [(text, ground) for text in ("text", "muted") for ground in ("bg", "surface", "sunken")]
         pairs += [(tone, f"{tone}-soft") for tone in ("good", "watch", "bad", "accent")]
         pairs += [("on-accent", "accent"), ("accent", "surface"), ("accent", "bg"), ("watch", "surface")]
+        pairs += [("good", "surface"), ("bad", "surface"), ("surface", "bad"), ("bg", "text")]
+        pairs += [("text", f"{tone}-soft") for tone in ("good", "watch", "bad", "accent")]
         too_faint = {pair: contrast(css[pair[0]], css[pair[1]]) for pair in pairs}
         assert {pair: ratio for pair, ratio in too_faint.items() if ratio < 4.5} == {}
+
+    def test_controls_and_the_focus_can_be_seen(self, theme: Theme) -> None:
+        css = tokens(theme)
+        pairs = [("line-strong", ground) for ground in ("bg", "surface")]
+        pairs += [("accent", ground) for ground in ("bg", "surface", "sunken", "accent-soft")]
+        found = {pair: contrast(css[pair[0]], css[pair[1]]) for pair in pairs}
+        assert {pair: ratio for pair, ratio in found.items() if ratio < 3} == {}
 
     def test_a_label_can_be_read_wherever_on_a_scale_its_ground_is(self, theme: Theme) -> None:
         grounds = [mixed(theme.surface, theme.waiting, part / 50) for part in range(51)]

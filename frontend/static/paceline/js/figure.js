@@ -37,7 +37,7 @@ async function reasonOf(response) {
   const problem = response.status === 400 ? await response.json().catch(() => null) : null;
   const wrong = problem?.errors?.map((/** @type {any} */ each) => `${each.field}: found ${JSON.stringify(each.found)}, expected ${each.expected}`).join("; ");
   const trace = response.headers.get("X-Trace-Id");
-  return wrong || problem?.detail || `failed to load this figure (status ${response.status}${trace ? `, trace id ${trace}` : ""}); it is loaded again when its data changes`;
+  return wrong || problem?.detail || `Failed to load this figure (status ${response.status}${trace ? `, trace id ${trace}` : ""}); it loads again when its data changes.`;
 }
 
 class PlotlyFigure extends HTMLElement {
