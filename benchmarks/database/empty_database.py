@@ -22,7 +22,7 @@ def empty_database() -> Iterator[str]:
 
 
 def measured_job(workers: int) -> Job:
-    """A job whose rows are to be written."""
+    """A job for the rows to write."""
     stop = {"iterations": 10**6}
     spec = parse_spec(
         {"name": "bench", "workload": "softmax-regression", "workers": workers, "batch_size": 64, "stop": stop}

@@ -36,7 +36,7 @@ NETWORKS: Final[dict[str, dict[str, Any]]] = {
 
 
 class Link:
-    """A worker's link to a control plane that says nothing."""
+    """A worker's link to a control plane that never answers."""
 
     def __init__(self) -> None:
         self.stopping = Event()
@@ -46,7 +46,7 @@ class Link:
 
 
 def work(rank: int, ranks: int, port: int, network: dict[str, Any], control: Connection) -> None:
-    """One rank: does a round whenever it is told which, and says how long it took."""
+    """One rank: does a round at each command, and reports how long it took."""
     import numpy as np
     import torch
     import torch.distributed as dist

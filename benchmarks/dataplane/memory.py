@@ -26,7 +26,7 @@ KEY = b"memory"
 
 @dataclass(frozen=True)
 class Case:
-    """One worker whose memory is looked at."""
+    """One worker with measured memory."""
 
     name: str
     communication: str
@@ -101,27 +101,27 @@ def resident(field: str = "VmHWM") -> int:
 
 
 def forget() -> None:
-    """Begin to look for the peak anew."""
+    """Reset the measured peak."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 class Link:
-    """Stands for the control plane: keeps what is said, and hands on what it is given."""
+    """Replaces the control plane: stores sent messages, and delivers given ones."""
 
     in_reach = True
 
     def __init__(self, on_say: Callable[[Any], None] = lambda message: None) -> None:
         self.stopping = threading.Event()
         self._changed = threading.Condition(threading.RLock())
-        self._on_say, self._said = on_say, 0
+        self._on_say, self._sent = on_say, 0
         self._orders: Any = None
         self._placement: Any = None
 
     def say(self, build: Callable[[int], Any]) -> None:
         """Sent at once."""
         with self._changed:
-            self._said += 1
-            message = build(self._said)
+            self._sent += 1
+            message = build(self._sent)
         self._on_say(message)
 
     def give(self, *, orders: Any = None, placement: Any = None) -> None:
@@ -156,7 +156,7 @@ class Link:
 
 
 def process_order(case: Case, role: Any, index: int, workers: int) -> Any:
-    """What an agent would be told."""
+    """The message that an agent would receive."""
     from controlplane.protocol import keys
     from controlplane.protocol.orders import ProcessOrder
     from controlplane.protocol.spec import Evaluate, JobSpec, Optimizer, Stop, Workload

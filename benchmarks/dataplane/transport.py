@@ -63,7 +63,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What came out: medians over the rounds, in GB/s of payload; and the ratio of each round."""
+    """The result: medians over the rounds, in GB/s of payload; and the ratio of each round."""
 
     bare_gb_s: float
     server_gb_s: float
@@ -215,7 +215,7 @@ def serve_real(plan: Plan, control: Connection, *, encrypts: bool = False) -> No
 
 
 def work(plan: Plan, rank: int, ports: dict[str, list[int]], control: Connection) -> None:
-    """One worker process: does a round whenever it is told which, and says when it is done."""
+    """One worker process: does a round at each command, and reports its end."""
     ends: dict[str, list[Bare] | list[Real]] = {
         "bare": [Bare(port, plan) for port in ports["bare"]],
         **{kind: [Real(port, plan, rank) for port in ports[kind]] for kind in ("server", ENCRYPTED)},

@@ -37,7 +37,7 @@ from controlplane.runtime.embedded.processes import run_command
 from controlplane.runtime.redis import shared
 
 PLAN: Final = "PACELINE_FAULT_PLAN"
-"""Environment variable: where the control plane is to run, and what is asked for; it holds a password."""
+"""Environment variable: the address and the options of the control plane to start; it contains a password."""
 
 KEPT: Final = "PACELINE_FAULTS_KEPT"
 """Environment variable: a folder for logs and the like."""
@@ -74,14 +74,14 @@ LOOK_S: Final = 0.1
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
-    """What the run was asked for."""
+    """The options of the run."""
 
     settings: Settings
     minutes: float
     seed: int
     faults: int = 10**9
     kinds: list[str] = []
-    """Only those whose name contains one of these; all where there are none."""
+    """Only faults with a name that contains one of these; empty: all."""
 
 
 def run(options: Namespace) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _database(postgres: bool) -> Iterator[str]:
 
 
 def measure(_: str) -> dict[str, Any]:
-    """The run itself, in a process whose settings are those of the control plane."""
+    """The run itself, in a process with the control plane's settings."""
     plan = msgspec.json.decode(os.environ[PLAN], type=Plan)
     services = Services(plan.settings)
     try:
@@ -133,7 +133,7 @@ def measure(_: str) -> dict[str, Any]:
 
 
 def _note(line: str) -> None:
-    """For observers: ``PACELINE_FAULTS_KEPT`` names a folder for what came of each fault."""
+    """For observers: ``PACELINE_FAULTS_KEPT`` names a folder for the results of each fault."""
     if folder := os.environ.get(KEPT):
         with Path(folder, "faults.log").open("a") as file:
             file.write(f"{line}\n")
@@ -160,7 +160,7 @@ class Run:
         """The longest time for which the simulated workers' own event loop was blocked: from 4 s on they look dead."""
 
     async def run(self) -> dict[str, Any]:
-        """What came of it, for scripts."""
+        """The result, for scripts."""
         base = self._services.plane.url.replace("http://", "ws://")
         credential = await sync_to_async(join)("faults")
         for name in self._combined:  # before there are slots: a job that scales out would take those of the next one
@@ -229,7 +229,7 @@ class Run:
     async def _settle(self, agent: ResilientAgent) -> None:
         """Reports end, all become durable, the jobs are stopped, and their logs are copied whole."""
         self._records.over = True
-        await self._until("everything that was said is durable", lambda: not _unacknowledged(agent))
+        await self._until("all sent messages are durable", lambda: not _unacknowledged(agent))
         await sync_to_async(self._stop_jobs)()
         await self._until("the end of every job", self._all_over)
 

@@ -1,4 +1,4 @@
-"""TCP proxies whose connections can be cut: the links of a machine, and those of workers to servers."""
+"""TCP proxies with connections that can be cut: a machine's links, and workers' links to servers."""
 
 import contextlib
 import random
@@ -10,13 +10,13 @@ from typing import Final
 import psutil
 
 ANNOUNCED: Final = "127.0.0.2"
-"""Where servers are said to be: the same ports, of which proxies lead to where they are."""
+"""The advertised addresses of servers: proxies forward the same ports to the real ones."""
 
 FOLLOW_S: Final = 0.1
 
 
 class LinkProxy:
-    """A TCP proxy in front of ``target``, whose connections can be cut, and cannot be made while it is."""
+    """A TCP proxy in front of ``target``. Its connections can be cut; while it is cut, new ones fail."""
 
     def __init__(self, target: tuple[str, int], at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._target = target
@@ -90,7 +90,7 @@ class DataLinkProxies:
         self._thread.start()
 
     def cut_one(self, chance: random.Random, span: tuple[float, float]) -> str | None:
-        """Cut all links of one server that lives, and wait until they are back."""
+        """Cut all links of one live server, and wait until they are back."""
         ports = sorted({port for process in self._servers() for port in _listening_at(process)} & self._proxies.keys())
         if not ports:
             return None

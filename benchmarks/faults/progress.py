@@ -47,9 +47,9 @@ class Progress:
     def _take(self, entries: Iterable[Entry]) -> list[float]:
         times = []
         for entry in entries:
-            heard = entry.event
-            if isinstance(heard, WorkerMessageReceived) and isinstance(heard.message, IterationReport):
-                reached = (heard.message.generation, heard.message.iteration)
+            event = entry.event
+            if isinstance(event, WorkerMessageReceived) and isinstance(event.message, IterationReport):
+                reached = (event.message.generation, event.message.iteration)
                 if reached > self._furthest:
                     self._furthest = reached
                     times.append(entry.at_ms / 1000)

@@ -29,14 +29,14 @@ Build = Callable[[int], msgspec.Struct]
 
 
 class ResilientSocket:
-    """One process's messages and its connection to the control plane. ``heard`` is called with every reply."""
+    """One process's messages and its connection to the control plane. ``on_reply`` is called with every reply."""
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], codec: Codec[Any], hello: Build, heard: Callable[[Any], None]
+        self, url: str, headers: Mapping[str, str], codec: Codec[Any], hello: Build, on_reply: Callable[[Any], None]
     ) -> None:
-        self._url, self._headers, self._codec, self._hello, self._heard = url, headers, codec, hello, heard
+        self._url, self._headers, self._codec, self._hello, self._on_reply = url, headers, codec, hello, on_reply
         self._outbox: Outbox[msgspec.Struct] = Outbox()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._socket: ClientConnection | None = None
         self.ended: int | None = None
         """The close code that ended it for good."""
@@ -47,13 +47,13 @@ class ResilientSocket:
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages are not in the database, as far as it was told."""
+        """The number of messages that are not acknowledged as durable."""
         return self._outbox.unacknowledged
 
     def say(self, build: Build) -> int:
         """Number, keep and send; the number."""
         number = self._outbox.say(build)
-        self._news.set()
+        self._changed.set()
         return number
 
     def cut(self) -> None:
@@ -73,14 +73,14 @@ class ResilientSocket:
                 await asyncio.sleep(pause_s)
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
                 continue
-            heard_any = await self._converse(socket)
-            pause_s = FIRST_PAUSE_S if heard_any else min(LONGEST_PAUSE_S, pause_s * 2)
+            received_any = await self._converse(socket)
+            pause_s = FIRST_PAUSE_S if received_any else min(LONGEST_PAUSE_S, pause_s * 2)
             if self.ended is None:
                 await asyncio.sleep(pause_s)
 
     async def _converse(self, socket: ClientConnection) -> bool:
         """Until the connection ends; whether it received anything."""
-        self._socket, heard_any = socket, False
+        self._socket, received_any = socket, False
         if not self._outbox.last:
             self._outbox.say(self._hello)
         self._outbox.reopen()
@@ -88,7 +88,7 @@ class ResilientSocket:
         beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5)))
         try:
             async for frame in socket:
-                heard_any = True
+                received_any = True
                 self._take(self._codec.decode(frame if isinstance(frame, bytes) else frame.encode()))
         except ConnectionClosed:
             pass
@@ -100,7 +100,7 @@ class ResilientSocket:
             socket.transport.abort()
         if socket.close_code in FINAL_CODES:
             self.ended = socket.close_code
-        return heard_any
+        return received_any
 
     def _take(self, reply: Any) -> None:
         if isinstance(reply, Durable):
@@ -108,17 +108,17 @@ class ResilientSocket:
         elif isinstance(reply, Rejection):
             self._rejected(reply)
         else:
-            self._heard(reply)
+            self._on_reply(reply)
 
     def observe_incarnation(self, incarnation: int) -> None:
         """Orders of that incarnation came."""
         self._outbox.observe_incarnation(incarnation)
-        self._news.set()
+        self._changed.set()
 
     def _say_again(self, number: int = 0) -> None:
         """Send all again from that message on that is not durable."""
         self._outbox.resend(number)
-        self._news.set()
+        self._changed.set()
 
     def _rejected(self, rejection: Rejection) -> None:
         self.rejections.append(rejection)
@@ -134,5 +134,5 @@ class ResilientSocket:
         while True:
             while (message := self._outbox.take()) is not None:
                 await socket.send(encode(message))
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()

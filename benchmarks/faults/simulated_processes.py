@@ -1,4 +1,4 @@
-"""A simulated machine whose workers and servers survive faults, and record all that they sent and were granted.
+"""A simulated machine: its workers and servers survive faults, and record what they sent and were granted.
 
 They do what orders ask of real ones, whatever the job's policies are; a worker's half is ``WorkerMachine``. Nothing is
 computed, and no block exists.
@@ -49,13 +49,13 @@ class Records:
     over: bool = False
     """Whether to report no more."""
     reports: dict[tuple[int, str, int, int], int] = field(default_factory=dict)
-    """Samples of every report that was said, by job, instance, generation and iteration."""
+    """Samples of every sent report, by job, instance, generation and iteration."""
     answered: dict[tuple[int, int], float] = field(default_factory=dict)
     """By job and rank: when the latest report was sent that has been answered, on the monotonic clock."""
     answered_at: dict[tuple[int, int], float] = field(default_factory=dict)
     """By job and rank: when that answer came."""
     quorums: dict[int, dict[int, list[int]]] = field(default_factory=dict)
-    """By job: the ranks that servers were told make an iteration."""
+    """By job: the members of an iteration that servers received."""
     violations: list[str] = field(default_factory=list)
 
 
@@ -65,7 +65,7 @@ class SimulatedWorker:
     def __init__(self, base: str, order: ProcessOrder, records: Records, chance: random.Random) -> None:
         self._order, self._records, self._chance = order, records, chance
         self._placement: Placement | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         url = f"{base}/ws/worker/{order.job}/{order.index}"
         self.socket = ResilientSocket(url, credentials_of(order), to_worker, _worker_hello, self._take)
         self._worker = WorkerMachine(self.socket.say)
@@ -91,7 +91,7 @@ class SimulatedWorker:
         if before is not None and _has_fallen(before, reply):
             self._records.violations.append(f"{self._order.instance}: the grant fell from {before} to {reply}")
         self._note_answers(reply)
-        self._news.set()
+        self._changed.set()
 
     def _note_answers(self, orders: Orders) -> None:
         """Which of the reports led to these orders: those before the iteration that they speak of."""
@@ -184,12 +184,12 @@ class SimulatedWorker:
     async def _wait(self, seconds: float | None) -> None:
         """Until there are newer orders than when this was last called, or so long."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
-        self._news.clear()
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        self._changed.clear()
 
 
 class SimulatedServer:
-    """One server: it says whose updates make an iteration, and that it handed its blocks over."""
+    """One server: it reports the updates in an iteration, and that it handed its blocks over."""
 
     def __init__(self, base: str, order: ProcessOrder, records: Records) -> None:
         self._job, self._records = order.job, records

@@ -1,4 +1,4 @@
-"""``manage.py bench standstill``: what a cluster does to a job, how long that stands still, and what its page says.
+"""``manage.py bench standstill``: how long a job is stalled by events of its cluster, and what its page shows.
 
 A real Ray cluster and a real Slurm cluster of emulated nodes on this machine, and a control plane as ``up`` starts it:
 a Ray node is killed, a step is cancelled, a node is drained, a node is taken from a job that may be requeued.
@@ -48,16 +48,16 @@ checkpoint: {every: 10}
 """
 
 
-class Stood(msgspec.Struct, kw_only=True, frozen=True):
+class Stalled(msgspec.Struct, kw_only=True, frozen=True):
     """One happening."""
 
     what: str
-    stood_s: float | None
+    stalled_s: float | None
     """The longest time without a new iteration; None: the job ended."""
     whole_s: float
     """Until all of it was back, or until the job had ended."""
-    said: list[str]
-    """What its page said meanwhile, in that order."""
+    messages: list[str]
+    """The messages on its page meanwhile, in order."""
 
 
 class Eye:
@@ -67,7 +67,7 @@ class Eye:
         self._stack, self._job = stack, job
         self._began = self._moved = time.monotonic()
         self._iteration = stack.job(job)["iteration"]
-        self.longest, self.said, self.is_over = 0.0, list[str](), False
+        self.longest, self.messages, self.is_over = 0.0, list[str](), False
 
     def look(self) -> dict[str, Any]:
         """The job now."""
@@ -81,19 +81,19 @@ class Eye:
             self._note(f"{row['role']} {row['index']}", row["reason"])
         return found
 
-    def _note(self, whose: str, sentence: str) -> None:
-        line = f"{whose}: {sentence}"
-        if sentence and line not in self.said:
-            self.said.append(line)
+    def _note(self, subject: str, sentence: str) -> None:
+        line = f"{subject}: {sentence}"
+        if sentence and line not in self.messages:
+            self.messages.append(line)
 
-    def until(self, what: str, happened: Callable[[dict[str, Any]], Any]) -> "Stood":
+    def until(self, what: str, happened: Callable[[dict[str, Any]], Any]) -> "Stalled":
         """Watch until then."""
         eventually(lambda: happened(self.look()), what=what, seconds=LONGEST_S, every=LOOK_S)
-        stood = None if self.is_over else self.longest
-        return Stood(what=what, stood_s=stood, whole_s=time.monotonic() - self._began, said=self.said)
+        stalled = None if self.is_over else self.longest
+        return Stalled(what=what, stalled_s=stalled, whole_s=time.monotonic() - self._began, messages=self.messages)
 
 
-def kill_a_ray_node(stack: Stack, cluster: on_ray.Cluster) -> Stood:
+def kill_a_ray_node(stack: Stack, cluster: on_ray.Cluster) -> Stalled:
     """Kill -9 of the raylet under one of three agents."""
     given = ("--name", "steady", "--label", "pool=steady", "--url", stack.url, "--detach", "--agents", "3")
     cluster.paceline("ray", "up", *given, PACELINE_API_TOKEN=stack.token)
@@ -117,7 +117,7 @@ def kill_a_ray_node(stack: Stack, cluster: on_ray.Cluster) -> Stood:
     return found
 
 
-def cancel_a_step_of_ranks(user: User, stack: Stack) -> Stood:
+def cancel_a_step_of_ranks(user: User, stack: Stack) -> Stalled:
     """``scancel JOB.0`` where srun has started attached ranks."""
     sent = user.submit("--nodes", "2", "--", *ATTACHED, iterations=100_000, speeds=[500.0, 500.0])
     user.await_iteration(5)
@@ -126,7 +126,7 @@ def cancel_a_step_of_ranks(user: User, stack: Stack) -> Stood:
     return eye.until("scancel of the step (attached, 2 ranks)", lambda job: job["is_over"])
 
 
-def cancel_a_step_of_agents(user: User, stack: Stack) -> Stood:
+def cancel_a_step_of_agents(user: User, stack: Stack) -> Stalled:
     """``scancel JOB.0`` where srun has started agents."""
     (user.folder / "job.yaml").write_text(SPEC)
     sent = user.submit("job.yaml", "--nodes", "2")
@@ -136,7 +136,7 @@ def cancel_a_step_of_agents(user: User, stack: Stack) -> Stood:
     return eye.until("scancel of the step (native, 2 agents)", lambda job: job["is_over"])
 
 
-def drain_a_node(user: User, stack: Stack) -> Stood:
+def drain_a_node(user: User, stack: Stack) -> Stalled:
     """``state=drain`` under a job that runs; another one waits for the node."""
     sent = user.submit("--nodes", "2", "--", *ATTACHED, iterations=100_000, speeds=[500.0, 500.0])
     user.await_iteration(5)
@@ -157,11 +157,11 @@ def drain_a_node(user: User, stack: Stack) -> Stood:
     finally:
         user.cluster.ask("scontrol", "update", f"node={nodes}", "state=resume")
     return msgspec.structs.replace(
-        found, said=[f"paceline slurm status, of a job that waits: {row.split('Slurm: ')[1]}"]
+        found, messages=[f"paceline slurm status, of a job that waits: {row.split('Slurm: ')[1]}"]
     )
 
 
-def take_a_node(user: User, stack: Stack) -> Stood:
+def take_a_node(user: User, stack: Stack) -> Stalled:
     """``state=down`` under a job with ``--requeue``, whose script saves after each iteration."""
     sent = user.submit(
         *("--nodes", "2", "--requeue", "--", *ATTACHED), iterations=100_000, speeds=[500.0, 500.0], saves=True
@@ -199,7 +199,7 @@ ON_SLURM: Final = {
 }
 
 
-def measure(only: str | None) -> Iterator[Stood]:
+def measure(only: str | None) -> Iterator[Stalled]:
     """Each happening in turn, with the clusters that it takes."""
     with TemporaryDirectory(prefix="paceline-") as folder, running_stack(Path(folder)) as stack:
         if on_ray.is_installed() and only in (None, "ray-node"):
@@ -213,10 +213,12 @@ def measure(only: str | None) -> Iterator[Stood]:
                         yield happening(user, stack)
 
 
-def line(stood: Stood) -> str:
+def line(stalled: Stalled) -> str:
     """For people."""
-    still = "ended" if stood.stood_s is None else f"{stood.stood_s:.1f} s"
-    return "\n".join([f"{stood.what:90}{still:>9}{stood.whole_s:8.1f} s", *(f"    {each}" for each in stood.said)])
+    still = "ended" if stalled.stalled_s is None else f"{stalled.stalled_s:.1f} s"
+    return "\n".join(
+        [f"{stalled.what:90}{still:>9}{stalled.whole_s:8.1f} s", *(f"    {each}" for each in stalled.messages)]
+    )
 
 
 def main() -> int:
@@ -231,9 +233,9 @@ def main() -> int:
         if reason:
             say(f"{name}: left out: {reason}")
     if not options.json:
-        say(f"{'':90}{'stood':>9}{'until whole':>12}")
-    for stood in measure(options.only):
-        say(msgspec.json.encode(stood).decode() if options.json else line(stood))
+        say(f"{'':90}{'stalled':>9}{'until whole':>12}")
+    for stalled in measure(options.only):
+        say(msgspec.json.encode(stalled).decode() if options.json else line(stalled))
     return 0
 
 

@@ -73,7 +73,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
     """Of the processes that play the machines, with their relays."""
     counted: Counted
     unanswered_jobs: int = 0
-    """Jobs of which no worker was answered."""
+    """Jobs without an answer to any worker."""
     beyond: list[tuple[float, Waits]] = []
     """Further stretches at so many reports per second and worker, until it could not keep up."""
     slope: bool = False
@@ -190,7 +190,7 @@ def _usages(meter: Meter, plane: Mapping[str, int]) -> tuple[list[Usage], list[U
 
 
 class Fleet:
-    """All processes that play machines, told the same at the same time."""
+    """All processes that simulate machines; commands go to all of them."""
 
     def __init__(self, processes: Sequence[LoadProcess]) -> None:
         self._processes = processes

@@ -20,7 +20,7 @@ MOST_P95_MS: Final = 1_000.0
 """Bar: the slowest job's."""
 
 MOST_STOP_S: Final = 2.0
-"""Bar: from a process being told to end to its end."""
+"""Target: seconds from SIGTERM to a process's end."""
 
 WARM_UP_S: Final = 5.0
 PACES_S: Final = (1.0, 0.2)
@@ -110,6 +110,6 @@ def table(document: dict[str, Any]) -> str:
     for run in document["runs"]:
         lines += [f"{run['processes']} Celery processes for decisions:", *usage_lines(run["stretches"][0][2])]
         if (seconds := run["stopped_after_s"]) is not None:
-            lines.append(f"one of them, told to end while all jobs ran, was over after {seconds:.2f} s")
+            lines.append(f"one of them, stopped while all jobs ran, ended after {seconds:.2f} s")
         lines.append(counted_line(f"{run['jobs']} jobs", run["counted"]))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Memory over a long job: that of a worker, a server, and the control plane's services, against iterations."""
+"""Memory over a long job: a worker's, a server's, and that of the control plane's services, against iterations."""
 
 import time
 from argparse import Namespace
@@ -28,7 +28,7 @@ LONGEST_S: Final = 3600.0
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
-    """What came of it."""
+    """The result."""
 
     iterations: int
     seconds: float

@@ -24,7 +24,7 @@ from controlplane.protocol.worker import Step, WorkerMachine
 
 TENSOR_SIZES: Final = [640, 10]
 NO_TIME_S: Final = 0.0
-"""The workers' clock stands still: a share is awaited for as long as it takes."""
+"""The workers' clock does not advance, so that waiting for a share never times out."""
 
 
 Socket = ClientConnection | LocalSocket
@@ -45,7 +45,7 @@ class Pace(Protocol):
 
 
 class LoadAgent(SimulatedAgent):
-    """One agent whose workers report as their ``Pace`` has it."""
+    """One agent with workers that report at their ``Pace``."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class LoadAgent(SimulatedAgent):
     async def _train(self, socket: Socket, order: ProcessOrder) -> None:
         """Report iterations until it is over, then wait for the end.
 
-        Whoever stops first leaves the others waiting for orders that will not come: an iteration is complete with all.
+        If one stops first, the others wait for orders that never come: an iteration needs all reports.
         """
         pace, job, rank = self._pace, order.job, order.index
         outbox: Outbox[WorkerMessage] = Outbox()

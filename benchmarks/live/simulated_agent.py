@@ -25,7 +25,7 @@ Key = tuple[int, Role, int, str]
 
 
 class SimulatedAgent(ABC):
-    """Offers slots, runs what it is ordered to run, and reports what has ended, on each connection anew."""
+    """Offers slots, runs ordered processes, and reports ended ones again on each connection."""
 
     def __init__(self, base: str, credential: str, *, slots: int, server_slots: int = 1) -> None:
         self._base, self._slots, self._server_slots = base, slots, server_slots

@@ -26,7 +26,7 @@ from controlplane.runtime.redis import shared
 from controlplane.telemetry.models import ReportBatch
 
 MOST_SLOTS: Final = 50
-"""Of one machine: an agent is told all that it runs with each change of it."""
+"""Limit per machine: each change sends an agent all its orders."""
 
 STARTED_S: Final = 600.0
 COPIED_S: Final = 300.0

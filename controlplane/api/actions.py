@@ -43,7 +43,7 @@ class Accepted:
 
     job: Job
     token: str | None
-    """None: our agents start its workers, or the job was submitted before."""
+    """None: agents start its workers, or the job was submitted before."""
 
 
 def submit_job(
@@ -54,7 +54,7 @@ def submit_job(
     If Redis does not answer, beat starts the log later: the row is enough for that.
 
     Raises:
-        SpecError: if the document is no spec that can run.
+        SpecError: if the document is not a valid spec.
         Problem: if the idempotency key was used before with another spec, the user may not submit for the team, or a
             quota is used up.
     """
@@ -159,13 +159,13 @@ def prioritise_job(*, job: Job, document: object, user: User) -> None:
 
 
 def move_job(*, job: Job, before: int | None, user: User) -> None:
-    """Put a waiting job before another one in the queue, or behind all.
+    """Move a waiting job before another one in the queue, or to the end.
 
     Raises:
-        Problem: if one of them does not wait.
+        Problem: if either job is not waiting.
     """
     if not services.job_move(job_id=job.pk, before=before, actor=user.get_username()):
-        other = "" if before is None else f", or job {before} is not another one that is"
+        other = "" if before is None else f", or job {before} is not another queued job"
         raise Problem(409, f"{job} is not queued{other}: only queued jobs have an order")
     transaction.on_commit(lambda: _move_queue(job))
 
@@ -190,7 +190,7 @@ def _move_queue(job: Job) -> None:
 
 
 def _stop_without_log(job: Job, stop: StopRequested) -> None:
-    """Redis has lost the job's log: either it is being recovered, or it cannot be."""
+    """Stop a job without a log in Redis: its log is being recovered, or cannot be."""
     if job.awaited != LOST_AWAITS:
         raise Problem(503, f"{job} was not stopped: its log is being recovered; try again in a few seconds")
     end_lost_job(job.pk, JobState.CANCELLED, f"{stop.sentence}; {job.reason}", timezone.now())

@@ -1,4 +1,4 @@
-"""Requests about jobs' own tokens, and the end of attached jobs."""
+"""Requests about tokens of jobs, and about leases and ends of attached jobs."""
 
 from typing import Any, Final
 
@@ -69,7 +69,7 @@ class LaunchedOrRole(BasePermission):
     """Admits the job's token, for the methods that the view lists in ``launched``; otherwise users with the role."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether one of the two holds; the refusal names the role that is required."""
+        """Whether the token or the role allows the request; the refusal names the required role."""
         if isinstance(request.auth, str) and tokens.is_job_token(request.auth):
             self.message = NO_PERSON
             return request.method in view.launched
@@ -118,7 +118,7 @@ def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
 
 
 def renew_lease(*, job: Job) -> None:
-    """Note that the launcher of an attached job is here.
+    """Record that the launcher of an attached job is alive.
 
     Raises:
         Problem: if the job is native or over, or Redis does not answer.

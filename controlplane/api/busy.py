@@ -1,4 +1,4 @@
-"""A busy database: how it is distinguished from other errors, and the response to the client.
+"""Distinguishes a busy database from other errors, and describes it to the client.
 
 Another transaction holds a lock for too long, or all connections are in use. ``problems`` answers 503 for it.
 """
@@ -20,7 +20,7 @@ WORDS: Final = ("is locked", "too many clients", "connection slots are reserved"
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether the database was unavailable only for a moment: the same request may succeed when repeated."""
+    """Whether the database was only temporarily unavailable, so that the same request may succeed when repeated."""
     return any(_is_busy(each) for each in _chain(error))
 
 
@@ -42,7 +42,7 @@ def busy_error_now() -> BaseException | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The exception and its causes, as long as they are the database's."""
+    """The exception and its causes, as far as they are database errors."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""How commands get a token of the control plane on whose database they run."""
+"""Gives management commands a token of their control plane's API."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

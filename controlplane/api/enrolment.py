@@ -1,4 +1,4 @@
-"""Invitations of machines, for the API and the command line alike, and how machines use them."""
+"""Creates invitations of machines, for the API and the command line, and enrols machines."""
 
 import shlex
 from collections.abc import Mapping

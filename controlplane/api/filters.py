@@ -1,4 +1,4 @@
-"""Query parameters of lists: each is as the OpenAPI document describes it, or refused by name.
+"""Query parameters of lists: a value that the OpenAPI document does not allow is refused with the parameter's name.
 
 django-filter ignores an empty value and an invalid boolean, and reads 0.5 as the number of a worker.
 """
@@ -52,7 +52,7 @@ class StrictFilters(DjangoFilterBackend):
 
 
 def _expected(each: django_filters.Filter, found: str) -> str:
-    """What the parameter should be instead; empty if it has no error that the filter would ignore."""
+    """The expected value; empty if the parameter has no error that the filter would ignore."""
     if isinstance(each, django_filters.BooleanFilter):
         return "" if found.lower() in BOOLEANS else " or ".join(BOOLEANS)
     if not found.strip() and not isinstance(each, django_filters.CharFilter):

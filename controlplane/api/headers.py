@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class Headers(MiddlewareMixin):
-    """Must precede all middleware that may respond."""
+    """Middleware that must precede all middleware that may respond."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         """Refuse a request for another host, which Django would log as an error with a traceback."""

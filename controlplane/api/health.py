@@ -42,7 +42,7 @@ def _database_fault() -> str:
 
 
 def _redis_state() -> tuple[str, list[str]]:
-    """Whether Redis is gone, is another database's, or has streams that cannot be copied; and warnings."""
+    """The error if Redis is unavailable, belongs to another database or cannot be copied; and warnings."""
     try:
         own_identity(shared())
         copying, warnings = history(shared()), [redis_memory(shared()).sentence, job_warnings(shared())]

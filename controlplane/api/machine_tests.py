@@ -16,10 +16,10 @@ from controlplane.runtime.redis import shared
 
 
 def request_test(*, agent: Agent, actor: str, force: bool = False) -> MachineTest:
-    """Have the machine tested.
+    """Start a test of the machine.
 
     Raises:
-        Problem: if it cannot be now, or Redis does not answer.
+        Problem: if the machine cannot be tested now, or Redis does not answer.
     """
     subject = f"agent {agent.name}"
     try:
@@ -27,7 +27,7 @@ def request_test(*, agent: Agent, actor: str, force: bool = False) -> MachineTes
     except RuntimeError as error:  # before anything is written
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{agent.name} was not tested: {error}") from None
     try:
-        with transaction.atomic():  # nothing is done without its entry
+        with transaction.atomic():  # no request without its audit entry
             row = preflight_request(agent=agent, actor=actor, force=force, sees=_seen())
             detail = {"machine": agent.name, "test": row.pk} | ({"forced": True} if row.forced else {})
             audit(actor=actor, action="agent-test", subject=subject, detail=detail)

@@ -24,7 +24,7 @@ def schedule_machine(*, agent: Agent, to: Agent.Scheduling, actor: str, reason: 
     """Cordon the machine, drain it, or open it to new processes again.
 
     Raises:
-        Problem: if it is so already.
+        Problem: if it is in that state already.
     """
     try:
         with transaction.atomic():
@@ -46,7 +46,7 @@ def note_change() -> None:
 
 
 def label_machine(*, agent: Agent, labels: Mapping[str, str], actor: str) -> None:
-    """Have exactly these labels beside those of the machine's token.
+    """Set the labels of the machine beside its token's.
 
     Raises:
         Problem: if one has a key of the token's.
@@ -66,7 +66,7 @@ def plan_window(*, agent: Agent, actor: str, **fields: Any) -> MaintenanceWindow
     """Plan a maintenance window.
 
     Raises:
-        Problem: if it cannot be.
+        Problem: if the window is not possible.
     """
     try:
         with transaction.atomic():

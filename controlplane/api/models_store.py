@@ -26,7 +26,7 @@ SCHEME = "Process"
 
 
 def upload_allowed(job_id: int, authorization: str) -> bool:
-    """Whether the header ``Process <role>:<index>:<instance>:<hex key>`` is that of a worker of the job."""
+    """Whether the header ``Process <role>:<index>:<instance>:<hex key>`` belongs to a worker of the job."""
     scheme, _, credential = authorization.partition(" ")
     name, _, shown = credential.strip().rpartition(":")
     role, _, rest = name.partition(":")

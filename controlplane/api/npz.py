@@ -1,6 +1,6 @@
-"""Whether a file is numpy's ``.npz`` of arrays of numbers, at a cost that does not depend on the sizes it declares.
+"""Checks that a file is a numpy ``.npz`` of numeric arrays, at a cost that does not depend on the sizes it declares.
 
-Python's ``zipfile`` reads a zip's directory in whole, and numpy an array's header, whatever length they declare:
+Python's ``zipfile`` reads the whole directory of a zip, and numpy the whole header of an array, of any length:
 so both are bounded first. Nothing here unpickles, and only the beginning of each array is decompressed.
 """
 
@@ -37,7 +37,7 @@ UNREADABLE: Final = (
 
 
 class NoModel(ValueError):
-    """The file is no model; the message says why."""
+    """The file is not a model; the message says why."""
 
 
 def check_npz(path: Path) -> None:
@@ -68,7 +68,7 @@ def check_file(file: IO[bytes]) -> None:
 
 
 def _check_directory(file: IO[bytes]) -> None:
-    """Size and number of entries of the directory, as the end of the file declares; and whether that is too much."""
+    """Check the size and number of entries of the directory that the end of the file declares."""
     size = file.seek(0, io.SEEK_END)
     if size < _END.size:
         raise NoModel("the body is not a numpy .npz file: not a zip archive")
@@ -91,7 +91,7 @@ def _check_size(entries: int, length: int) -> None:
 
 
 def _large_end(file: IO[bytes], size: int) -> tuple[int, int] | None:
-    """Entries and length of the directory, as zip64 has them; None: it is none."""
+    """Entries and length of the directory in the zip64 record; None if there is none."""
     at = size - _END.size - _LOCATOR.size
     if at < 0:
         return None

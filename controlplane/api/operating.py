@@ -1,6 +1,6 @@
 """Requests about one worker, server or flag of a running job.
 
-Errors that the rows show are refused at once; the engine decides the rest, as a decision about the same entry.
+Errors that the database shows are refused immediately; otherwise the engine answers with a decision.
 """
 
 from http import HTTPStatus
@@ -26,7 +26,7 @@ LIVE = (JobState.RUNNING, JobState.PAUSED)
 
 
 def exclude_worker(*, job: Job, rank: int, user: User) -> requests.Request:
-    """Request that a worker gets no more shares and ends, until it is included again.
+    """Request that a worker ends and gets no shares until it is included again.
 
     Raises:
         Problem: if the job does not run, has no such worker or no other one, or Redis does not answer.

@@ -1,7 +1,7 @@
 """Permissions of roles: a view names the roles for reading and writing; the default for writing is admin.
 
-What a request is about is in its path: a job, a machine, a simulation or a team. Its owner decides which role counts,
-so that a new path below one of them is bound without a word in its view. A token with scopes also needs that of the
+The path names the object: a job, a machine, a simulation or a team. Its owner decides which role counts,
+so that new paths below them need no code in their views. A token with scopes also needs the scope of the
 path.
 """
 
@@ -32,7 +32,7 @@ OWNED: Final[dict[str, Owned]] = {"jobs": Job, "agents": Agent, "simulations": S
 
 
 def owner_of(route: str, arguments: Mapping[str, Any]) -> int | None:
-    """The team that owns what the path is about; None: no team does, or there is no such row."""
+    """The team that owns the object in the path; None: no team owns it, or it does not exist."""
     for name, model in NAMED.items():
         if name in arguments:
             return _team_of(model, int(arguments[name]))
@@ -56,7 +56,7 @@ class HasRole(BasePermission):
         """Whether the user's role is sufficient; the refusal names the required one.
 
         Raises:
-            Http404: if a team owns what the request is about, and the user is no member.
+            Http404: if a team owns the object, and the user is not a member.
         """
         reading = request.method in SAFE_METHODS
         needed = getattr(view, "read_role", Role.VIEWER) if reading else getattr(view, "write_role", Role.ADMIN)

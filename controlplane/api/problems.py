@@ -1,4 +1,4 @@
-"""Every error of the API in one format: RFC 9457 problem+json, with ``errors`` where fields are at fault."""
+"""Every error of the API in one format: RFC 9457 problem+json, with ``errors`` for invalid fields."""
 
 import logging
 import re
@@ -27,7 +27,7 @@ from paceline.cli.places import MANAGE
 CONTENT_TYPE = "application/problem+json"
 
 FIELDS_AT_FAULT = "urn:paceline:problem:fields"
-"""The type of problems whose ``errors`` name fields; others have no type, and the title of their status."""
+"""The type of problems with ``errors``; others have no type, and the title of their status."""
 
 HOW_TO_BE_LET_IN = f"Send Authorization: Bearer TOKEN; {MANAGE} access NAME --token creates a token."
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldError:
-    """One field at fault: where, what was found, what is expected."""
+    """One invalid field: its path, the found value, and the expected one."""
 
     field: str
     found: Any
@@ -49,7 +49,7 @@ class FieldError:
 
 
 class Problem(exceptions.APIException):
-    """An error with a status, a sentence, and the fields at fault, if any are."""
+    """An error with a status, a sentence, and any invalid fields."""
 
     def __init__(
         self, status: int, detail: str, *, errors: Sequence[FieldError] = (), headers: dict[str, str] | None = None
@@ -94,7 +94,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         request: HttpRequest | None = getattr(context.get("request"), "_request", None)
         logger.error("request failed", exc_info=error, extra={"path": getattr(request, "path", "")})
         got_request_exception.send(sender=None, request=request)
-    if (request := context.get("request")) is not None:  # a view of its own renderer refuses in JSON too
+    if (request := context.get("request")) is not None:  # views with other renderers also send errors as JSON
         request.accepted_renderer, request.accepted_media_type = JSONRenderer(), JSONRenderer.media_type
     body = document(problem.status_code, str(problem.detail), problem.errors)
     return Response(body, status=problem.status_code, headers=problem.headers, content_type=CONTENT_TYPE)
@@ -161,7 +161,7 @@ def expects_problem(request: HttpRequest) -> bool:
 
 
 def _missing(detail: str, context: dict[str, Any]) -> str:
-    """Django names the class that was looked for; clients read what that is, and where they looked."""
+    """The text of a 404: Django names the model class; clients need the kind of object and its parent."""
     request = context.get("request")
     found = re.fullmatch(r"No (\w+) matches the given query\.", detail)
     if found is None or request is None:

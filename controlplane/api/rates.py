@@ -1,8 +1,8 @@
-"""How many requests one user may make in a minute, by role; of who has not signed in, one network; and how many of one
-network may be refused before they count.
+"""Limits requests per minute: of each user, by role; without a user, of each network; and refused requests of each
+network.
 
 Counted in Redis, so that all web processes count together, in two windows of a minute: the previous one counts by the
-part of it that lies within the last 60 s. While Redis does not answer nothing is counted, which is logged.
+part of it that lies within the last 60 s. While Redis does not answer, requests are not limited, which is logged.
 """
 
 import time
@@ -24,18 +24,18 @@ from controlplane.runtime.redis import shared
 
 WINDOW_S: Final = 60
 STRANGERS: Final = (3_000, 3_000)
-"""Of one network without a user: machines that join, launchers of jobs."""
+"""Read and write requests of one network without a user: machines that join, launchers of jobs."""
 
 REFUSED: Final = 600
-"""Refusals (401, 403, 404) of one network that no user's limit counts: guessed tokens, numbers and addresses."""
+"""Refusals (401, 403, 404) of one network, from guessed tokens, numbers and addresses."""
 
 REFUSALS: Final = frozenset({401, 403, 404})
 
 PAGES: Final = 4
-"""Pages refresh parts of themselves: they may read so many times as much."""
+"""Factor of the read limit for pages, which refresh parts of themselves."""
 
 REST_S: Final = 5.0
-"""After an error of Redis nothing is asked of it for so long: a request must not wait for it."""
+"""After an error, Redis is not used for this long, so that requests do not wait for it."""
 
 _away_until = 0.0
 _is_counting = True
@@ -48,7 +48,7 @@ class Rates(BaseThrottle):
     """REST framework's throttle of all views."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        """Whether it is within the limit.
+        """Whether the request is within the limit.
 
         Raises:
             Problem: 429, with ``Retry-After``.
@@ -86,23 +86,23 @@ def refusal(request: HttpRequest, words: str, wait_s: int) -> HttpResponse:
 
 
 def sentence(limit: int, wait_s: int) -> str:
-    """The answer to a request too many."""
+    """The message for a request above the limit."""
     return f"more than {limit} requests in a minute; try again in {wait_s} s"
 
 
 def excess(request: HttpRequest, *, user: Any, reading: bool, page: bool = False) -> tuple[int, int] | None:
-    """The limit that this request is above, and after how many seconds it would not be; None where it is not."""
+    """The exceeded limit, and the seconds until a request is allowed again; None if it is not exceeded."""
     rates = settings.RATE_LIMITS
     if rates is None:
         return None
     request.counted = True  # type: ignore[attr-defined]
     if user is not None and user.is_authenticated:
-        whose, pair = f"user:{user.pk}", rates[role_of(user) or "viewer"]
+        subject, pair = f"user:{user.pk}", rates[role_of(user) or "viewer"]
     else:
-        whose, pair = f"network:{network_of(client_address(request))}", STRANGERS
+        subject, pair = f"network:{network_of(client_address(request))}", STRANGERS
     limit = pair[0 if reading else 1] * (PAGES if page else 1)
     kind = "pages" if page else "read" if reading else "write"
-    return _counted(f"rate:{whose}:{kind}", limit, time.time())
+    return _counted(f"rate:{subject}:{kind}", limit, time.time())
 
 
 def _counted(name: str, limit: int, now: float) -> tuple[int, int] | None:

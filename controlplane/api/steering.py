@@ -139,7 +139,7 @@ def set_autopilot(*, job: Job, document: object, user: User) -> None:
 
 
 def _choices(job: Job, now: Synchronization, document: object) -> dict[str, Choice]:
-    """The policies that change, validated together with those that stay."""
+    """The changed policies, validated together with the unchanged ones."""
     if not isinstance(document, Mapping) or not document or set(document) - set(CHOICES):
         raise spec_problem(SpecError("", document, f"a mapping with one or more of {', '.join(CHOICES)}"))
     try:

@@ -1,4 +1,4 @@
 """The live driver: carries events from Redis to the engine and commands from it, and copies both to the database.
 
-Owns the streams, leases, Celery tasks and everything else between a websocket and ``Engine.handle``. Decides nothing.
+It owns the streams, leases, Celery tasks and all else between a websocket and ``Engine.handle``. It makes no decisions.
 """

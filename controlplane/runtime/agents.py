@@ -43,12 +43,12 @@ async def is_known(client: AsyncClient, agent: int, name: ProcessName) -> bool:
 
 
 async def note_started(client: AsyncClient, agent: int, name: ProcessName) -> None:
-    """Remember that the agent started this process."""
+    """Store that the agent started this process."""
     await client.sadd(names.agent_started(agent), _title(name))
 
 
 async def vanished(client: AsyncClient, agent: int, running: list[ProcessName]) -> list[ProcessName]:
-    """Processes that the agent had started, should run, and does not: it restarted without them."""
+    """Processes that the agent had started and should run, but that did not survive its restart."""
     held = await client.execute_command("HVALS", names.agent_processes(agent))
     started = await client.execute_command("SMEMBERS", names.agent_started(agent))
     lost = {title.decode() for title in started} - {_title(name) for name in running}
@@ -74,7 +74,7 @@ def _orders(values: list[bytes]) -> list[ProcessOrder]:
 
 
 def name_of(order: ProcessOrder) -> ProcessName:
-    """The process instance that the order is about."""
+    """The process instance in the order."""
     return ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)
 
 

@@ -1,4 +1,4 @@
-"""Reads what alerts are about: jobs, processes, findings and the control plane itself."""
+"""Reads the data for alert rules: jobs, processes, findings and the control plane itself."""
 
 import shutil
 from collections.abc import Collection, Mapping
@@ -27,10 +27,10 @@ from controlplane.telemetry.models import WorkerSums
 from controlplane.telemetry.present_costs import present_costs, present_evidence
 
 LOOK_BACK: Final = timedelta(minutes=30)
-"""Events that are older than this and than the last evaluation are no news. Longer than ingest is ever late."""
+"""Events older than both this and the last evaluation are ignored. Longer than any delay of ingest."""
 
 LOSS_STAYS: Final = timedelta(seconds=30)
-"""A lost process with a successor counts as lost for this long: evaluations and ingest see it, if late."""
+"""A lost process with a successor counts as lost for this long, so that a late evaluation still sees it."""
 
 GONE: Final = timedelta(milliseconds=GONE_MS)
 """A rank that its launcher owns counts as lost once it has been out of reach for this long."""
@@ -40,7 +40,7 @@ PARTS: Final = ("data_s", "compute_s", "push_s", "pull_s", "waiting_s", "coordin
 
 
 def read_view(client: Client, now: datetime, before: datetime | None) -> View:
-    """All that rules look at; ``before`` is the last evaluation."""
+    """The data for all rules; ``before`` is the last evaluation."""
     since = min(before or now, now) - LOOK_BACK
     live = Job.objects.filter(simulation=None).exclude(state__in=JOB_OVER)
     ended = Job.objects.filter(simulation=None, state__in=JOB_OVER, finished_at__gt=since)
@@ -49,7 +49,7 @@ def read_view(client: Client, now: datetime, before: datetime | None) -> View:
     last_report_ms = dict(
         WorkerSums.objects.filter(job__in=numbers).order_by().values_list("job_id").annotate(at_ms=Max("at_ms"))
     )
-    plane = _plane(client)  # before the jobs: what ingest writes meanwhile only makes them look better
+    plane = _plane(client)  # before the jobs: if ingest writes in between, they only look more current
     return View(
         now=now,
         jobs={job.pk: _job(job, last_report_ms.get(job.pk)) for job in jobs},
@@ -61,7 +61,7 @@ def read_view(client: Client, now: datetime, before: datetime | None) -> View:
 
 
 def with_shares(view: View, marks: Mapping[int, Mark]) -> View:
-    """The same, with the share of waiting of each job."""
+    """The view with each job's share of waiting."""
     shares = {job: mark.share for job, mark in marks.items()}
     jobs = {number: replace(job, waiting_share=shares.get(number)) for number, job in view.jobs.items()}
     return replace(view, jobs=jobs)
@@ -94,7 +94,7 @@ def _job(job: Job, last_report_ms: int | None) -> JobNow:
 
 
 def _losses(jobs: Collection[int], attached: Collection[int], now: datetime, before: datetime) -> list[Loss]:
-    """Lost processes of live jobs, unless another has had their place for a while."""
+    """Lost processes of live jobs, except those replaced longer than ``LOSS_STAYS`` ago."""
     recent = min(now, before) - LOSS_STAYS
     newest: dict[tuple[int, str, int], Process] = {}
     lost: dict[tuple[int, str, int], Process] = {}
@@ -141,7 +141,7 @@ def _flags(jobs: Collection[int], now: datetime) -> list[FlagNow]:
 
 
 def _cost(evidence: Mapping[str, Any]) -> float:
-    """The part of an iteration that is saved without it."""
+    """The fraction of an iteration that the finding costs."""
     whole, without = evidence.get("iteration_s"), evidence.get("without_s")
     if not isinstance(whole, int | float) or not isinstance(without, int | float) or whole <= 0:
         return 0.0

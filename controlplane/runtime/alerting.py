@@ -1,4 +1,4 @@
-"""The periodic evaluation of alerts, and the delivery of what follows."""
+"""Evaluates alert rules periodically, and delivers their notifications."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,16 +21,16 @@ from controlplane.runtime.redis import Client
 DELIVER: Final = "controlplane.runtime.tasks.deliver_alerts"
 EVERY_S: Final = 5.0
 SHOWN: Final = 10
-"""Iterations before the moment that the timeline shows."""
+"""Number of iterations before the event that the timeline shows."""
 
 INGEST_S: Final = timedelta(seconds=1)
-"""By so much a row's time may be after the event that it is about."""
+"""How much later than its event a row's time may be."""
 
 Marks = dict[int, Mark]
 
 
 def evaluate(client: Client, now: datetime | None = None) -> Stepped:
-    """Evaluate all rules once, and tell open pages of what has changed."""
+    """Evaluate all rules once, and notify open pages of changes."""
     now = now or timezone.now()
     before = evaluated_before()
     if not is_anything_watched():
@@ -56,7 +56,7 @@ def _noted(before: Evaluated | None, now: datetime, marks: Marks, done: Stepped)
 
 
 def deliver(client: Client) -> int:
-    """Deliver what is due; pages then show it."""
+    """Deliver messages that are due, and notify open pages."""
     tried = has_due(timezone.now())
     delivered = deliver_due(timezone.now)
     if tried:
@@ -70,7 +70,7 @@ def is_delivery_due() -> bool:
 
 
 def place_of(finding: Finding) -> str:
-    """The page that shows the moment: the iteration on the job's timeline, or the decision of then."""
+    """The page that shows the event: the iteration on the job's timeline, or the decision at that time."""
     if finding.job is None:
         return finding.place
     page = f"/jobs/{finding.job}/"
@@ -85,7 +85,7 @@ def place_of(finding: Finding) -> str:
 
 
 def _decision(finding: Finding) -> str:
-    """The last decision up to the moment."""
+    """The last decision up to that time."""
     rows = Decision.objects.filter(job=finding.job)
     if finding.at is not None:
         rows = rows.filter(at__lte=finding.at + INGEST_S)

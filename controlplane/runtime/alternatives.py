@@ -1,6 +1,6 @@
-"""What other policies would do for a job, by its last forecast, with the change of policies that leads to each.
+"""Alternative policies of a job: their predicted effect in the last forecast, and the request that switches to them.
 
-Only policies are alternatives here: changes of machines are no request to a job.
+Changes of machines are not among them, since no request to a job makes these.
 """
 
 from dataclasses import dataclass
@@ -13,37 +13,37 @@ from controlplane.runtime.models import Forecast
 from controlplane.simulator.recorded_run import OTHERS
 
 LEAST_GAIN: Final = 0.05
-"""The smallest part of the time for which a change is advised."""
+"""The smallest fraction of time saved for which a change is recommended."""
 
 ALL: Final = 0.995
-"""From this part of the samples on, an alternative does the same work."""
+"""An alternative that processes at least this fraction of the samples counts as doing the same work."""
 
 EXCHANGED: Final = ("batching", "barrier")
-"""What the simulated alternatives differ in; placement and data stay as they are."""
+"""The policies that simulated alternatives change; placement and data stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Other policies, and the part of the present time that they would save."""
+    """Other policies, and the fraction of the present time that they would save."""
 
     name: str
     choices: dict[str, Choice]
-    """What has to change, by question."""
+    """The changed policies, by kind."""
     target: Synchronization
     iteration_s: float
     waiting: float
     saved: float
     low: float
     high: float
-    """The lowest and highest of all simulated runs."""
+    """The highest saving of all simulated runs; ``low`` is the lowest."""
     doubt: float
-    """The model's relative error on what was recorded."""
+    """The model's relative error on the recorded run."""
     samples: float
     unfinished: bool
 
     @property
     def title(self) -> str:
-        """The policies that it brings, as a person names them."""
+        """The names of its policies."""
         return ", ".join(_named(choice) for choice in self.choices.values())
 
     @property
@@ -53,13 +53,13 @@ class Alternative:
 
     @property
     def is_advised(self) -> bool:
-        """Whether it does the same work, in every simulated run in less time by more than the model is off."""
+        """Whether it does the same work, and saves more time than the model's error in every simulated run."""
         same = set(self.choices) == {"batching"} and self.samples >= ALL and not self.unfinished
         return same and self.low > 0 and self.saved >= max(LEAST_GAIN, self.doubt)
 
 
 def job_alternatives(job: Job) -> list[Alternative]:
-    """Those of the last forecast, the best first; none where the policies have changed since."""
+    """The alternatives of the last forecast, the best first; none if the policies have changed since."""
     found = Forecast.objects.filter(job=job).first()
     if found is None or not found.answer or _has_changed_since(job, found):
         return []
@@ -72,7 +72,7 @@ def job_alternatives(job: Job) -> list[Alternative]:
 
 
 def advised(alternatives: list[Alternative]) -> Alternative | None:
-    """The one that saves most of those that are certain to save time."""
+    """The recommended alternative with the largest saving; None if there is none."""
     return max((each for each in alternatives if each.is_advised), key=lambda each: each.saved, default=None)
 
 

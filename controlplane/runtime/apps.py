@@ -1,4 +1,4 @@
-"""Registers the live driver, so that its commands are found."""
+"""Registers the live driver with Django, so that it finds the commands."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class RuntimeConfig(AppConfig):
     label = "runtime"
 
     def ready(self) -> None:
-        """Have ``migrate`` refuse a database of a newer release: services start behind it."""
+        """Make ``migrate`` refuse a database of a newer release; services start only after it."""
         pre_migrate.connect(refuse_newer_database, sender=self)
 
 

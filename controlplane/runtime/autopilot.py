@@ -1,7 +1,7 @@
-"""Simulates what autopilots ask for with ``PlayAlternatives``, in a low-priority subprocess; answered by an event.
+"""Runs simulations that autopilots request with ``PlayAlternatives``, in a low-priority subprocess; an event answers.
 
-One at a time on the whole control plane, by the task that also simulates for pages. A question may be lost or played
-twice: the engine takes one answer, and asks again after a while. Until then the job keeps its policies.
+One runs at a time on the whole control plane, in the task that also simulates for pages. A request may be lost or run
+twice: the engine accepts one answer, and repeats the request later. Until then the job keeps its policies.
 """
 
 import json
@@ -30,7 +30,7 @@ from controlplane.simulator.autopilot import play_alternatives
 from controlplane.telemetry.recorded import recorded_job
 
 Play = Callable[[int, str], AlternativesPlayed]
-"""From a job and its question, as ``request_plays`` keeps it, to the answer."""
+"""Maps a job and its request, as stored by ``request_plays``, to the answer."""
 
 MOST_REASON: Final = 500
 
@@ -41,30 +41,30 @@ _answers: msgspec.json.Decoder[AlternativesPlayed] = msgspec.json.Decoder(Altern
 
 
 def request_plays(job: int, commands: Sequence[AnyCommand]) -> None:
-    """Store the simulations that were just asked for; call it once they are committed.
+    """Store the requested simulations; call it after the commit of the commands.
 
-    A newer question replaces the job's older one, and keeps its place in the queue. Uses the process's shared
-    connections, since the caller may still read a reply from its own. Without Redis the question is lost.
+    A newer request replaces the job's older one, and keeps its place in the queue. Uses the process's shared
+    connections, since the caller may still read a reply from its own. Without Redis the request is lost.
     """
     for command in commands:
         if isinstance(command, PlayAlternatives):
             with suppress(RedisError), shared().pipeline(transaction=True) as pipe:
-                pipe.hset(names.PLAYS_ASKED, str(job), b64encode(msgspec.msgpack.encode(command)).decode())
-                pipe.zadd(names.PLAYS_SINCE, {str(job): time.time()}, nx=True)
+                pipe.hset(names.PLAYS_REQUESTED, str(job), b64encode(msgspec.msgpack.encode(command)).decode())
+                pipe.zadd(names.PLAYS_REQUESTED_AT, {str(job): time.time()}, nx=True)
                 pipe.execute()
 
 
 def play_one(client: Client, play: Play) -> int | None:
-    """Answer the question that has waited longest, if there is any: its job, or None."""
-    asked = {int(_text(key)): _text(question) for key, question in client.hgetall(names.PLAYS_ASKED).items()}
-    if not asked:
+    """Run the oldest request; returns its job, or None if there is no request."""
+    requested = {int(_text(key)): _text(request) for key, request in client.hgetall(names.PLAYS_REQUESTED).items()}
+    if not requested:
         return None
-    since = {job: client.zscore(names.PLAYS_SINCE, str(job)) or 0.0 for job in asked}
-    job = min(asked, key=lambda each: (since[each], each))
-    client.hdel(names.PLAYS_ASKED, str(job))
-    client.zrem(names.PLAYS_SINCE, str(job))
+    since = {job: client.zscore(names.PLAYS_REQUESTED_AT, str(job)) or 0.0 for job in requested}
+    job = min(requested, key=lambda each: (since[each], each))
+    client.hdel(names.PLAYS_REQUESTED, str(job))
+    client.zrem(names.PLAYS_REQUESTED_AT, str(job))
     try:
-        log.append_event(job, play(job, asked[job]))
+        log.append_event(job, play(job, requested[job]))
     except log.LogClosed:
         logger.info("job was over before its alternatives were simulated", job=job)
     except log.LogMissing:
@@ -73,26 +73,26 @@ def play_one(client: Client, play: Play) -> int | None:
 
 
 def in_a_process(stopping: Event) -> Play:
-    """Simulates with ``manage.py whatif --asked`` in a subprocess; it is ended when it takes too long."""
+    """Simulates with ``manage.py whatif --request`` in a subprocess, which is ended if it takes too long."""
 
-    def play(job: int, question: str) -> AlternativesPlayed:
+    def play(job: int, request: str) -> AlternativesPlayed:
         try:
-            return _answers.decode(run_in_subprocess(["whatif", str(job), "--asked", question], stopping, MOST_S))
+            return _answers.decode(run_in_subprocess(["whatif", str(job), "--request", request], stopping, MOST_S))
         except (BrokenOff, Failed) as error:
-            look = _decoder.decode(b64decode(question)).look
+            look = _decoder.decode(b64decode(request)).look
             return AlternativesPlayed(look=look, reason=str(error)[:MOST_REASON])
 
     return play
 
 
-def answer(job_id: int, question: str) -> str:
-    """The answer as JSON, from the job's last minutes as they are in the database.
+def answer(job_id: int, request: str) -> str:
+    """The answer as JSON, based on the job's last minutes in the database.
 
     Raises:
         SimulationError: if nothing is recorded of the job.
     """
     recorded_job(job_id)
-    command = _decoder.decode(b64decode(question))
+    command = _decoder.decode(b64decode(request))
     entries = recent_log(job_id, RECENT_S)  # counted from where the present policies took effect
     spec = stored_spec(Job.objects.get(pk=job_id))
     return json.dumps(msgspec.to_builtins(play_alternatives(job_id, spec, entries, replace(command, since=0))))

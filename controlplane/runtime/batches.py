@@ -34,13 +34,13 @@ class StaleCursor(RuntimeError):
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """How far one job has been copied, and the tick to publish for it."""
+    """The position up to which one job has been copied, and the tick to publish for it."""
 
     position: Position
     incarnation: int
     state: str
     numbers: dict[str, int]
-    """By process instance: the message number up to which all is in the database."""
+    """By process instance: the number up to which all its messages are in the database."""
     unpublished: dict[str, int] = field(default_factory=dict)
     moved: bool = False
     fleet: bool = False
@@ -65,10 +65,10 @@ def copied_so_far(job: int) -> Copied:
 
 
 def write_batch(job: int, copied: Copied, commands: Read, events: Read) -> int:
-    """Write one batch and move the cursors, all or nothing; then move ``copied`` along. How many reports were new.
+    """Write one batch and its cursors in one transaction, then update ``copied``; returns the number of new reports.
 
     Raises:
-        StaleCursor: if a cursor is not where ``copied`` has it; nothing was written.
+        StaleCursor: if a cursor is not at the position in ``copied``; nothing was written.
     """
     answers = [answer_of(fields) for _, fields in commands]
     logged = [logged_of(stream_id, fields) for stream_id, fields in events]
@@ -106,7 +106,7 @@ def state_of(job: int) -> str:
     """The job's state.
 
     Raises:
-        Job.DoesNotExist: if it has no row any more.
+        Job.DoesNotExist: if the job has no row any more.
     """
     found = read_row(f"SELECT state FROM {Job._meta.db_table} WHERE id = %s", (job,))
     if found is None:
@@ -115,7 +115,7 @@ def state_of(job: int) -> str:
 
 
 def latencies(entries: Read, answers: Sequence[Answer]) -> Iterator[float]:
-    """For each entry of the log that workers got orders for: the seconds until these were published."""
+    """For each entry of the log that led to orders for workers: the seconds until these were published."""
     for (stream_id, _), answer in zip(entries, answers, strict=True):
         published = time_of(stream_id.decode())
         for cause in {command.cause for command in answer.commands if isinstance(command, DeliveredOrders)}:
@@ -125,17 +125,17 @@ def latencies(entries: Read, answers: Sequence[Answer]) -> Iterator[float]:
 def passed(
     copied: Copied, after: Position, incarnation: int, state: str, risen: Mapping[str, int] = MappingProxyType({})
 ) -> None:
-    """Move ``copied`` along with what was just committed."""
+    """Update ``copied`` to the entries that were just committed."""
     copied.position, copied.incarnation, copied.state, copied.moved = after, incarnation, state, True
     copied.numbers |= risen
     copied.unpublished |= risen
 
 
 def move_cursor(job: int, stream: str, old: str, new: str, incarnation: int) -> None:
-    """Move it on, within the transaction that writes what it passes.
+    """Move a cursor, within the transaction that writes the entries up to it.
 
     Raises:
-        StaleCursor: if it is not at ``old``.
+        StaleCursor: if the cursor is not at ``old``.
     """
     if old == new:
         return

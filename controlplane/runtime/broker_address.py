@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 def broker_url(redis_url: str) -> str:
     """``redis_url`` as Celery's transport spells it: Unix sockets have a scheme of their own there.
 
-    Without ``ssl_cert_reqs`` it verifies no certificate, other than every other client of Paceline's.
+    It adds ``ssl_cert_reqs``: without it Celery would not verify certificates, unlike all other clients here.
     """
     parts = urlsplit(redis_url)
     if parts.scheme == "rediss" and "ssl_cert_reqs" not in parse_qs(parts.query):

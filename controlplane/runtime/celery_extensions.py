@@ -1,4 +1,4 @@
-"""Celery extended: its broker reconnects soon and without limit, and a free thread fetches its next task at once.
+"""Extensions of Celery: the broker reconnects quickly and without limit, and a free thread fetches a task immediately.
 
 Without prefetching the loop fetches tasks only while a thread is free. In Celery nothing wakes the loop when a thread
 becomes free, so a task could wait for up to a second while threads are idle.

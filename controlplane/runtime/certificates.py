@@ -1,8 +1,8 @@
-"""Certificates of a job's processes: each shows its own to those that it exchanges parameters with.
+"""TLS certificates of a job's processes, for the connections over which they exchange parameters.
 
-The authority that signs them belongs to the job and follows from the job's key, so that every control plane process has
+The authority that signs them belongs to the job and is derived from its key, so that every control plane process has
 the same one and none has to be stored; a process of another job cannot have a certificate of it. A certificate names
-one life of one process.
+one process instance.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -18,10 +18,10 @@ from controlplane.protocol.keys import authority_seed, certificate_seed
 from controlplane.protocol.orders import Role
 
 VALID: Final = timedelta(days=365)
-"""From when a process is started; one that runs longer can no longer connect."""
+"""Validity from the start of a process; one that runs longer can no longer connect."""
 
 SKEW: Final = timedelta(days=1)
-"""A certificate is valid so long before it is issued: clocks of machines differ."""
+"""A certificate is valid from this long before its issue, since clocks of machines differ."""
 
 AUTHORITY_FROM: Final = datetime(2020, 1, 1, tzinfo=UTC)
 AUTHORITY_UNTIL: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -63,9 +63,9 @@ def certificate_of(
     listens: bool | None = None,
     now: datetime | None = None,
 ) -> bytes:
-    """The certificate of one life of a process, in DER.
+    """The certificate of one process instance, in DER.
 
-    It serves to connect, and to listen where the process ``listens``: a server always, a worker where others ask it.
+    It is valid for clients, and if the process ``listens`` also for servers: workers listen only for peer sampling.
     """
     authority, key = _authority_key(job_key), Ed25519PrivateKey.from_private_bytes(certificate_seed(process_key))
     issued = now or datetime.now(UTC)

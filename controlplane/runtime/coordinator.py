@@ -150,7 +150,7 @@ class Holding:
         scaling.request_slots(self._lease.job, commands)
 
     def _snapshot(self) -> bytes:
-        """A snapshot, if one is due; without one the log is replayed from further back."""
+        """A snapshot if one is due, otherwise empty."""
         engine = self._running.engine
         if not (engine.over or self._pace.due()):
             return b""
@@ -172,7 +172,7 @@ class Holding:
             running.is_logged = True
 
     def _tick(self) -> bool:
-        """Append that time has passed, if the engine's deadline has come."""
+        """Append that time has passed, if the engine's deadline has expired."""
         deadline = self._running.engine.deadline_ms
         if deadline is None or self._lease.now_ms < deadline:
             return False
@@ -188,7 +188,7 @@ class Holding:
         return True
 
     def _excuses_silence(self) -> bool:
-        """While a gateway is missing, silent processes are not lost: log that before a timeout is decided, from time to
+        """While a gateway is missing, processes without heartbeats are not lost: log that before a timeout, now and
         time.
 
         Checked before every decision: a gateway may have disappeared since the last one.
@@ -207,7 +207,7 @@ class Holding:
         return GLANCE_S if deadline is None else max(0.001, (deadline - self._lease.now_ms) / 1000)
 
     def _may_linger(self) -> bool:
-        """Whether to wait for more: not if other jobs need this thread, at shutdown, or when nothing will follow."""
+        """Whether to wait for more entries: not if other jobs need this thread, at shutdown, or if the job is over."""
         if self._around.stopping.is_set() or self._running.engine.over:
             return False
         if time.monotonic() - self._last_entry_at >= self._around.linger_s or self._glance():
@@ -216,7 +216,7 @@ class Holding:
         return self._has_place
 
     def _turn_is_over(self) -> bool:
-        """Whether a busy job should queue up again: where others wait, or at shutdown."""
+        """Whether a busy job should release the thread and queue again: if others wait, or at shutdown."""
         return self._around.stopping.is_set() or (time.monotonic() - self._began >= TURN_S and self._glance())
 
     def _pass_on(self) -> None:
@@ -225,7 +225,7 @@ class Holding:
         self._around.enqueue(self._lease.job)
 
     def _glance(self) -> bool:
-        """Whether other jobs wait for a thread, as of a moment ago."""
+        """Whether other jobs wait for a thread; checked at most every ``GLANCE_S``."""
         now = time.monotonic()
         if now - self._glanced >= GLANCE_S:
             self._glanced = now

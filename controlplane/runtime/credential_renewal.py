@@ -1,4 +1,4 @@
-"""Renews credentials of agents long before they expire, each over its agent's connection."""
+"""Renews credentials of agents long before they expire, over the agents' connections."""
 
 import structlog
 from django.db import transaction
@@ -13,9 +13,9 @@ logger = structlog.get_logger(__name__)
 
 
 def renew_credentials(client: Client | None = None) -> list[str]:
-    """Request what is due; the names of those agents. One whose gateway is not told is due again in an hour."""
+    """Request due renewals; returns the agents' names. If a gateway cannot be notified, it is due again in an hour."""
     client = client or shared()
-    with transaction.atomic():  # nothing is done without its entry
+    with transaction.atomic():  # no renewal without its audit entry
         due = renewals_request()
         for agent in due:
             _record(agent)

@@ -1,7 +1,7 @@
 """Dead letters: entries that cannot be written are stored with their cause and end their own job only.
 
 A batch that fails is written again entry by entry, each in a transaction with its cursor. An entry that fails by itself
-becomes a row of ``DeadLetter``. The rest of its answer and the raw event are kept, so that the log stays complete. None
+becomes a row of ``DeadLetter``. The rest of its answer and the raw event are stored to keep the log complete. None
 of this costs anything while nothing fails.
 """
 
@@ -41,13 +41,13 @@ from controlplane.telemetry.numbers import next_messages, record_numbers
 from controlplane.telemetry.projections import incarnations, kind_of, record_raw
 
 MOST_BYTES: Final = 64 * 1024
-"""Of one entry that are kept."""
+"""Most bytes of an entry to store."""
 
 MOST_LETTERS: Final = 100
-"""Of one job; what follows from the first is of little use."""
+"""Most dead letters of one job: later ones mostly follow from the first."""
 
 SHOWN_FOR: Final = timedelta(days=1)
-"""How long an operator is warned of one; its job shows it permanently."""
+"""How long operators see a warning about one; the job's page shows it permanently."""
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 
@@ -90,13 +90,13 @@ def first_of(job: int) -> DeadLetter | None:
 
 
 def end_job(client: Client, job: int, letter: DeadLetter) -> None:
-    """Have the job's engine end it, with the reason; an engine accepts that once, and only for a live job."""
+    """Request the job's engine to end the job, with the reason; it accepts that once, and only for a live job."""
     with suppress(log.LogClosed):
         log.append_event(job, EngineFailed(entry=letter.stream_id, reason=_reason(letter)), client=client)
 
 
 def sentence() -> str:
-    """For the operator: how many entries lately became dead letters, of which jobs, and the cure; empty if none did."""
+    """A warning for operators: the number of recent dead letters, their jobs, and the cure; empty if there are none."""
     lately = DeadLetter.objects.filter(at__gt=timezone.now() - SHOWN_FOR)
     counts = dict(lately.order_by("job").values_list("job").annotate(number=Count("pk")))
     if not counts:
@@ -154,7 +154,7 @@ def _store_dead_commands(job: int, copied: Copied, entry: Entry, error: Exceptio
 
 
 def _store_dead_event(job: int, copied: Copied, entry: Entry, error: Exception) -> list[DeadLetter]:
-    """Keep the event raw where that is possible: a job is rebuilt from these."""
+    """Store the raw event if possible, since a job is rebuilt from its events."""
     logged = logged_of(*entry)
     incarnation = max(incarnations(copied.incarnation, [logged]))
     _, risen = next_messages(copied.numbers, [logged.entry.event])

@@ -43,12 +43,12 @@ class Pulse:
         return self._unreported
 
     def mark_reported(self) -> None:
-        """Every live log has the end of the outage. Until then each beat reports it again."""
+        """Record that every live log has the end of the outage. Until then each beat reports it again."""
         self._unreported = False
 
 
 def announce(process: str, client: Client) -> int:
-    """Append ``ControlPlaneResumed`` to every live log; how many there are."""
+    """Append ``ControlPlaneResumed`` to every live log; returns their number."""
     jobs = sorted(int(job) for job in client.smembers(names.LIVE_JOBS))
     for job in jobs:
         with isolated_step("announcing downtime", job, client), suppress(log.LogClosed):
@@ -57,7 +57,7 @@ def announce(process: str, client: Client) -> int:
 
 
 def beat_until(stopping: Event, role: str) -> None:
-    """Beat until asked to stop. A beat counts only if Redis answered."""
+    """Beat until ``stopping`` is set. A beat counts only if Redis answered."""
     pulse = Pulse(role)
     while not stopping.wait(BEAT_S):
         try:
@@ -72,7 +72,7 @@ def beat_until(stopping: Event, role: str) -> None:
 
 
 def start_pulse(stopping: Event, role: str) -> Thread:
-    """Beat from its own thread."""
+    """Start a thread that beats."""
     thread = Thread(target=beat_until, args=(stopping, role), name=f"pulse-{role}", daemon=True)
     thread.start()
     return thread

@@ -1,6 +1,6 @@
-"""Drains machines: asks jobs to move their processes off, as ``scheduling.draining`` decides.
+"""Drains machines: requests jobs to move their processes to other machines, as ``scheduling.draining`` decides.
 
-Every pass reads what is there and may be lost or repeated: a request that a process has answered is not made again.
+Every pass starts from the stored state, so a pass may be lost or repeated: answered requests are not repeated.
 """
 
 from collections import defaultdict
@@ -41,7 +41,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Residents:
-    """The processes of one machine by their job, and what is read once for all of them."""
+    """The processes of one machine by job, and the data that they share."""
 
     agent: Agent
     held: Collection[Place]
@@ -49,29 +49,29 @@ class _Residents:
     by_job: Mapping[int, list[Place]]
     jobs: Mapping[int, Job]
     elsewhere: tuple[Offer, ...]
-    """What the other machines offer."""
+    """The offers of the other machines."""
 
 
 def drain_machines(now: datetime | None = None) -> list[int]:
-    """Take the next step of every machine that is being drained; the jobs that were asked something."""
+    """Take the next step of every machine that is being drained; returns the jobs that got a request."""
     now = now or timezone.now()
-    asked: list[int] = []
+    requested: list[int] = []
     for agent in scheduling.draining():
         changed = False
-        # Of a machine that is open again, only processes with a move that has not ended are read.
+        # For a machine that is open again, only processes with an unfinished move are read.
         there = _residents(agent, with_held=agent.scheduling == Agent.Scheduling.DRAINING)
         for job in there.by_job:
             with isolated_step("draining a machine", job):
                 steps = next_steps(_tenant(there, job, now))
                 changed |= bool(steps)
-                asked += [job for step in steps if _take(agent, job, step, now)]
+                requested += [job for step in steps if _take(agent, job, step, now)]
         if changed:
             ticks.publish(shared(), fleet=True)
-    return asked
+    return requested
 
 
 def preview_of(agent: Agent) -> Preview:
-    """What a drain of the machine would do now."""
+    """A preview of a drain of the machine now."""
     there, now = _residents(agent), timezone.now()
     found = (_readable_tenant(there, job, now) for job in there.by_job)
     return preview(
@@ -83,7 +83,7 @@ def preview_of(agent: Agent) -> Preview:
 
 
 def _residents(agent: Agent, *, with_held: bool = True) -> _Residents:
-    """The jobs with processes on the machine, or with a move off it that has not ended."""
+    """The jobs with processes on the machine, or with an unfinished move away from it."""
     rows = Reservation.objects.filter(agent=agent) if with_held else ()
     held = {(row.job_id, row.role, row.index) for row in rows}
     moves = {(row.job_id, row.role, row.index): row for row in scheduling.open_moves([agent.pk])}
@@ -101,7 +101,7 @@ def _residents(agent: Agent, *, with_held: bool = True) -> _Residents:
 
 
 def _readable_tenant(there: _Residents, job: int, now: datetime) -> Tenant:
-    """The same for a preview, which names a job whose spec cannot be read."""
+    """As ``_tenant``, for a preview, which also lists jobs with an unreadable spec."""
     try:
         return _tenant(there, job, now)
     except UnreadableSpec:
@@ -109,7 +109,7 @@ def _readable_tenant(there: _Residents, job: int, now: datetime) -> Tenant:
 
 
 def _unread(there: _Residents, job: int) -> tuple[Resident, ...]:
-    """A job's processes as far as they are known without its row."""
+    """A job's processes on the machine, without reading its spec."""
     return tuple(
         Resident(role=_role(key[1]), index=key[2], stage=_stage(there.moves.get(key))) for key in there.by_job[job]
     )
@@ -176,7 +176,7 @@ def _answer(job: int, move: Move | None) -> Decision | None:
 
 
 def _take(agent: Agent, job: int, step: Step, now: datetime) -> bool:
-    """Note the step, and ask the job; whether it was asked."""
+    """Store the step, and send its request to the job; returns whether one was sent."""
     resident = step.resident
     entry = _ask(agent, job, step) if step.ask else ""
     if entry is None:
@@ -187,12 +187,12 @@ def _take(agent: Agent, job: int, step: Step, now: datetime) -> bool:
     key = {"agent": agent, "job_id": job, "role": resident.role, "index": resident.index, "ended_at": None}
     if not Move.objects.filter(**key).update(**fields):
         Move.objects.create(**key | fields, began_at=now)
-    logger.info("drain", machine=agent.name, job=job, process=resident.title, stage=step.stage, asked=step.ask)
+    logger.info("drain", machine=agent.name, job=job, process=resident.title, stage=step.stage, requested=step.ask)
     return bool(step.ask)
 
 
 def _ask(agent: Agent, number: int, step: Step) -> str | None:
-    """Append the request to the job's log; its entry, or None for a job that takes none now."""
+    """Append the request to the job's log; returns the id of the entry, or None if the job accepts none now."""
     resident, actor = step.resident, f"drain of {agent.name}"
     event: DrainRequested | InclusionRequested | ServerRequested
     match step.ask:
@@ -206,7 +206,7 @@ def _ask(agent: Agent, number: int, step: Step) -> str | None:
     action = ACTIONS[step.ask or "add"].format(role=resident.role)
     detail = {} if step.ask == "add" else {"process": resident.title}
     try:
-        with transaction.atomic():  # what cannot be audited is not requested
+        with transaction.atomic():  # no request without its audit entry
             row = audit(actor=actor, action=action, subject=str(job), detail=detail, job=job)
             row.entry = log.append_event(number, event)
             row.save(update_fields=["entry"])

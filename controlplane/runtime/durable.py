@@ -1,4 +1,4 @@
-"""Durable numbers in Redis: up to which message each process need not resend.
+"""Durable numbers in Redis: the number up to which a process need not resend its messages.
 
 The numbers are stored in the database, in the same transaction as the rows (``telemetry.numbers``). Ingest writes them
 here after the commit, and all of them again when it first sees a job. So they never run ahead of the database, and a

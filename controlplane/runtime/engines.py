@@ -27,7 +27,7 @@ from controlplane.runtime.lease import Lease
 
 KEPT_ENGINES: Final = 256
 READ_COUNT: Final = 512
-"""Entries per read: enough to be cheap, few enough to answer soon."""
+"""Entries per read: enough for low cost per entry, few enough for a quick answer."""
 
 logger = structlog.get_logger(__name__)
 
@@ -41,49 +41,49 @@ class AnyEngine(Protocol):
 
     @property
     def over(self) -> bool:
-        """Whether nothing will follow."""
+        """Whether the job is over."""
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
         """Handle ``entry`` and return the commands that follow."""
 
     def needs_heartbeats(self, at_ms: float) -> bool:
-        """Whether ``TimePassed`` should say at ``at_ms`` who has sent heartbeats; if not, it ``is_look``."""
+        """Whether ``TimePassed`` at ``at_ms`` must include processes' heartbeats; if not, it is marked ``is_look``."""
 
     def snapshot(self) -> bytes:
-        """All that later decisions depend on."""
+        """The serialized state of the engine."""
 
 
 class EngineKind(Protocol):
-    """How engines are made."""
+    """Creates engines."""
 
     def new(self, job: int) -> AnyEngine:
-        """One that has seen nothing."""
+        """A new engine, without any event."""
 
     def restore(self, snapshot: bytes) -> AnyEngine:
-        """The one that the snapshot describes; raises ``SnapshotVersionError``."""
+        """The engine with the state in the snapshot; raises ``SnapshotVersionError``."""
 
 
 class RealEngines:
     """The engine of this project."""
 
     def new(self, job: int) -> AnyEngine:
-        """One that has seen nothing."""
+        """A new engine, without any event."""
         return Engine(job=job, resolve=resolve)
 
     def restore(self, snapshot: bytes) -> AnyEngine:
-        """The one that the snapshot describes."""
+        """The engine with the state in the snapshot."""
         return Engine.restore(snapshot, resolve=resolve)
 
 
 class Running:
-    """One job in the hands of a coordinator: its engine, its constant facts, and the first internal error."""
+    """One job while a coordinator holds it: its engine, its constant facts, and the first internal error."""
 
     __slots__ = ("engine", "facts", "fault", "incarnation", "is_logged", "quiet_until")
 
     def __init__(self, engine: AnyEngine, facts: JobFacts, incarnation: int = 0) -> None:
         self.engine, self.facts, self.incarnation = engine, facts, incarnation
         self.quiet_until = "0-0"
-        """Up to this entry, with which a new incarnation begins, orders are not sent: that incarnation sends all of
+        """Orders up to this entry, with which a new incarnation begins, are not sent: the incarnation sends all of
         them again."""
         self.fault: EngineFailed | None = None
         """The first fault outside the engine; its job should end because of it."""
@@ -100,7 +100,7 @@ class Running:
         return answer
 
     def replay(self, entry: Entry) -> list[AnyCommand]:
-        """As ``handle``, of an entry that was answered before: what was logged then is not logged again."""
+        """As ``handle``, for an entry that was answered before: its log lines are not repeated."""
         try:
             return self.engine.handle(entry)
         except EventRefused as refusal:
@@ -117,7 +117,7 @@ class Running:
             return effects_of(self.facts, [command for command in commands if self.can_do(command)], parents)
 
     def note_fault(self, entry: str, error: Exception) -> None:
-        """Log and remember the first fault; later ones follow from it."""
+        """Log and store the first fault; later ones result from it."""
         if self.fault is None:
             logger.error("a fault ends the job", job=self.facts.number, entry=entry, exc_info=error)
             self.fault = EngineFailed(entry=entry, reason=clean_text(f"{type(error).__name__}: {error}"))
@@ -133,12 +133,12 @@ class Running:
 
 
 _MAKING: Final = Lock()
-"""Held while an engine is made. msgspec learns a type when it is first decoded, and shows other threads the incomplete
-result: two that restored the first engines of a process at once killed it."""
+"""Held while an engine is created. msgspec builds a decoder at first use, and lets other threads use the incomplete
+one: two threads that restored the first engines of a process at once crashed it."""
 
 
 class Engines:
-    """Engines that are not in use, the least recently used first."""
+    """The cache of engines that are not in use, the least recently used first."""
 
     def __init__(self, kind: EngineKind, facts: Callable[[int], JobFacts]) -> None:
         self._kind, self._facts = kind, facts
@@ -147,7 +147,7 @@ class Engines:
 
     @classmethod
     def of_this_process(cls) -> Self:
-        """With the real engine and the job table."""
+        """The cache with the real engine and the job table."""
         return cls(RealEngines(), job_facts)
 
     def kept(self, lease: Lease) -> Running | None:
@@ -160,7 +160,7 @@ class Engines:
         return kept if fits else None
 
     def restored(self, job: int, snapshot: bytes | None, incarnation: int) -> tuple[Running, str]:
-        """An engine from the snapshot, or else a new one, with the reason why the snapshot was not usable."""
+        """An engine from the snapshot, otherwise a new one with the reason why the snapshot was not usable."""
         facts = self._facts(job)
         with _MAKING:
             engine, why = self._made(job, snapshot)
@@ -180,7 +180,7 @@ class Engines:
         return self._kind.new(job), why
 
     def keep(self, running: Running) -> None:
-        """Put it back: its cursor is the one in Redis."""
+        """Return it to the cache; its cursor equals the one in Redis."""
         with self._lock:
             self._kept[running.facts.number] = running
             while len(self._kept) > KEPT_ENGINES:
@@ -188,7 +188,7 @@ class Engines:
 
 
 def job_facts(job: int) -> JobFacts:
-    """Key and spec from the job's row."""
+    """The key and spec in the job's row."""
     key, spec = Job.objects.values_list("key", "spec").get(pk=job)
     parsed = parse_spec(spec)
     return JobFacts(number=job, key=unseal(key), spec=parsed, start_folder=_start_folder(parsed))

@@ -64,7 +64,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     slot: str
     data: bytes
     parent: str = ""
-    """The decision that it follows from, as ``traceparent``; empty without tracing."""
+    """The decision that caused it, as ``traceparent``; empty without tracing."""
 
 
 Address = tuple[Role, int, str]
@@ -72,7 +72,7 @@ Address = tuple[Role, int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One process that an agent should run (``order``), or should run no longer (empty)."""
+    """A process that an agent should run (``order``), or should no longer run (empty)."""
 
     agent: int
     field: str
@@ -82,7 +82,7 @@ class Change:
 
 @dataclass(slots=True, kw_only=True)
 class Effects:
-    """All that follows from one read."""
+    """All effects of one read."""
 
     count: int = 0
     commands: bytes = b""
@@ -92,7 +92,7 @@ class Effects:
 
 
 def encode_frames(frames: Sequence[Frame]) -> bytes:
-    """As they travel on the job's channel."""
+    """The frames as one message on the job's channel."""
     return _encoder.encode(frames)
 
 
@@ -105,7 +105,7 @@ def decode_commands(payload: bytes) -> list[AnyCommand]:
 
 
 def decode_decisions(payload: bytes) -> list[AnyCommand | Delivered]:
-    """As ``decode_commands``, without the contents of those that only deliver a decision."""
+    """As ``decode_commands``, but commands that only deliver a decision are decoded without their content."""
     return _decisions_decoder.decode(payload)
 
 
@@ -168,7 +168,7 @@ def _placement(facts: JobFacts, command: IssuePlacement) -> Placement:
 
 
 def _met(facts: JobFacts, peer: PeerAddress, reader: IssuePlacement) -> PeerAddress:
-    """With what proves the reader to that worker, where workers ask one another."""
+    """The worker's address with a credential for the reader, if workers exchange samples themselves."""
     if not peer.instance:
         return peer
     key = process_key(facts.key, "worker", peer.rank, peer.instance)
@@ -185,7 +185,7 @@ def _server_orders(facts: JobFacts, command: IssueServerOrders) -> ServerOrders:
 def _addresses(
     facts: JobFacts, servers: Mapping[int, tuple[str, str, int]], derive: Callable[[bytes], bytes]
 ) -> list[ServerAddress]:
-    """With what proves the reader to each server: ``derive`` makes it from that server's own key."""
+    """The servers' addresses with credentials for the reader; ``derive`` makes each from the server's own key."""
     return [
         ServerAddress(
             index=index,
@@ -199,7 +199,7 @@ def _addresses(
 
 
 def checkpoint_folder(job: int, key: bytes) -> str:
-    """Where a job's checkpoints lie, below an agent's checkpoint folder: apart from those of other control planes."""
+    """The folder of a job's checkpoints below an agent's checkpoint folder; it is unique to this control plane."""
     return f"job-{job}-{checkpoint_name(key)}"
 
 

@@ -36,7 +36,7 @@ _armed: dict[str, Callable[[], None]] = {}
 
 
 class _Countdown:
-    """Kills this process when it has been called so often."""
+    """Kills this process at the ``count``-th call."""
 
     def __init__(self, count: int) -> None:
         self._left = count
@@ -53,14 +53,14 @@ if _chosen := os.environ.get("PACELINE_FAULT", ""):
 
 
 def reach(point: str) -> None:
-    """Do what the point is armed with, if anything."""
+    """Run the action that the point is armed with, if any."""
     if _armed and (action := _armed.get(point)):
         action()
 
 
 @contextmanager
 def armed(point: str, action: Callable[[], None]) -> Iterator[None]:
-    """While entered, reaching ``point`` does ``action``."""
+    """Context in which reaching ``point`` runs ``action``."""
     if point not in POINTS:
         raise KeyError(f"fault point {point!r}: expected one of {', '.join(POINTS)}")
     _armed[point] = action

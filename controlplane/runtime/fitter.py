@@ -1,4 +1,4 @@
-"""Fits predictors in a process of its own, one after another, with low priority.
+"""Fits predictors in a separate process, one after another, with low priority.
 
 A fit would share the interpreter with ingest in the history process, and the 200 MB of torch would stay there. The
 process starts with the first fit and ends when none has come for a while. Lessons and answers are lines of text.
@@ -26,13 +26,13 @@ from controlplane.runtime.subprocesses import HOME, NICENESS, Failed
 
 COMMAND: Final = (sys.executable, "-m", "controlplane.runtime.fitter")
 IDLE_S: Final = 30.0
-"""To start again costs a second of CPU, to stay 200 MB."""
+"""A restart costs a second of CPU, an idle process 200 MB."""
 
 MOST_S: Final = 300.0
-"""How long a fit may take; then its process is killed."""
+"""Time limit of a fit, after which its process is killed."""
 
 ERROR: Final = "!"
-"""Begins the line of a fit that failed."""
+"""First character of the line of a failed fit."""
 
 _lessons: msgspec.msgpack.Decoder[TrainPredictor] = msgspec.msgpack.Decoder(TrainPredictor)
 _answers: msgspec.msgpack.Decoder[PredictorTrained] = msgspec.msgpack.Decoder(PredictorTrained)
@@ -44,7 +44,7 @@ def lesson_of(command: TrainPredictor) -> str:
 
 
 class Fitter:
-    """The process, from outside; it is started when it is needed."""
+    """The interface to the process, which is started when needed."""
 
     def __init__(self, command: Sequence[str] = COMMAND, *, idle_s: float = IDLE_S, most_s: float = MOST_S) -> None:
         self._command, self._idle_s, self._most_s = command, idle_s, most_s
@@ -54,11 +54,11 @@ class Fitter:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The pid of the process, if it runs."""
         return self._process.pid if self._process is not None else None
 
     def fit(self, lesson: str) -> PredictorTrained:
-        """What the command of ``lesson_of`` asks for; waits for other fits, and for this one.
+        """The result of the fit in ``lesson``; waits for earlier fits, then for this one.
 
         Raises:
             Failed: if it could not be done, took too long, or its process ended.
@@ -117,7 +117,7 @@ class Fitter:
 
 
 def answer(lessons: IO[str], answers: IO[str]) -> None:
-    """Fit to every lesson, until there are no more."""
+    """The main loop of the process: fit to every lesson until the input ends."""
     for lesson in lessons:
         try:
             fitted = sharing.fit(_lessons.decode(b64decode(lesson)), resolve)

@@ -10,48 +10,48 @@ from controlplane.runtime.faults import reach
 from controlplane.telemetry.folding import fold, unfolded
 
 ROWS: Final = 4_096
-PER_SPEAKER: Final = 256
-"""A job's reports are folded once there are so many, and so many per process: a chunk is written whole each time."""
+PER_SENDER: Final = 256
+"""Number of unfolded reports per process from which on a job is folded, since each time a whole chunk is rewritten."""
 
 
 class Folds:
-    """Of all jobs that ingest copies."""
+    """The folding of all jobs that ingest copies."""
 
     def __init__(self) -> None:
         self._rows: dict[int, int] = {}
         self._under_way: dict[int, Iterator[int]] = {}
 
-    def meet(self, job: int, speakers: int) -> None:
-        """Begin to watch the job: count what is not folded. ``speakers`` of its processes ever spoke."""
+    def add_job(self, job: int, senders: int) -> None:
+        """Add the job, and count its unfolded reports. ``senders`` is how many processes ever sent a report."""
         self._rows[job] = 0
-        self.add(job, unfolded(job), speakers)
+        self.add(job, unfolded(job), senders)
 
     def forget(self, job: int) -> None:
-        """Watch it no longer."""
+        """Remove the job."""
         self._rows.pop(job, None)
         self._under_way.pop(job, None)
 
-    def add(self, job: int, rows: int, speakers: int) -> None:
-        """So many reports were written."""
+    def add(self, job: int, rows: int, senders: int) -> None:
+        """Count ``reports`` new reports."""
         self._rows[job] = self._rows.get(job, 0) + rows
-        if self._rows[job] >= max(ROWS, PER_SPEAKER * speakers):
+        if self._rows[job] >= max(ROWS, PER_SENDER * senders):
             self._begin(job)
 
     def settled(self, job: int) -> bool:
-        """Whether all is folded; it will be soon."""
+        """Whether all reports are folded; if not, request that."""
         if self._rows.get(job, 0):
             self._begin(job)
             return False
         return True
 
     def next_job(self) -> int | None:
-        """The job of the next piece; None if there is nothing to do."""
+        """The job to fold next; None if there is nothing to do."""
         return next(iter(self._under_way), None)
 
     def step(self) -> int | None:
-        """Do the next piece; the job that it was about, if anything was to do.
+        """Fold one piece; returns its job, or None if there was nothing to do.
 
-        A job whose piece fails is restarted by the next ``add`` or ``settled``.
+        After a failure the job is retried at the next ``add`` or ``settled``.
         """
         for job, work in self._under_way.items():
             self._under_way.pop(job)

@@ -22,17 +22,17 @@ from controlplane.runtime.redis import Client, shared
 from controlplane.runtime.subprocesses import BrokenOff, Failed, run_in_subprocess
 
 RECENT_S: Final = 180
-"""So many seconds of the log are learned from and played again."""
+"""The last seconds of the log, from which the model is fitted and the job simulated."""
 
 EVERY_S: Final = 60.0
 WANTED_S: Final = 60.0
-"""A job that was not viewed for this long is not simulated."""
+"""A job that nobody viewed for this long is not simulated."""
 
 MOST_S: Final = 120.0
 SEEDS: Final = 3
 
 Play = Callable[[int], dict[str, Any]]
-"""From a job to the document of ``manage.py whatif --json``; raises ``CannotPlay``."""
+"""Maps a job to the document of ``manage.py whatif --json``; raises ``CannotPlay``."""
 
 
 class CannotPlay(RuntimeError):
@@ -40,13 +40,13 @@ class CannotPlay(RuntimeError):
 
 
 def want(job: int, client: Client | None = None) -> None:
-    """A page shows this job's alternatives: request new simulations; without Redis none are made."""
+    """Request simulations of this job because a page shows its alternatives; without Redis none are made."""
     with suppress(RedisError, RuntimeError):
         (client or shared()).zadd(names.FORECASTS_WANTED, {str(job): time.time()})
 
 
 def due(client: Client) -> list[int]:
-    """Jobs that are looked at and whose forecast is old, those first that have waited longest."""
+    """Viewed jobs with an old forecast, the one that has waited longest first."""
     now = time.time()
     client.zremrangebyscore(names.FORECASTS_WANTED, "-inf", now - WANTED_S)
     wanted = [int(job) for job in client.execute_command("ZRANGE", names.FORECASTS_WANTED, 0, -1)]
@@ -62,7 +62,7 @@ def due(client: Client) -> list[int]:
 
 
 def make(job: int, play: Play) -> Forecast:
-    """Play one job, and keep what came out or why nothing did."""
+    """Simulate one job, and store the result or the reason of the failure."""
     began = time.monotonic()
     document: dict[str, Any] | None = None
     reason = ""
@@ -76,7 +76,7 @@ def make(job: int, play: Play) -> Forecast:
 
 
 def in_a_process(stopping: Event) -> Play:
-    """Simulates with ``manage.py whatif`` in a subprocess; it is ended when it takes too long."""
+    """Simulates with ``manage.py whatif`` in a subprocess, which is ended if it takes too long."""
 
     def play(job: int) -> dict[str, Any]:
         command = ["whatif", str(job), "--json", "--last", str(RECENT_S), "--seeds", str(SEEDS)]
@@ -90,5 +90,5 @@ def in_a_process(stopping: Event) -> Play:
 
 
 def _is_final(job: Job, made: Forecast) -> bool:
-    """Whether it was played since the job's end; what came to nothing, perhaps for want of time, is tried again."""
+    """Whether it was simulated successfully after the job's end; a failure, such as a time-out, is retried."""
     return job.finished_at is not None and made.made_at > job.finished_at and not made.reason

@@ -10,7 +10,7 @@ from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Cursor
 
 LATE_S: Final = 5.0
-"""Ingest copies several times a second: an entry that waits for longer is late, and pages show old data."""
+"""Ingest copies several times a second: if an entry waits for longer, pages show old data."""
 
 MOST_JOBS: Final = 200
 """Most live jobs that are checked: the newest."""
@@ -18,12 +18,12 @@ MOST_JOBS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """How much of one job's log the database has."""
+    """The part of one job's log that the database has."""
 
     data_at: datetime | None
-    """Of the newest entry that it has; None: it has none yet."""
+    """The time of the newest copied entry; None: there is none yet."""
     waits_s: float
-    """How long the oldest entry that it does not have has been in the log; 0 where it has all."""
+    """How long the oldest uncopied entry has been in the log; 0 if all are copied."""
 
     @property
     def late(self) -> bool:
@@ -32,7 +32,7 @@ class Copying:
 
 
 def copying(client: Client, jobs: Iterable[int] | None = None) -> dict[int, Copying]:
-    """How much the database has of these jobs, or of all live ones."""
+    """The copied part of these jobs, or of all live ones."""
     live = {int(job) for job in client.smembers(names.LIVE_JOBS)}
     looked_at = sorted(live if jobs is None else live.intersection(jobs), reverse=True)[:MOST_JOBS]
     copied = Cursor.objects.filter(job__in=looked_at, stream="events").values_list("job_id", "position")
@@ -58,7 +58,7 @@ def note_copier(client: Client, who: str) -> None:
 
 
 def behind(client: Client, found: dict[int, Copying]) -> str:
-    """For the operator: since when pages show old data, of which jobs, and the cure; empty while all is well."""
+    """A warning for operators: since when pages show old data, the jobs, and the cure; empty while healthy."""
     late = {job: each for job, each in found.items() if each.late}
     if not late:
         return ""

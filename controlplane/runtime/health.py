@@ -47,7 +47,7 @@ class Gateway:
     silent_s: float
     pages: int
     machines: int
-    """Sockets of browsers; of agents, workers and servers."""
+    """Sockets of agents, workers and servers; ``pages`` are those of browsers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,48 +56,48 @@ class Streams:
 
     jobs: int = 0
     lag_s: float = 0.0
-    """Age of the oldest entry that is not copied, as the newest entry of its job has it."""
+    """Age of the oldest uncopied entry, relative to the newest entry of its job."""
     waiting: int = 0
-    """Entries in Redis of the job that has most."""
+    """Entries in Redis of the job with the longest streams."""
     added: int = 0
-    """Entries that the logs of these jobs ever had; where Redis is older than 7, those that are still there."""
+    """Entries ever added to the logs of these jobs; with Redis before version 7, the entries that remain."""
     sentence: str = ""
     """The message for an operator; empty if all is well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server that answers: how fast, and what it is."""
+    """A Redis or database that answers: its latency and version."""
 
     ms: float
     version: str
     used_bytes: int = 0
     limit_bytes: int = 0
-    """0: none is set."""
+    """Memory limit; 0: none is set."""
     clients: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """All measurements; None where a service did not answer, for the reason in ``faults``."""
+    """All measurements; None if a service did not answer, with the reason in ``faults``."""
 
     at_ms: int
     database: Server | None = None
     redis: Server | None = None
     gateways: tuple[Gateway, ...] = ()
     deciders: int = 0
-    """Processes that decide."""
+    """Number of decision processes."""
     queued: Mapping[str, int] = field(default_factory=dict)
-    """Tasks that wait, by queue."""
+    """Number of waiting tasks, by queue."""
     beat_s: float | None = None
-    """Time since the last task of beat; None: there was none yet."""
+    """Time since the last task from beat; None: there was none yet."""
     ingesting: bool = False
     streams: Streams = field(default_factory=Streams)
     decision_p50_s: float | None = None
     decision_p95_s: float | None = None
     """From the slowest report of an iteration to the next orders."""
     faults: Mapping[str, str] = field(default_factory=dict)
-    """By ``database`` and ``redis``: why it does not answer."""
+    """Why ``database`` or ``redis`` does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def samples(client: Client | None = None) -> list[Sample]:
 
 
 def rates(found: Sequence[Sample]) -> list[float]:
-    """Entries per second between each two samples; a job that ended, and took its log along, counts as none."""
+    """Entries per second between consecutive samples; the log of a job that ended counts as 0."""
     pairs = itertools.pairwise(found)
     return [max(0.0, (b.added - a.added) * 1000 / max(1, b.at_ms - a.at_ms)) for a, b in pairs]
 
@@ -186,7 +186,7 @@ def _database_bytes(cursor: Any) -> int:
 
 
 def _latency() -> dict[str, float]:
-    """Of the decisions of running jobs: the least that any worker of an iteration waited for orders."""
+    """Latency percentiles of running jobs' decisions: per iteration, the shortest wait of any worker for orders."""
     running = Job.objects.filter(state=JobState.RUNNING, iteration__gt=0).order_by("-pk")[:RATED_JOBS]
     waits: list[float] = []
     for job in running:

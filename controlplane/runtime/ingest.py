@@ -33,14 +33,14 @@ BATCH: Final = 400
 """Entries of one stream per transaction, which keeps it under 50 ms."""
 
 ROUND_S: Final = 0.15
-"""Minimum time between two rounds: entries in between are written together."""
+"""Minimum time between two rounds; entries that arrive in between are written together."""
 
 WAIT_S: Final = 0.5
-"""How long to wait for news before looking whether there are new jobs."""
+"""How long to wait for entries before looking for new jobs."""
 
 HOUSEKEEPING_S: Final = 1.0
 PAUSE_S: Final = 1.0
-"""Between two attempts to write to a database that takes nothing."""
+"""Interval between two attempts to write to an unavailable database."""
 
 SHORTEST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 60.0
@@ -50,14 +50,14 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Rest:
-    """For how long a job is left alone whose batch could not be written: longer with each attempt."""
+    """The delay before the next attempt to write a job's failed batch; it grows with each attempt."""
 
     pause_s: float
     until: float
 
 
 class Ingest:
-    """Copies until asked to stop. The process that runs it holds the only lease."""
+    """The copying loop; only one process, the holder of the lease, runs it."""
 
     def __init__(self, client: Client, stopping: Flag, *, wait_s: float = WAIT_S) -> None:
         self._client, self._stopping, self._wait_s = client, stopping, wait_s
@@ -72,7 +72,7 @@ class Ingest:
         """Whether the last round left entries behind."""
 
     def step(self) -> bool:
-        """One round over all live jobs; whether anything was copied.
+        """One round over all live jobs; returns whether anything was copied.
 
         Folding fills the time until the next round is due: it makes no round shorter, or batches would be small.
         """
@@ -101,7 +101,7 @@ class Ingest:
         return folded or bool(moved)
 
     def _look(self) -> None:
-        """Now and then: find new jobs, trim streams, and forget jobs that are over and copied whole."""
+        """Periodically: find new jobs, trim streams, and remove jobs that are over and completely copied."""
         now = time.monotonic()
         if now - self._looked < HOUSEKEEPING_S:
             return
@@ -129,7 +129,7 @@ class Ingest:
     def _meet(self, job: int) -> None:
         try:
             self._jobs[job] = copied_so_far(job)
-            self._folds.meet(job, speakers=len(self._jobs[job].numbers))
+            self._folds.add_job(job, senders=len(self._jobs[job].numbers))
             if (letter := dead_letters.first_of(job)) is not None:
                 self._doomed[job] = letter
         except Exception as error:  # the job has no row, say
@@ -177,9 +177,9 @@ class Ingest:
         return found
 
     def _copy(self, job: int, commands: Read, events: Read) -> bool:
-        """Write one job's batch; a job whose cursor another process moved is read again, failures are retried."""
+        """Write one job's batch. If another process moved its cursor, the job is read again; failures are retried."""
         if len(commands) >= BATCH:
-            events = []  # reports may rely on rows that commands not yet read will make
+            events = []  # reports may need rows that unread commands will create
         copied = self._jobs[job]
         copied.snapshot_transfer.look(self._client, job)
         try:
@@ -198,14 +198,14 @@ class Ingest:
             reports = found
         if self._rests.pop(job, None) is not None:
             forget(self._client, "copying", job)
-        self._folds.add(job, reports, speakers=len(copied.numbers))
+        self._folds.add(job, reports, senders=len(copied.numbers))
         reach("ingest.committed")
         return True
 
     def _write_apart(self, job: int, commands: Read, events: Read) -> int | None:
-        """Write a failed batch entry by entry, and end the job if one became a dead letter; return how many reports.
+        """Write a failed batch entry by entry, and end the job after a dead letter; returns the number of reports.
 
-        None where even that failed: the job is retried later.
+        None if even that failed: the job is retried later.
         """
         try:
             reports, letters = dead_letters.write_apart(job, self._jobs[job], commands, events)
@@ -219,7 +219,7 @@ class Ingest:
         return reports
 
     def _fold(self) -> bool:
-        """Do one piece of folding, if any is due; whether it was."""
+        """Do one piece of folding, if any is due; returns whether it was."""
         job = self._folds.next_job()
         if job is None:
             return False
@@ -230,12 +230,12 @@ class Ingest:
         return False
 
     def _write_lines(self) -> None:
-        """Behind everything else: what processes wrote."""
+        """Write processes' log lines, with the lowest priority."""
         if moved := self._lines.step():
             ticks.publish(self._client, jobs=moved)
 
     def _publish(self) -> None:
-        """Publish what was written of all jobs: the numbers in one request, and one tick."""
+        """Publish the written positions of all jobs: the durable numbers in one request, and one tick."""
         self._publish_numbers()
         moved = {job: copied.state for job, copied in self._jobs.items() if copied.moved}
         fleet = any(copied.fleet for copied in self._jobs.values())
@@ -261,7 +261,7 @@ class Ingest:
 
 
 def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pause_s: float = PAUSE_S) -> None:
-    """Copy until asked to stop or the lease is lost; writes to an unavailable database are retried until they
+    """Copy until ``stopping`` is set or the lease is lost; writes to an unavailable database are retried until they
     succeed.
     """
     ingest = Ingest(client, stopping)
@@ -286,7 +286,7 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
 
 
 def _report_stalled(client: Client, error: Exception) -> None:
-    """Say so, once in the logs and on the pages; what was read and not written is read again."""
+    """Report that ingest is stalled, once, in the logs and on pages; unwritten entries will be read again."""
     if note_ingest_error(client, error):
         logger.error("ingest stalled", why=explained(error))
         ticks.publish(client, fleet=True)

@@ -1,6 +1,6 @@
 """Health of ingest: warnings when it is stalled or behind, and the backlog that slows senders down.
 
-Nothing is lost meanwhile: streams grow, senders keep messages until they are durable, and ingest retries.
+No data is lost meanwhile: streams grow, senders keep messages until they are durable, and ingest retries.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from controlplane.runtime.freshness import behind, copying
 from controlplane.runtime.redis import Client
 
 WORTH_SHOWING: Final = names.LONG_LOG // 2
-"""Backlog of entries from which on an operator is warned; senders are slowed down later."""
+"""Backlog of entries above which operators are warned; senders are slowed down at twice as many."""
 
 CURES: Final = (
     (("disk is full", "no space left", "disk full"), "its disk is full", "free some space on it"),
@@ -34,14 +34,14 @@ class History:
     stopped_since: datetime | None
     why: str
     job: int | None
-    """The job that has most entries in Redis, and how many."""
+    """The job with most entries in Redis, and their number."""
     entries: int
     behind: str = ""
-    """That entries wait for longer than they should, and the cure."""
+    """A message if entries wait for too long, with the cure."""
 
     @property
     def sentence(self) -> str:
-        """For the operator; empty while all is well."""
+        """The message for operators; empty while healthy."""
         if self.stopped_since is not None:
             since = self.stopped_since.strftime("%Y-%m-%d %H:%M:%S UTC")
             return f"Ingest has been stalled since {since}: {self.why} It resumes by itself. {self._kept()}"
@@ -54,7 +54,7 @@ class History:
             return "Nothing is lost."
         kept = f"Nothing is lost: Redis keeps {self.entries:,} entries of job {self.job}"
         if self.entries >= names.LONG_LOG:
-            return f"{kept}, whose processes are slowed down so that there are at most about {names.FULL_LOG:,}."
+            return f"{kept}; its processes are slowed down so that there are at most about {names.FULL_LOG:,}."
         return f"{kept}; from {names.LONG_LOG:,} on, its processes are slowed down."
 
 
@@ -84,7 +84,7 @@ def note_ingest_error(client: Client, error: Exception) -> bool:
 
 
 def clear_ingest_error(client: Client) -> bool:
-    """Note that ingest made progress; whether it was stalled."""
+    """Record that ingest made progress; returns whether it was stalled."""
     return bool(client.delete(names.INGEST_TROUBLE))
 
 

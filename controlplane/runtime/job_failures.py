@@ -25,7 +25,7 @@ logger = structlog.get_logger(__name__)
 
 @contextmanager
 def isolated_step(loop: str, job: int, client: Client | None = None) -> Iterator[None]:
-    """One step of a loop for one job. Only errors that no job caused (no Redis, no database) end the loop."""
+    """One step of a loop for one job. Only errors of Redis or the database end the loop."""
     try:
         yield
     except Exception as error:
@@ -39,14 +39,14 @@ def isolated_step(loop: str, job: int, client: Client | None = None) -> Iterator
 
 
 def note(client: Client, loop: str, job: int, error: Exception) -> None:
-    """Show that the step failed for the job."""
+    """Record that the step failed for the job, so that pages show it."""
     _failed.add((loop, job))
     why = clean_text(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
     client.hset(names.TURNS_FAILED, _field(loop, job), msgspec.json.encode((time.time(), why)))
 
 
 def forget(client: Client, loop: str, job: int) -> None:
-    """Stop showing it: the step succeeded."""
+    """Record that the step succeeded."""
     _failed.discard((loop, job))
     client.hdel(names.TURNS_FAILED, _field(loop, job))
 
@@ -71,7 +71,7 @@ def failed_steps(client: Client) -> str:
 
 
 def _is_infrastructure(error: Exception) -> bool:
-    """Whether Redis or the database is not there, busy or full."""
+    """Whether the error means that Redis or the database is unavailable, busy or full."""
     if isinstance(error, RedisError):
         return not isinstance(error, ResponseError) or isinstance(error, OutOfMemoryError | ReadOnlyError)
     return is_out_of_reach(error)

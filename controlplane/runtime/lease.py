@@ -21,7 +21,7 @@ class LeaseLost(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """The result of a commit: how far the log is answered, and the next deadline."""
+    """The result of a commit: the last answered entry, and the next deadline."""
 
     cursor: str
     deadline_ms: int | None
@@ -30,7 +30,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unstored:
-    """An answer of the incarnation before that neither Redis nor the database has any more."""
+    """An answer of the previous incarnation that neither Redis nor the database has any more."""
 
     effects: Effects
     sequence: int
@@ -41,7 +41,7 @@ class Unstored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """Where and how a job continues in a new incarnation."""
+    """The position at which a job continues in a new incarnation, and its number."""
 
     incarnation: int
     cursor: str
@@ -54,7 +54,7 @@ class Beginning:
 
 
 class Lease:
-    """One holding of one job. ``whole``: whether its log was started or recovered in the current run of Redis."""
+    """A held lease. ``whole``: whether the job's log was started or recovered in the current run of Redis."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Lease:
         snapshot: bytes = b"",
         then: bytes = b"",
     ) -> None:
-        """Do all that follows from one read, in one step. ``then`` is sent along, as by ``Script.run_hot``.
+        """Perform all effects of one read in one step. ``then`` is sent along, as by ``Script.run_hot``.
 
         Raises:
             LeaseLost: if the token is stale; nothing was done.
@@ -148,7 +148,7 @@ class Lease:
         self._renewed = time.monotonic()
 
     def recover(self, beginning: Beginning, version: str) -> str:
-        """Begin a new incarnation behind what is stored, in one step; the id of its event.
+        """Begin a new incarnation after the stored entries, in one step; returns the id of its event.
 
         Raises:
             LeaseLost: if the token is stale; nothing was done.
@@ -173,7 +173,7 @@ class Lease:
         return str(began.decode())
 
     def tick(self, deadline_ms: int, event: bytes) -> None:
-        """Append that time has passed, if the deadline has come and nothing is unread.
+        """Append that time has passed, if the deadline has expired and there are no unread entries.
 
         Raises:
             LeaseLost: if the token is stale.
@@ -183,7 +183,7 @@ class Lease:
             raise self._lost()
 
     def end_lost(self, agents: Sequence[int], fields: Sequence[str]) -> None:
-        """Forget the job, which is over, and that these agents were to run its processes.
+        """Remove the finished job, and its processes from these agents' orders.
 
         Raises:
             LeaseLost: if the token is stale.

@@ -1,7 +1,7 @@
 """Identity and heartbeat of this process, so that the leases of a dead process are released early.
 
-A process that decides or ingests sends a heartbeat twice per second. A lease whose holder sends none is released before
-it expires. Fencing tokens and conditional cursors make that safe for a holder that was only slow.
+Decision and ingest processes send a heartbeat twice per second. If a lease's holder sends none, it is released before
+it expires. Fencing tokens and conditional cursors make that safe if the holder was only slow.
 """
 
 import os
@@ -40,8 +40,8 @@ def me() -> str:
 def where(pid: int | None = None) -> str:
     """``host:pid~machine~start`` of this process, or of another one that runs here.
 
-    Containers can have one host name and equal process numbers, and a number is given again: ``machine`` is this boot
-    and this process namespace, ``start`` when the process began. ``shown`` is what people read.
+    Containers can have the same host name and process numbers, and numbers are reused: ``machine`` is this boot
+    and this process namespace, ``start`` the time when the process began. ``shown`` is the readable part.
     """
     pid = os.getpid() if pid is None else pid
     return f"{socket.gethostname()}:{pid}~{_machine()}~{_start(pid) or ''}"
@@ -53,7 +53,7 @@ def shown(place: str) -> str:
 
 
 def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
-    """Leases name this process from now on; the caller continues with ``say``, which writes to ``key``.
+    """Make leases name this process; the caller continues with ``say``, which writes heartbeats to ``key``.
 
     Dead processes of this machine are evicted immediately: after a restart no job waits for them.
     """
@@ -66,7 +66,7 @@ def begin(client: Client, key: Callable[[str], str] = names.process) -> None:
 
 
 def end() -> None:
-    """Leases no longer name this process."""
+    """Make leases no longer name this process."""
     global _me
     _me = ""
 
@@ -114,7 +114,7 @@ def is_gone_from_here(place: str) -> bool:
 
 @cache
 def _machine() -> str:
-    """The boot of the machine and, where there are such, the namespace in which this process has its number."""
+    """The boot id of the machine and, if available, the PID namespace of this process."""
     try:
         boot_identity = Path("/proc/sys/kernel/random/boot_id").read_text() + str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -123,7 +123,7 @@ def _machine() -> str:
 
 
 def _start(pid: int) -> str | None:
-    """When the process began, in clock ticks since the boot where those are told; None: there is none."""
+    """When the process began, in clock ticks since boot (empty if unknown); None: there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

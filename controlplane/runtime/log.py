@@ -32,7 +32,7 @@ class LogClosed(RuntimeError):
 
 
 class LogMissing(LogClosed):
-    """The job has no usable log here: it was never started, is long over, or is not recovered yet."""
+    """The job has no usable log in Redis: it was never started, ended long ago, or is not recovered yet."""
 
 
 def encode_event(event: Event) -> bytes:
@@ -54,7 +54,7 @@ def read_event(stream_id: str, payload: bytes) -> Event:
 
 
 def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, salt: bytes | None = None) -> bool:
-    """Begin the job's log and have it coordinated; False where it has one already.
+    """Start the job's log and enqueue the job; False if it has a log already.
 
     ``salt``: the secret for the names of its processes' instances; random by default.
     """
@@ -68,7 +68,7 @@ def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, sa
 
 
 def append_event(job: int, event: Event, *, client: redis.Client | None = None) -> str:
-    """Append and wake; the entry's id. A log that is not recovered yet accepts it, too, and answers it afterwards.
+    """Append an event and enqueue the job; returns the entry's id. A log that is not recovered yet accepts it, too.
 
     Raises:
         LogClosed: if the job is over or was never started.
@@ -80,7 +80,7 @@ def append_event(job: int, event: Event, *, client: redis.Client | None = None) 
 
 
 async def aappend_event(caller: Caller, job: int, event: Event) -> None:
-    """As ``append_event``, without blocking the loop, and only to a log that is whole, as ``begin_append``."""
+    """As ``append_event``, without blocking the event loop, and only to a complete log, as ``begin_append``."""
     await caller.open()
     reply = await APPEND.acall(caller, _append_keys(job), names.QUEUED_MS, caller.run_id, encode_event(event))
     if flipped(job, reply):
@@ -92,7 +92,7 @@ def begin_append(
 ) -> asyncio.Future[list[Any]]:
     """Send encoded events in order; the caller passes the reply to ``flipped``.
 
-    A log that may have lost its end accepts none before it is recovered. Messages of processes may follow from orders
+    A log that may have lost its end accepts none before it is recovered. Messages of processes may result from orders
     that were lost: the engine would refuse these as not granted, and ignore them when resent.
     """
     fixed = (names.QUEUED_MS, caller.run_id)
@@ -113,12 +113,12 @@ def flipped(job: int, reply: list[Any]) -> bool:
 
 
 async def aenqueue(job: int) -> None:
-    """As ``queue.enqueue``, without blocking the loop."""
+    """As ``queue.enqueue``, without blocking the event loop."""
     await sync_to_async(queue.enqueue, thread_sensitive=False)(job)
 
 
 def read_entries(client: redis.Client, job: int, *, after: str, count: int, block_s: float) -> list[Entry]:
-    """Entries after that id, oldest first; waits for one at most ``block_s`` (0: not at all)."""
+    """Entries after that id, oldest first; waits up to ``block_s`` for the first one (0: not at all)."""
     redis.send(client, pack_read(job, after=after, count=count, block_s=block_s))
     return receive_entries(client)
 

@@ -1,7 +1,7 @@
 """Log lines of processes: a bounded stream per job, and the ingest step that writes them to rows.
 
-They have separate streams and the lowest priority, with a limit per second, so that many lines delay no report. Lines
-that did not fit are counted, and a line in their place says how many.
+They have separate streams, the lowest priority and a limit per second, so that many lines do not delay reports. Lines
+above the limit are dropped, and one line in their place gives their number.
 """
 
 import time
@@ -28,13 +28,13 @@ from controlplane.runtime.wire import Caller
 from controlplane.telemetry.models import Cursor, LogLine
 
 MOST_ENTRIES: Final = 400
-"""Of one job's stream, each of up to 100 lines: some megabytes."""
+"""Length of one job's stream; an entry has up to 100 lines, so this is some megabytes."""
 
 ENTRIES: Final = 10
-"""Written in one transaction, of one job, in one round."""
+"""Entries of one job per transaction and round."""
 
 EACH_S: Final = 0.5
-"""Between two rounds."""
+"""Interval between two rounds."""
 
 FIELDS: Final = ("job", "role", "index", "instance", "at", "level", "text")
 STREAM: Final = "lines"
@@ -57,7 +57,7 @@ class StaleLines(RuntimeError):
 
 @dataclass(slots=True, kw_only=True)
 class Written:
-    """How far one job's lines are written, and how many lines came before the next entry."""
+    """The position up to which one job's lines are written, and the number of lines before the next entry."""
 
     position: str
     next_line: int | None = None
@@ -72,7 +72,7 @@ class LineWriter:
     _next_s: float = 0.0
 
     def step(self) -> dict[int, str]:
-        """Write some lines of each job that has any, if it is time; those jobs and their states."""
+        """If due, write some lines of each job that has any; returns those jobs and their states."""
         now_s = time.monotonic()
         if now_s < self._next_s:
             return {}
@@ -93,7 +93,7 @@ class LineWriter:
             self._jobs.pop(job)
             logger.warning("cursor moved by another process", job=job, why=str(stale))
             return None
-        except Exception as error:  # lines of one job are no reason to lose those of the others
+        except Exception as error:  # one job's lines must not prevent the others'
             self._jobs.pop(job, None)
             if is_out_of_reach(error):
                 raise
@@ -132,7 +132,7 @@ def _written(job: int) -> Written:
 
 
 def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]) -> list[tuple[Any, ...]]:
-    """The rows of one entry; first one that says how many lines are missing before it, if any are."""
+    """The rows of one entry, after a row with the number of lines missing before it, if any."""
     try:
         batch = _decoder.decode(fields[b"l"])
     except UNREADABLE as error:  # the lines of other entries are good

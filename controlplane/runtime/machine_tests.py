@@ -1,4 +1,4 @@
-"""Orders of tests of machines: who gets which now, with what each side proves itself. And the end of lost tests."""
+"""Creates the orders of machine tests, with the credentials of both sides, and ends lost tests."""
 
 from datetime import datetime
 
@@ -23,19 +23,19 @@ TESTED = 0
 
 
 def orders_due(agent_id: int) -> list[PreflightOrder]:
-    """Orders that the agent should be sent now; the order to begin its own test is sent once."""
+    """Orders to send to the agent now; the order to begin its own test is sent once."""
     listens: list[PreflightOrder] = [_listen_order(row, index) for row, index in preflights_to_listen_for(agent_id)]
     return listens + [_order(row) for row in preflights_to_begin(agent_id) if preflight_began(row.pk)]
 
 
 def notify(client: Client, test: MachineTest) -> None:
-    """Have the gateways of all that take part look for orders."""
+    """Notify the gateways of all participating agents to look for orders."""
     for agent in {test.agent_id, *(each["agent"] for each in test.far_ends)}:
         client.publish(names.agent_test(agent), b"")
 
 
 def end_overdue(now: datetime) -> None:
-    """End tests that are lost, and begin those whose far ends do not answer."""
+    """End lost tests, and begin tests with far ends that timed out."""
     ended, waiting = preflights_overdue(now)
     for row in waiting:
         shared().publish(names.agent_test(row.agent_id), b"")
@@ -89,6 +89,6 @@ def _far_end(key: bytes, index: int, found: dict[str, object], tested: str) -> F
 
 
 def _server(key: bytes, index: int) -> tuple[str, bytes]:
-    """Instance and key of a far end."""
+    """The instance name and key of a far end."""
     instance = instance_name(key, f"s{index}", 0, 1)
     return instance, process_key(key, "server", index, instance)

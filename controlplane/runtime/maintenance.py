@@ -1,4 +1,4 @@
-"""Keeps maintenance windows: every second beat closes and opens machines as they say."""
+"""Applies maintenance windows: closes and opens machines, every second."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ ACTIONS = {"open": "agent-uncordon", "cordon": "agent-cordon", "drain": "agent-d
 
 
 def keep_windows(now: datetime) -> list[str]:
-    """Close and open machines; the names of those that changed."""
+    """Close and open machines; returns the names of changed ones."""
     done = windows_keep(now)
     for agent, to in done:
         detail = {"machine": agent.name}

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class KnownRedis(models.Model):
-    """A Redis that held the logs of this database's jobs; the last one made is the present one."""
+    """A Redis that held the logs of this database's jobs; the latest row is the present one."""
 
     identity = models.CharField(max_length=40, unique=True)
     met_at = models.DateTimeField(auto_now_add=True)
@@ -17,7 +17,7 @@ class GivenIncarnation(models.Model):
     """The last incarnation that was assigned to a job, stored before it is published.
 
     Redis may lose an incarnation
-    before its beginning is copied here. If its number were reused, workers would take the new orders for old ones.
+    before its first event is copied here. If its number were reused, workers would mistake the new orders for old ones.
     """
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="given_incarnation", primary_key=True)
@@ -28,13 +28,13 @@ class GivenIncarnation(models.Model):
 
 
 class Forecast(models.Model):
-    """What a job would have done otherwise over its last minutes, as it was played last."""
+    """The latest simulation of alternatives over a job's last minutes."""
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="forecast", primary_key=True)
     answer = models.JSONField(null=True)
-    """As ``manage.py whatif --json`` prints it; null where nothing could be played,"""
+    """The output of ``manage.py whatif --json``; null if the simulation failed."""
     reason = models.TextField(default="", blank=True)
-    """for this reason."""
+    """Why the simulation failed."""
     took_s = models.FloatField(default=0.0)
     made_at = models.DateTimeField()
 

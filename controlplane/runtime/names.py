@@ -22,13 +22,13 @@ SYSTEM_SAMPLES: Final = "system:samples"
 """List: health samples of the control plane, every 10 s for an hour."""
 
 FORECASTS_WANTED: Final = "forecasts:wanted"
-"""Sorted set: the jobs whose alternatives a page shows, by time."""
+"""Sorted set: jobs with a page that shows their alternatives, by time."""
 
-PLAYS_ASKED: Final = "autopilot:asked"
-"""Hash: by job, the simulation that its autopilot waits for."""
+PLAYS_REQUESTED: Final = "autopilot:asked"
+"""Hash from job to the simulation that its autopilot requested."""
 
-PLAYS_SINCE: Final = "autopilot:asked-since"
-"""Sorted set: the same jobs by the time since when they wait."""
+PLAYS_REQUESTED_AT: Final = "autopilot:asked-since"
+"""Sorted set: the same jobs by the time of their request."""
 
 FORECAST_LEASE: Final = "forecasts:lease"
 
@@ -40,67 +40,67 @@ MISSING_AGENTS: Final = "agents:missing"
 """Hash from agent to when the reaper first missed it."""
 
 REAPER_BEAT: Final = "reaper:beat"
-"""String: when the reaper last looked."""
+"""String: the time of the reaper's last check."""
 
 IDENTITY: Final = "identity"
-"""String: which Redis this is, as the database knows it."""
+"""String: the identity of this Redis, which the database also stores."""
 
 TAKING_OVER: Final = "identity:taking-over"
-"""String: a process is about to give this Redis its identity."""
+"""String: a process is claiming this Redis for its database."""
 
 RECOVERED: Final = "recovered"
 """String: the run of this Redis in which the log of every live job is complete."""
 
 PAGES: Final = "pages"
-"""Channel: something that a page may show has moved."""
+"""Channel: data that a page may show has changed."""
 
 PAGES_SEQUENCE: Final = "pages:seq"
 INGEST_LEASE: Final = "ingest:lease"
 TURNS_FAILED: Final = "turns:failed"
-"""By loop and job: when a job's turn in a loop over jobs failed last, and why."""
+"""Hash from loop and job to the time and reason of the last failure of that job's step."""
 
 INGEST_WHO: Final = "ingest:who"
-"""``host:pid`` of the process that copies, or did last."""
+"""``host:pid`` of the process that copies, or copied last."""
 
 LINES_JOBS: Final = "lines:jobs"
 """Set of the jobs that have a stream of log lines."""
 
 INGEST_TROUBLE: Final = "ingest:trouble"
-"""Hash: since when nothing can be written to the database, and why."""
+"""Hash: since when writes to the database fail, and why."""
 
 QUEUED_MS: Final = 5_000
 """After this long a queued job counts as idle again: its task was lost."""
 
 FETCHED_MS: Final = 1_000
-"""Where no task waits in its queue, a job that has been queued for so long had a task that was lost."""
+"""If Celery's queue is empty, the task of a job that has been queued for this long was lost."""
 
 HELD_MS: Final = 5_000
 """After this long without renewal a holder counts as dead."""
 
 RENEW_S: Final = 1.0
 LINGER_S: Final = 2.0
-"""How long a holder waits for more while no other job is queued."""
+"""How long a holder waits for further entries while no other job is queued."""
 
 LONG_LOG: Final = 100_000
-"""Entries of one job's log in Redis from which on its processes are slowed down: ingest is that far behind."""
+"""Entries of one job's log in Redis above which its processes are slowed down, because ingest is behind."""
 
 FULL_LOG: Final = 2 * LONG_LOG
-"""About as many as a log ever has (some 50 MB), however long the database is away."""
+"""About the maximum number of entries of a log (some 50 MB), however long the database is unavailable."""
 
 SLOTS_SENT_MS: Final = 10_000
 """How long a job has to accept its slots before they are offered again."""
 
 TOMBSTONE_S: Final = 86_400
-"""How long a finished job's late events are refused by name rather than as unknown."""
+"""How long late events of a finished job are refused with that reason rather than as unknown."""
 
 
 def process(name: str) -> str:
-    """String: where a process that decides runs; it expires without heartbeats."""
+    """String: host and pid of a decision process; it expires without heartbeats."""
     return f"process:{name}"
 
 
 def writer(name: str) -> str:
-    """As ``process``, of one that writes history."""
+    """As ``process``, for a process that writes history."""
     return f"writer:{name}"
 
 
@@ -115,7 +115,7 @@ def commands(job: int) -> str:
 
 
 def state(job: int) -> str:
-    """String: absent is idle, else ``queued``, ``resting`` or ``held:<token>:<process>:<nonce>:<life of Redis>``.
+    """String: absent is idle, else ``queued``, ``resting`` or ``held:<token>:<process>:<nonce>:<run id of Redis>``.
 
     All of them expire.
     """
@@ -148,7 +148,7 @@ def lines(job: int) -> str:
 
 
 def lines_count(job: int) -> str:
-    """Counter of the log lines that the job's processes ever had."""
+    """Counter of all log lines of the job's processes."""
     return f"job:{job}:lines-count"
 
 
@@ -163,12 +163,12 @@ def durable_moved(job: int) -> str:
 
 
 def slots_sent(job: int) -> str:
-    """String: slots were offered to the job a moment ago."""
+    """String: slots were offered to the job recently."""
     return f"job:{job}:slots-told"
 
 
 def slot_sent(job: int, role: str, index: int, instance: str) -> str:
-    """String: a slot for the next instance of this process was offered a moment ago."""
+    """String: a slot for the next instance of this process was offered recently."""
     return f"job:{job}:slot-told:{role}:{index}:{instance}"
 
 

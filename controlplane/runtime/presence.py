@@ -20,7 +20,7 @@ GATEWAY_BACK_MS: Final = 15_000
 
 
 Load = Mapping[str, float]
-"""Measurements of a machine that came with a heartbeat, by name; empty: it sent none."""
+"""Measurements of a machine in a heartbeat, by name; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class LastHeartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedHeartbeat:
-    """A heartbeat on its way to Redis."""
+    """A received heartbeat that is not in Redis yet."""
 
     name: str
     age_ms: int
@@ -64,9 +64,9 @@ def processes_now(job: int, client: Client | None = None) -> dict[str, LastHeart
 
 
 def gateway_missing(client: Client) -> str:
-    """Why heartbeats may not have been received: there is no gateway, or one has just disappeared; empty if all are up.
+    """Why heartbeats may be missing: there is no gateway, or one has just disappeared; empty if all are up.
 
-    One that does not come back is forgotten after ``GATEWAY_BACK_MS``, if there is another: its processes are there.
+    A gateway that does not return is removed after ``GATEWAY_BACK_MS`` if there is another.
     """
     found = gateways_now(client)
     seconds, microseconds = client.execute_command("TIME")
@@ -87,7 +87,7 @@ def gateway_missing(client: Client) -> str:
 
 
 def gateway_begins(client: Client) -> None:
-    """Forget gateways of this machine that have ended: their sockets come to the one that begins, or to others."""
+    """Remove ended gateways of this machine: their sockets reconnect to the new one, or to others."""
     for name in gateways_now(client):
         if liveness.is_gone_from_here(name):
             _forget_gateway(client, name)
@@ -104,24 +104,24 @@ def last_seen(client: Client, job: int) -> dict[str, int]:
 
 
 def renew_lease(client: Client, job: int) -> None:
-    """Note that the launcher of an attached job is here."""
+    """Record that the launcher of an attached job is alive."""
     RECORD_HEARTBEATS.run(client, [names.presence(job)], LAUNCHER, 0, _text({}))
 
 
 async def record_heartbeats(client: AsyncClient, hash_name: str, heartbeats: Iterable[ReceivedHeartbeat]) -> None:
-    """Note heartbeats in the hash of a job's processes, or of the agents."""
+    """Write heartbeats to the hash of a job's processes, or of the agents."""
     arguments = [part for heartbeat in heartbeats for part in (heartbeat.name, heartbeat.age_ms, _text(heartbeat.load))]
     if arguments:
         await RECORD_HEARTBEATS.arun(client, [hash_name], *arguments)
 
 
 async def connected(client: AsyncClient, hash_name: str, name: str, connection: str) -> None:
-    """Note that ``connection`` is now the one of ``name``."""
+    """Record ``connection`` as the current one of ``name``."""
     await client.hset(hash_name, name, connection)
 
 
 async def disconnected(client: AsyncClient, hash_name: str, name: str, connection: str) -> bool:
-    """Note its end; False if a newer connection has replaced it, so that no process is lost."""
+    """Record the end of a connection; False if a newer one has replaced it, so that no process is lost."""
     return bool(await DISCONNECT.arun(client, [hash_name], name, connection))
 
 
@@ -130,7 +130,7 @@ def _text(load: Load) -> str:
 
 
 def _heartbeat(value: bytes) -> LastHeartbeat:
-    """Of a heartbeat from an earlier release, whose load was not JSON, only the time is read: it is long past."""
+    """Decode a heartbeat. Earlier releases wrote a load that is not JSON; then only the time is read."""
     at_ms, _, text = value.partition(b" ")
     load = msgspec.json.decode(text, type=dict[str, float]) if text.startswith(b"{") else {}
     return LastHeartbeat(at_ms=int(at_ms), load=load)

@@ -38,7 +38,7 @@ from controlplane.telemetry.models import (
 OLDER_THAN: Final = timedelta(days=30)
 KEEP_JOBS: Final = 20
 ROWS: Final = 1_000
-"""Per transaction."""
+"""Rows per transaction."""
 
 DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
     ("engine snapshots", EngineSnapshot),
@@ -56,9 +56,9 @@ DETAIL: Final[tuple[tuple[str, type[models.Model]], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is old: what ended before ``before``, but for the last ``keep_jobs`` jobs that ended.
+    """Age limits: data from before ``before`` is old, except that of the last ``keep_jobs`` ended jobs.
 
-    Simulated runs become old like others, and do not count among those last.
+    Simulated runs expire in the same way, but do not count among the last jobs.
     """
 
     now: datetime
@@ -67,12 +67,12 @@ class Limits:
 
     @property
     def before(self) -> datetime:
-        """The end of what is old."""
+        """The time before which data is old."""
         return self.now - self.older_than
 
 
 def prune(limits: Limits, *, dry_run: bool = False, progress: Callable[[str], None] = lambda _: None) -> dict[str, int]:
-    """Take it away, or only count it: how many rows of each kind, and how many jobs they were of."""
+    """Delete old data, or only count it; returns the rows of each kind, and the number of jobs."""
     jobs = old_jobs(limits)
     counted = {"jobs": len(jobs), **{name: 0 for name, _ in DETAIL}}
     for job in jobs:
@@ -91,7 +91,7 @@ def prune(limits: Limits, *, dry_run: bool = False, progress: Callable[[str], No
 
 
 def old_jobs(limits: Limits) -> list[int]:
-    """Those that ended long ago and still have detail, the oldest first."""
+    """Jobs that ended long ago and still have details, the oldest first."""
     over = Job.objects.filter(state__in=JOB_OVER).order_by("-finished_at", "-pk")
     kept = list(over.filter(simulation=None).values_list("pk", flat=True)[: limits.keep_jobs])
     old = over.filter(finished_at__lt=limits.before).exclude(pk__in=kept)

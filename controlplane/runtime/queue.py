@@ -22,27 +22,27 @@ def enqueue(job: int) -> None:
     """Enqueue the job for coordination. Only the caller that changed it from idle to queued may do this.
 
     Raises:
-        RedisError: if the queue is out of reach; the job is found again, as if its task had been lost.
+        RedisError: if the queue is unreachable; the job is found again, as if its task had been lost.
     """
     with _as_redis_error():
         current_app.send_task(COORDINATE, args=(job,), queue=DECISIONS)
 
 
 def request_schedule() -> None:
-    """Have the scheduler look soon; beat has it look each second in any case.
+    """Request a run of the scheduler; beat requests one each second in any case.
 
     Raises:
-        RedisError: if the queue is out of reach.
+        RedisError: if the queue is unreachable.
     """
     with _as_redis_error():
         current_app.send_task(SCHEDULE, expires=2.0)
 
 
 def declare() -> None:
-    """Bind Celery's queues again: a Redis that was emptied has forgotten where messages go, and drops them.
+    """Bind Celery's queues again: an emptied Redis has lost the bindings, and messages would be dropped.
 
     Raises:
-        RedisError: if it is out of reach.
+        RedisError: if Redis is unreachable.
     """
     with _as_redis_error(), current_app.connection_for_write() as connection:
         for queue in current_app.amqp.queues.values():
@@ -50,7 +50,7 @@ def declare() -> None:
 
 
 def is_empty(client: Client) -> bool:
-    """Whether no other job waits for a thread: with prefetch disabled, what waits is in Redis' list."""
+    """Whether no other job waits for a thread: with prefetch disabled, waiting tasks are in a Redis list."""
     return not client.execute_command("LLEN", DECISIONS)
 
 

@@ -1,4 +1,4 @@
-"""Ends the processes of lost agents, and samples those that are present.
+"""Ends the processes of lost agents, and samples the load of connected agents.
 
 An agent counts as missing from the time at which a running reaper first misses it, so that an outage of the control
 plane, during which no heartbeat can arrive, fails no agent.
@@ -34,11 +34,11 @@ logger = structlog.get_logger(__name__)
 
 
 def reap_offline_agents(client: Client | None = None) -> list[int]:
-    """Append ``ProcessDied`` for every process of an agent that has been missing too long; those agents."""
+    """Append ``ProcessDied`` for every process of agents that have been missing too long; returns these agents."""
     client = client or shared()
     now_ms = _now_ms(client)
     missing = _missing_since(client, now_ms)
-    _welcome_back(client, now_ms)
+    _mark_returned(client, now_ms)
     gone = [agent for agent, since in missing.items() if now_ms - since > GONE_MS]
     for agent in gone:
         end_lost_processes(client, agent)
@@ -70,7 +70,7 @@ def _report_lost(client: Client, agent: int, name: ProcessName) -> None:
 
 
 def remove_absent_agents() -> list[str]:
-    """Remove machines that have been away for as long as their enrolment token allows; their names."""
+    """Remove machines that have been offline for as long as their enrolment token allows; returns their names."""
     removed = agents_remove_absent()
     for name in removed:
         logger.info("agent removed", agent=name, why="it was offline for as long as its enrolment token allows")
@@ -79,7 +79,7 @@ def remove_absent_agents() -> list[str]:
 
 
 def sample_presence(client: Client | None = None) -> int:
-    """Store the load of every connected agent and notify pages; how many there are."""
+    """Store the load of every connected agent and notify pages; returns the number of agents."""
     client = client or shared()
     now_ms = _now_ms(client)
     here = {agent: heartbeat for agent, heartbeat in agents_now(client).items() if now_ms - heartbeat.at_ms < HERE_MS}
@@ -97,7 +97,7 @@ def sample_presence(client: Client | None = None) -> int:
 
 
 def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
-    """Since when each agent has been missed, by a reaper that watched all the time."""
+    """Since when each agent has been missing, as observed by a reaper that ran all the time."""
     last_look = int(client.getset(names.REAPER_BEAT, now_ms) or 0)
     is_blind = now_ms - last_look > BLIND_MS or gateway_missing(client)
     noted = {} if is_blind else client.hgetall(names.MISSING_AGENTS)
@@ -113,8 +113,8 @@ def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
     return missing
 
 
-def _welcome_back(client: Client, now_ms: int) -> None:
-    """Mark agents as online that were missed and send heartbeats again on an open connection.
+def _mark_returned(client: Client, now_ms: int) -> None:
+    """Mark agents as online that were missing and send heartbeats again over an open connection.
 
     An agent's hello is handled before its heartbeats arrive, so a returning agent may be counted as missing meanwhile.
     """

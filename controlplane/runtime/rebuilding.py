@@ -1,4 +1,4 @@
-"""Brings a job's engine up to date with its log: from the cache, or from snapshot and log.
+"""Rebuilds a job's engine from the cache, or from snapshot and log.
 
 The replayed answers are compared with the command stream; the published orders win. If nothing is missing or different,
 the job continues; otherwise ``recovery`` handles it.
@@ -22,20 +22,20 @@ from controlplane.simulator.replay import Decided, decided, is_same
 
 START: Final = "0-0"
 SHOWN: Final = 200
-"""Characters of a command that a sentence shows."""
+"""Most characters of a command in a message."""
 
 
 class NotAsPublished(RuntimeError):
-    """A replay of the log in Redis differs from the published answers; the message has the place."""
+    """A replay of the log in Redis differs from the published answers; the message names the first difference."""
 
 
 class LogIncomplete(NotAsPublished):
-    """A part of the log that is needed is not where it should be."""
+    """A needed part of the log is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The part of a job's engine in Redis."""
+    """The state of a job's engine that Redis has."""
 
     cursor: str
     sequence: int
@@ -45,7 +45,7 @@ class Known:
 
 
 def known_in_redis(client: Client, job: int) -> Known | None:
-    """What Redis has; None where it has nothing."""
+    """The state in Redis; None if there is none."""
     fields = ("cursor", "sequence", "incarnation", "snapshot")
     cursor, sequence, incarnation, snapshot = client.execute_command("HMGET", names.engine(job), *fields)
     if cursor is None:
@@ -84,7 +84,7 @@ def rebuilt(client: Client, lease: Lease, engines: Engines) -> Running:
 
 
 def stream_entries(client: Client, lease: Lease, *, behind: str, upto: str) -> Iterator[Entry]:
-    """Entries that Redis has, in order; the lease is kept meanwhile."""
+    """The entries in Redis, in order; renews the lease meanwhile."""
     while after(upto, behind):
         lease.renew()
         entries = log.read_entries(client, lease.job, after=behind, count=READ_COUNT, block_s=0)
@@ -96,7 +96,7 @@ def stream_entries(client: Client, lease: Lease, *, behind: str, upto: str) -> I
 
 
 def checked(base: str, entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The entries, which an engine that has seen nothing must be given from the first.
+    """The entries; checks that they start with the first one, which a new engine needs.
 
     Raises:
         LogIncomplete: if the first is not the beginning of a log.
@@ -108,7 +108,7 @@ def checked(base: str, entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def first_difference(published: Iterable[AnyCommand], replayed: Iterable[AnyCommand]) -> str | None:
-    """Where the two first part, as a sentence; how a reason is worded is not compared."""
+    """The first difference of the two, as a sentence; None if there is none. The wording of reasons is not compared."""
     for left, right in itertools.zip_longest(published, replayed):
         if left == right:
             continue
@@ -125,7 +125,7 @@ def _described(one: Decided | None) -> str:
 
 
 def published_commands(client: Client, job: int) -> list[AnyCommand]:
-    """Every command that the stream still has, in order."""
+    """Every command that is still in the stream, in order."""
     answers = client.execute_command("XRANGE", names.commands(job), "-", "+")
     return [command for _, answer in answers for command in decode_commands(answer[b"c"])]
 

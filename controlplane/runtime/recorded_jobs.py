@@ -21,17 +21,17 @@ from controlplane.telemetry.recorded import recorded_job
 from controlplane.telemetry.simulations import simulation_played
 
 CHUNK: Final = 2000
-"""Rows that are fetched at once."""
+"""Rows per fetch."""
 
 MOST_REPORTS: Final = 30_000
-"""Of the last minutes; a larger job is learned from over fewer seconds."""
+"""Most reports for a model; for a larger job they cover fewer seconds."""
 
 HELLOS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
-    """A run of a simulation: what was played, under which of its policies, and the mean iteration that came out."""
+    """A run of a simulation: the scenario, the policies, and the resulting mean iteration."""
 
     scenario: Scenario
     policy: str
@@ -39,7 +39,7 @@ class SimulatedRun:
 
 
 def simulated_run(job_id: int) -> SimulatedRun | None:
-    """What the job is a run of; None where it is no simulated one.
+    """The simulation of which the job is a run; None if it is not simulated.
 
     Raises:
         SimulationError: if this release has no such scenario any more.
@@ -74,7 +74,7 @@ def recent_log(job_id: int, seconds: int) -> Iterator[Entry]:
     """The job as if it had begun ``seconds`` before its newest report: submitted with the policies that hold now, its
     servers, then what its workers reported since, iterations counted from the first that all of them have.
 
-    Nothing older than the last change of policies is in it, and never more than ``MOST_REPORTS``.
+    It contains nothing from before the last change of policies, and at most ``MOST_REPORTS``.
     """
     job = Job.objects.get(pk=job_id)
     rows = RawEvent.objects.filter(job_id=job_id)
@@ -95,7 +95,7 @@ def recent_log(job_id: int, seconds: int) -> Iterator[Entry]:
 def _recent_reports(
     rows: "QuerySet[RawEvent]", seconds: int, not_before: int
 ) -> list[tuple[str, WorkerMessageReceived, IterationReport]]:
-    """Those of the last seconds, oldest first, of iterations from ``not_before`` on."""
+    """Reports of the last seconds for iterations from ``not_before`` on, oldest first."""
     found: list[tuple[str, WorkerMessageReceived, IterationReport]] = []
     newest_ms: int | None = None
     latest = rows.filter(kind="report").order_by("-id").values_list("stream_id", "payload")[:MOST_REPORTS]
@@ -113,14 +113,14 @@ def _recent_reports(
 
 
 def _changed_at(job_id: int) -> int:
-    """The iteration from which on the present policies hold."""
+    """The iteration from which on the current policies apply."""
     changes = Decision.objects.filter(job_id=job_id, kind="change-policies").order_by("-incarnation", "-sequence")
     payload = changes.values_list("payload", flat=True).first()
     return int(payload.get("first_iteration", 0)) if payload else 0
 
 
 def recorded_decisions(job_id: int) -> Iterator[Decided]:
-    """Every decision of the job, in order, but for those about entries that Redis lost before they were copied."""
+    """Every decision of the job, in order, except those on entries that Redis lost before they were copied."""
     rows = Decision.objects.filter(job_id=job_id).order_by("incarnation", "sequence")
     if rows.filter(incarnation__gt=0).exists():
         entries = RawEvent.objects.filter(job_id=job_id, incarnation__lte=OuterRef("incarnation"))

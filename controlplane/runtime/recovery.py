@@ -1,4 +1,4 @@
-"""Recovers a job whose log changed: Redis lost part or all of it, or a replay decides differently.
+"""Recovers a job after a change of its log: Redis lost part or all of it, or a replay decides differently.
 
 The engine is rebuilt from the last snapshot, then the entries in the database, then the rest of the stream. Then a new
 incarnation starts: senders resend what is not durable, and orders are sent again. Answers to surviving entries that
@@ -46,13 +46,13 @@ LOST_ALL: Final = "Redis had lost the log, or is a new one; the job continues fr
 RESTARTED: Final = "Redis was restarted and may have lost the end of the log"
 
 AFTER_LOSS: Final = 1000
-"""Step of incarnations where Redis has nothing: the database may come from a dump, and not know those given since."""
+"""Step of the incarnation number if Redis is empty: a database restored from a dump may not know the latest ones."""
 
 logger = structlog.get_logger(__name__)
 
 
 def bring_up(client: Client, lease: Lease, engines: Engines) -> Running | None:
-    """The job's engine where its log is answered; None if there is none to continue with, and the lease is released."""
+    """The job's engine at the last answered entry; None if the job cannot continue, and the lease is released."""
     if (kept := engines.kept(lease)) is not None:
         return kept
     why = RESTARTED if lease.cursor else LOST_ALL
@@ -68,7 +68,7 @@ def _recovered(client: Client, lease: Lease, engines: Engines, why: str) -> Runn
     state = Job.objects.filter(pk=lease.job).values_list("state", flat=True).first()
     stored = stored_so_far(lease.job)
     if state is None or (stored.events == START and not lease.cursor):
-        lease.release("idle")  # no such job, or one that has yet to begin
+        lease.release("idle")  # no such job, or it has not started
         return None
     if state in JOB_OVER:
         unrecoverable_jobs.end_unrecoverable(client, lease)
@@ -126,7 +126,7 @@ def recover(client: Client, lease: Lease, engines: Engines, stored: Stored, why:
 
 
 def _give_incarnation(job: int, *, after: int, step: int) -> int:
-    """A number that no incarnation of this job ever had, including those that were lost."""
+    """A number that no incarnation of this job ever had, including lost ones."""
     with transaction.atomic():
         given, _ = GivenIncarnation.objects.select_for_update().get_or_create(job_id=job)
         given.number = max(given.number, after) + step
@@ -135,7 +135,7 @@ def _give_incarnation(job: int, *, after: int, step: int) -> int:
 
 
 def _known_in_database(job: int) -> Known | None:
-    """Where a recovery begins, and not at the log's beginning, when Redis has nothing."""
+    """The stored state from which a recovery starts if Redis is empty; None: it starts at the log's beginning."""
     kept = snapshots.usable(job)
     if kept is None:
         return None
@@ -162,7 +162,7 @@ def _replay(
 
 
 def _entries(client: Client, lease: Lease, base: str, stored: Stored, aim: str) -> Iterator[Entry]:
-    """After ``base``: the entries of the database, then the later ones of the stream. Ingest copies meanwhile."""
+    """The entries after ``base``: first from the database, then later ones from the stream. Ingest copies meanwhile."""
     for entry in stored_entries(lease.job, after=base) if after(stored.events, base) else ():
         if after(entry.id, stored.events):
             break
@@ -174,7 +174,7 @@ def _entries(client: Client, lease: Lease, base: str, stored: Stored, aim: str) 
 
 
 def _boundaries(client: Client, lease: Lease, base: str, aim: str) -> list[IncarnationBegan]:
-    """The beginning of each incarnation behind ``base``."""
+    """The first event of each incarnation after ``base``."""
     stored = stored_entries(lease.job, after=base, kind="incarnation-began")
     incarnations = [*stored, *stream_entries(client, lease, behind=base, upto=aim)]
     return [entry.event for entry in incarnations if isinstance(entry.event, IncarnationBegan)]

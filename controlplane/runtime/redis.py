@@ -31,13 +31,13 @@ def redis_url() -> str:
     """The address of the configured Redis."""
     if not settings.REDIS_URL:
         raise RuntimeError(
-            "REDIS_URL: found nothing, expected the address of a Redis; `manage.py up` starts one of its own"
+            "REDIS_URL: found nothing, expected the address of a Redis; `manage.py up` starts a private one"
         )
     return str(settings.REDIS_URL)
 
 
 def connect() -> Client:
-    """A client with one connection of its own, for one thread's loop."""
+    """A client with a single connection, for one thread's loop."""
     return redis.Redis.from_url(redis_url(), single_connection_client=True, retry=Retry(NoBackoff(), 0), **_options())
 
 
@@ -47,7 +47,7 @@ def shared() -> Client:
 
 
 def connect_async() -> AsyncClient:
-    """An asyncio client; close it with ``aclose``. Calls beyond its connections wait for one: crowds come and go."""
+    """An asyncio client; close it with ``aclose``. If all its connections are busy, calls wait for one."""
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         redis_url(),
         max_connections=ASYNC_CONNECTIONS,
@@ -79,14 +79,14 @@ def read_reply(client: Client) -> Any:
 
 
 def forget(client: Client) -> None:
-    """Give up replies that are still due: the next command gets a new connection."""
+    """Discard outstanding replies: the next command gets a new connection."""
     _own_connection(client).disconnect()
 
 
 def refresh(client: Client) -> None:
-    """Where the other side has ended the connection, give it up: the next command gets a new one, and does not fail.
+    """If the server has closed the connection, discard it, so that the next command gets a new one and does not fail.
 
-    Nothing may be due: between two tasks, say.
+    There must be no outstanding replies, as between two tasks.
     """
     connection = _own_connection(client)
     if connection.is_connected:
@@ -104,7 +104,7 @@ def _own_connection(client: Client) -> Any:
 
 
 def pack(*parts: Part) -> bytes:
-    """One command as it goes over the wire."""
+    """One command in wire format."""
     packed: bytes = hiredis.pack_command(parts)  # type: ignore[arg-type]  # its stub allows one part only
     return packed
 
@@ -112,7 +112,7 @@ def pack(*parts: Part) -> bytes:
 def redis_run_id() -> str:
     """The run id to pass to scripts: empty, since a real Redis knows its own; fakeredis has none.
 
-    A Redis that comes back under another run id may have lost the end of what it held.
+    A Redis that returns with another run id may have lost its latest writes.
     """
     return _redis_run_id(redis_url())
 

@@ -33,10 +33,10 @@ class ForeignRedis(RuntimeError):
 
 
 def settle(client: Client | None = None) -> bool:
-    """Whether every live job's log is whole in this Redis; those that are not are queued to be recovered.
+    """Whether every live job's log is complete in this Redis; jobs with incomplete logs are queued for recovery.
 
     Raises:
-        ForeignRedis: if it is not ours to use.
+        ForeignRedis: if it belongs to another control plane.
     """
     client = client or shared()
     if not recognise(client):
@@ -56,7 +56,7 @@ def recognise(client: Client) -> bool:
     """Check that this Redis is the one that the database knows, or claim it; False while another process does.
 
     Raises:
-        ForeignRedis: if it is not ours to use.
+        ForeignRedis: if it belongs to another control plane.
     """
     identity = own_identity(client)
     present = KnownRedis.objects.order_by("pk").last()
@@ -74,10 +74,10 @@ def recognise(client: Client) -> bool:
 
 
 def own_identity(client: Client) -> str:
-    """The identity of this Redis among those that the database knows; empty if it was not claimed yet.
+    """The identity of this Redis, which the database must know; empty if it was not claimed yet.
 
     Raises:
-        ForeignRedis: if it is not ours to use.
+        ForeignRedis: if it belongs to another control plane.
     """
     found = client.execute_command("GET", names.IDENTITY)
     identity = found.decode() if found else ""
@@ -90,7 +90,7 @@ def own_identity(client: Client) -> str:
 
 
 def _take_over(client: Client, *, known: bool) -> None:
-    """The row comes first: an identity without a row would be another database's."""
+    """Claim this Redis. The row is written first: an identity without a row would count as another database's."""
     identity = token_hex(16)
     KnownRedis.objects.create(identity=identity)
     client.set(names.IDENTITY, identity)
@@ -99,7 +99,7 @@ def _take_over(client: Client, *, known: bool) -> None:
 
 
 def _forget_jobs(client: Client) -> None:
-    """Jobs in an earlier Redis of this database are out of date."""
+    """Remove the jobs from an earlier Redis of this database, since they are out of date."""
     logger.warning("an earlier Redis came back; its jobs are out of date")
     for pattern in ("job:*", "agent:*:processes", "agent:*:started", names.LIVE_JOBS, names.RECOVERED):
         for key in client.scan_iter(match=pattern, count=1000):
@@ -107,7 +107,7 @@ def _forget_jobs(client: Client) -> None:
 
 
 def _recover(client: Client) -> bool:
-    """Queue the jobs that are not whole; whether there are any."""
+    """Queue the jobs with incomplete logs; returns whether there are any."""
     live = (
         Job.objects.filter(simulation=None)
         .exclude(state__in=JOB_OVER)
@@ -129,7 +129,7 @@ def _recover(client: Client) -> bool:
 
 
 def _free_slots(client: Client) -> None:
-    """Release slots of jobs that are over and whose log, which would have released them, is lost."""
+    """Release slots of finished jobs whose log was lost before it released them."""
     over = Job.objects.filter(state__in=JOB_OVER, pk__in=Reservation.objects.values("job_id"))
     for job in over.order_by("id").values_list("pk", flat=True):
         with isolated_step("giving slots back", job, client):

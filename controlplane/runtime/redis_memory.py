@@ -10,7 +10,7 @@ from typing import Final
 from controlplane.runtime.redis import FAKE_RUN_ID, Client, redis_run_id
 
 WARN_SHARE: Final = 0.75
-"""The operator is warned from this share of the limit on."""
+"""Operators are warned above this fraction of the limit."""
 
 KEEPS_ALL: Final = "noeviction"
 
@@ -21,7 +21,7 @@ class RedisMemory:
 
     used: int
     limit: int
-    """``maxmemory``, or else the memory of its machine; 0 if unknown."""
+    """``maxmemory``, otherwise the memory of its machine; 0 if unknown."""
     is_set: bool
     """Whether ``limit`` is ``maxmemory``."""
     policy: str
@@ -46,7 +46,7 @@ class RedisMemory:
 
 
 def redis_memory(client: Client) -> RedisMemory:
-    """Its memory now. fakeredis has no limit and reports nothing."""
+    """The present memory use. fakeredis has no limit and reports nothing."""
     info = client.info("memory") if redis_run_id() != FAKE_RUN_ID else {}
     limit = int(info.get("maxmemory", 0))
     return RedisMemory(

@@ -1,4 +1,4 @@
-"""Reserves slots for servers that running jobs request: its own task, answered by an event.
+"""Reserves slots for servers that running jobs request, in a separate task; an event answers.
 
 A task may be lost or run twice: the engine repeats its request, and a job that already holds the slot gets it again.
 """
@@ -24,14 +24,14 @@ logger = structlog.get_logger(__name__)
 
 
 def request_slots(job: int, commands: Sequence[AnyCommand]) -> None:
-    """Queue a task for every slot that was just asked for; call it once the commands are committed."""
+    """Queue a task for every requested slot; call it after the commit of the commands."""
     for command in commands:
         if isinstance(command, RequestSlot):
             current_app.send_task(RESERVE, args=(job, command.role, command.index))
 
 
 def reserve(job: int, role: Role, index: int) -> None:
-    """Reserve it, and append to the job's log that it is there, or why not."""
+    """Reserve a slot, and append the result to the job's log."""
     spec, team = Job.objects.values_list("spec", "team_id").get(pk=job)
     labels = parse_spec(spec).labels
     assignment = replace_slot(job, labels, role, index, team=team or 0)

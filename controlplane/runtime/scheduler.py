@@ -27,7 +27,7 @@ logger = structlog.get_logger(__name__)
 def begin_logs() -> list[int]:
     """Begin the log of every submitted row that has none: its submitter crashed after the commit.
 
-    A job whose spec this release refuses ends with that reason: it could never begin.
+    A job with a spec that this release refuses ends with that reason, since it could never start.
     """
     waiting = Job.objects.filter(state=JobState.SUBMITTED, cursors=None).order_by("id")
     started = []
@@ -42,9 +42,9 @@ def begin_logs() -> list[int]:
 
 
 def schedule_jobs() -> list[int]:
-    """Assign slots to the jobs that can start, as ``scheduling.queueing`` plans it; the jobs that were offered some.
+    """Assign slots to the jobs that can start, as ``scheduling.queueing`` plans; returns the jobs with offers.
 
-    One whose row is behind its log gets the same slots again, and they are offered again only after a while, in case
+    If a job's row is behind its log, it gets the same slots again; they are offered again only after a delay, in case
     the first offer was lost; the engine refuses to start a job twice.
     """
     requests: dict[int, SlotRequest] = {}
@@ -83,7 +83,7 @@ def _assign(request: SlotRequest, takes: Sequence[Take]) -> list[int]:
 
 
 def replace_slots() -> list[int]:
-    """Give slots to processes that start again and cannot return to theirs; the jobs that were offered some."""
+    """Assign slots to restarting processes that cannot return to theirs; returns the jobs with offers."""
     changed = []
     waiting = Process.objects.filter(wants_slot=True).exclude(job__state__in=JOB_OVER)
     processes = list(waiting.order_by("-role", "job_id", "index"))
@@ -106,7 +106,7 @@ def replace_slots() -> list[int]:
 def _replace(
     process: Process, wanted: SlotRequest, offers: tuple[Offer, ...], at_hand: Collection[tuple[int, str, int]]
 ) -> tuple[list[int], tuple[Offer, ...]]:
-    """Give one process a slot, if one fits; the job that was offered it, and the remaining slots."""
+    """Assign a slot to one process, if one fits; returns the job with the offer, and the remaining slots."""
     job, role = process.job_id, role_of(process)
     own = (job, role, process.index) in at_hand
     if not own and not any(offer.free(role) and offer.accepts(wanted.labels, wanted.team) for offer in offers):
@@ -123,7 +123,7 @@ def _replace(
 
 
 def role_of(process: Process) -> Role:
-    """Which of the two it is."""
+    """The role as a literal type."""
     return "worker" if process.role == "worker" else "server"
 
 

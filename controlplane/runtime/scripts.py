@@ -14,21 +14,21 @@ FOLDER = Path(__file__).with_name("lua")
 
 
 class Script:
-    """One script. A server that does not know it has not run it, so that sending it again is safe."""
+    """One script. If the server does not know it, it was not run, so that sending it again is safe."""
 
     def __init__(self, name: str) -> None:
         self.source = (FOLDER / f"{name}.lua").read_text()
         self.sha = sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def run(self, client: Client, keys: list[str], *arguments: Any) -> Any:
-        """Its reply, raw."""
+        """Run the script; returns the raw reply."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return client.eval(self.source, len(keys), *keys, *arguments)
 
     def run_hot(self, client: Client, keys: list[str], *arguments: Part, then: bytes = b"") -> Any:
-        """As ``run``, past the client's layers; ``client`` has one connection of its own.
+        """As ``run``, but bypasses the client's layers; ``client`` must have a single connection.
 
         ``then`` is a packed command that changes nothing and is sent along; its reply must still be received.
         """
@@ -45,19 +45,19 @@ class Script:
     def begin(
         self, caller: Caller, keys: list[str], *arguments: Part, with_source: bool = False
     ) -> asyncio.Future[Any]:
-        """Its reply, to come; ``NoScriptError`` in it is for the caller to try again ``with_source``."""
+        """Send the script; the future has the reply. On ``NoScriptError`` the caller retries ``with_source``."""
         head = ("EVAL", self.source) if with_source else ("EVALSHA", self.sha)
         return caller.begin(*head, len(keys), *keys, *arguments)
 
     async def acall(self, caller: Caller, keys: list[str], *arguments: Part) -> Any:
-        """Its reply, raw."""
+        """Run the script; returns the raw reply."""
         try:
             return await caller.call("EVALSHA", self.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             return await caller.call("EVAL", self.source, len(keys), *keys, *arguments)
 
     async def arun(self, client: AsyncClient, keys: list[str], *arguments: Any) -> Any:
-        """Its reply, raw."""
+        """Run the script; returns the raw reply."""
         try:
             return await client.evalsha(self.sha, len(keys), *keys, *arguments)
         except NoScriptError:

@@ -1,7 +1,7 @@
-"""Snapshots of engines: when one is written to Redis, and its copy in the database for when Redis loses everything.
+"""Snapshots of engines: when to write one to Redis, and its copy in the database in case Redis loses everything.
 
 A snapshot of a large job takes milliseconds, a read of the log microseconds, so not every commit writes one. Recovery
-loads the last snapshot and replays the log after it, whose answers are in the command stream.
+loads the last snapshot and replays the log after it; the answers to that part are in the command stream.
 
 Ingest copies a snapshot to the database in the transaction that moves the job's cursors, once both streams are copied
 up to it. A recovery then replays only the entries after it.
@@ -20,13 +20,13 @@ from controlplane.telemetry.models import EngineSnapshot
 
 SHORTEST_S: Final = 1.0
 COST_SHARE: Final = 0.02
-"""Largest share of a holder's time that goes into snapshots."""
+"""Largest fraction of a holder's time for snapshots."""
 
 MOST_ENTRIES: Final = 5_000
-"""Entries after which one is due in any case, so that a replay stays short."""
+"""Entries after which a snapshot is due in any case, to bound the replay."""
 
 PAUSE_S: Final = 10.0
-"""Between two of one job: a recovery replays about so much of its log, and that of a large job is a megabyte."""
+"""Minimum interval between two snapshots of a job, which can have megabytes; a recovery replays about this much log."""
 
 FIELDS: Final = (
     "snapshot",
@@ -35,21 +35,21 @@ FIELDS: Final = (
 
 
 class SnapshotPace:
-    """Decides when one is due, from the duration of the last one."""
+    """Decides when a snapshot is due, by the duration of the last one."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last = clock()
         self._pause_s = SHORTEST_S
         self.entries = 0
-        """Entries that no snapshot covers yet."""
+        """Entries since the last snapshot."""
 
     def due(self) -> bool:
-        """Whether to write one with the next commit."""
+        """Whether to write a snapshot with the next commit."""
         return self.entries >= MOST_ENTRIES or (self.entries > 0 and self._clock() - self._last >= self._pause_s)
 
     def make(self, snapshot: Callable[[], bytes]) -> bytes:
-        """Write one, and take its time into account."""
+        """Make a snapshot, and measure its duration."""
         started = self._clock()
         data = snapshot()
         self._last = self._clock()
@@ -94,12 +94,12 @@ class Transfer:
         return waiting
 
     def note_stored(self, snapshot: Snapshot) -> None:
-        """It is in the database."""
+        """Record that the snapshot is in the database."""
         self.waiting, self._stored = None, snapshot.cursor
 
 
 def read_from_redis(client: Client, job: int) -> Snapshot | None:
-    """The last snapshot, if Redis has one and knows all about it."""
+    """The last snapshot in Redis, if it is complete."""
     found = client.execute_command("HMGET", names.engine(job), *FIELDS)
     if None in found:
         return None
@@ -115,16 +115,16 @@ def read_from_redis(client: Client, job: int) -> Snapshot | None:
 
 
 def store(job: int, snapshot: Snapshot) -> None:
-    """Write it in place of the one before. Called in the transaction that moves the cursors."""
+    """Replace the stored snapshot. Called in the transaction that moves the cursors."""
     fields = {name: getattr(snapshot, name) for name in ("cursor", "sequence", "incarnation", "version", "data")}
     EngineSnapshot.objects.update_or_create(job_id=job, defaults=fields)
 
 
 def forget(job: int) -> None:
-    """The job is over: nothing will be recovered."""
+    """Delete the snapshot of a finished job, which will not be recovered."""
     EngineSnapshot.objects.filter(job_id=job).delete()
 
 
 def usable(job: int) -> EngineSnapshot | None:
-    """The stored snapshot, unless another version of the engine wrote it, which may have decided otherwise."""
+    """The stored snapshot, unless another version of the engine wrote it, which may decide differently."""
     return EngineSnapshot.objects.filter(job_id=job, version=ENGINE_VERSION).first()

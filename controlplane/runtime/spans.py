@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry. Imported only where an OTLP endpoint is named (``tracing``)."""
+"""OpenTelemetry spans. Imported only if an OTLP endpoint is configured (``tracing``)."""
 
 import atexit
 import os
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from controlplane.runtime.tracing import Report
 
 SERVICE: Final = "paceline"
-"""Unless OTEL_SERVICE_NAME names another."""
+"""The default service name."""
 
 LAST_S: Final = 2.0
 
 
 class Spans:
-    """Exports finished spans. A trace is traced whole or not at all, in all processes: its id decides."""
+    """Exports finished spans. The trace id decides whether a trace is sampled, so all processes agree."""
 
     def __init__(self, exporter: SpanExporter, *, traced: float) -> None:
         self._ids = _Ids()
@@ -53,7 +53,7 @@ class Spans:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Send what there is, for at most ``LAST_S``: a receiver that is away does not hold up the end of a process."""
+        """Send pending spans, for at most ``LAST_S``, so that an unreachable collector delays no exit."""
         self._closing.set()
         self.provider.shutdown()
         atexit.unregister(self.close)
@@ -64,26 +64,26 @@ class Spans:
         self._exporter.shutdown()
 
     def report(self, report: "Report", begin_ns: int, end_ns: int) -> None:
-        """From a report's arrival at a gateway until it was in the log: the root of its trace."""
+        """The root span of a report's trace: from its arrival at a gateway until it was in the log."""
         self._ids.next_trace, self._ids.next_span = _trace(report), _span(report, "report")
         self._add("report", Context(), SpanKind.SERVER, _about(report), begin_ns, end_ns)
 
     def decision(self, report: "Report", begin_ns: int, end_ns: int, *, commands: int) -> None:
-        """From the reading of a report by a coordinator until what follows from it was published."""
+        """The span from a coordinator's read of a report until its effects were published."""
         self._ids.next_span = _span(report, "decision")
         about = _about(report) | {"paceline.commands": commands}
         self._add("decision", _below(report, "report"), SpanKind.CONSUMER, about, begin_ns, end_ns)
 
     def within_decision(self, report: "Report", name: str, begin_ns: int, end_ns: int) -> None:
-        """A part of a decision."""
+        """A child span of a decision."""
         self._add(name, _below(report, "decision"), SpanKind.INTERNAL, {}, begin_ns, end_ns)
 
     def parent(self, report: "Report") -> str:
-        """The decision on a report, as the header ``traceparent`` has it."""
+        """The span of the decision on a report, in the format of the header ``traceparent``."""
         return f"00-{_trace(report):032x}-{_span(report, 'decision'):016x}-01"
 
     def orders(self, parent: str, job: int, rank: int, begin_ns: int, end_ns: int) -> None:
-        """From the arrival of orders at a gateway until they were sent to their worker."""
+        """The span from the arrival of orders at a gateway until they were sent to their worker."""
         _, trace, span, _ = parent.split("-")
         about: dict[str, str | int] = {"paceline.job": job, "paceline.worker": f"w{rank}"}
         self._add("orders", _context(int(trace, 16), int(span, 16)), SpanKind.PRODUCER, about, begin_ns, end_ns)
@@ -102,12 +102,12 @@ class Spans:
 
 
 def otlp_exporter() -> SpanExporter:
-    """As the variables of OpenTelemetry say: endpoint, headers, time-out, certificate."""
+    """The exporter that OpenTelemetry's variables configure: endpoint, headers, timeout, certificate."""
     return OTLPSpanExporter()
 
 
 class _Ids(RandomIdGenerator, threading.local):
-    """Gives out the id that was named last, once in this thread, and else random ones."""
+    """Id generator that returns a preset id once per thread, otherwise random ids."""
 
     next_trace = 0
     next_span = 0

@@ -15,17 +15,17 @@ CHUNK = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """How far the database has a job's two streams, and the incarnation of its latest entry."""
+    """The positions up to which the database has a job's two streams, and the incarnation of the latest entry."""
 
     events: str
     commands: str
     incarnation: int
     sequences: dict[int, int]
-    """By incarnation: the highest sequence of a decision."""
+    """The highest sequence number of a decision, by incarnation."""
 
 
 def stored_so_far(job: int) -> Stored:
-    """How far the database has the job."""
+    """The stored positions of the job."""
     cursors = {row.stream: row for row in Cursor.objects.filter(job_id=job)}
     highest = Decision.objects.filter(job_id=job).values_list("incarnation").annotate(Max("sequence"))
     sequences: dict[int, int] = dict(highest)
@@ -39,7 +39,7 @@ def stored_so_far(job: int) -> Stored:
 
 
 def stored_entries(job: int, *, after: str, kind: str = "") -> Iterator[Entry]:
-    """The job's entries in the order of its log, from behind ``after`` on; of one kind only, where it is named."""
+    """The job's entries in the order of its log, after ``after``; only those of ``kind``, if given."""
     rows = RawEvent.objects.filter(job_id=job).order_by("pk")
     if (known := rows.filter(stream_id=after).values_list("pk", flat=True).last()) is not None:
         rows = rows.filter(pk__gt=known)

@@ -9,16 +9,16 @@ from controlplane.runtime.scripts import RETIRE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Ids of the last entries that were dealt with in a job's two streams."""
+    """Ids of the last processed entries in a job's two streams."""
 
     events: str
     commands: str
 
 
 def trim(client: Client, job: int, copied: Position) -> None:
-    """Cut both streams off at the lower of what the database has and what the snapshot covers.
+    """Trim both streams to the entries that are not yet in both the database and the snapshot.
 
-    Cuts by whole nodes only (``~``), which costs nearly nothing; the entry at the cursor itself stays.
+    Trims whole nodes only (``~``), which is cheap; the entry at the cursor itself stays.
     """
     known = client.execute_command("HMGET", names.engine(job), "snapshot_cursor", "snapshot_commands")
     if None in known:
@@ -28,12 +28,12 @@ def trim(client: Client, job: int, copied: Position) -> None:
 
 
 def retire(client: Client, job: int, copied: Position) -> bool:
-    """Forget a job that is over and copied whole; False where something is still to come."""
+    """Remove a finished job that is completely copied; False if entries are still to be copied."""
     return bool(RETIRE.run(client, keys_of(job), job, copied.events, copied.commands, names.TOMBSTONE_S))
 
 
 def keys_of(job: int) -> list[str]:
-    """The set of live jobs, and every key of this one: its state and its engine first."""
+    """The set of live jobs and every key of this job, its state and engine first."""
     return [
         *(names.LIVE_JOBS, names.state(job), names.engine(job), names.events(job), names.commands(job)),
         *(names.token(job), names.presence(job), names.connections(job), names.slots_sent(job)),
@@ -47,7 +47,7 @@ def after(left: str, right: str) -> bool:
 
 
 def stream_order(stream_id: str) -> tuple[int, int]:
-    """What stream ids compare by."""
+    """Sort key of a stream id."""
     milliseconds, _, sequence = stream_id.partition("-")
     return int(milliseconds), int(sequence)
 

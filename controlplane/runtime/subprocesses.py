@@ -19,11 +19,11 @@ HOME: Final = str(Path(__file__).resolve().parents[2])
 NICENESS: Final = 15
 LOOK_S: Final = 0.2
 TO_END_S: Final = 1.0
-"""How long a process that is asked to end may take; then it is killed."""
+"""Time limit after SIGTERM, after which the process is killed."""
 
 
 class BrokenOff(RuntimeError):
-    """The process was ended before it was through."""
+    """The process was ended before it had finished."""
 
 
 class Failed(RuntimeError):
@@ -31,7 +31,7 @@ class Failed(RuntimeError):
 
 
 def run_in_subprocess(arguments: Sequence[str], stopping: Event, most_s: float = math.inf) -> str:
-    """What ``manage.py`` prints with these arguments.
+    """Run ``manage.py`` with these arguments; returns its output.
 
     Raises:
         BrokenOff: if it takes longer than ``most_s``, or ``stopping`` is set meanwhile.

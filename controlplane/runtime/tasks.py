@@ -55,19 +55,19 @@ SIMULATE: Final = "controlplane.runtime.tasks.run_simulations"
 logger = structlog.get_logger(__name__)
 
 stopping: Final = Event()
-"""Set when this worker shuts down: every linger ends at once."""
+"""Set when this worker shuts down: every waiting coordinator stops immediately."""
 
 FREE_THREADS: Final = 2
-"""How many decision threads may linger without a job, so that a job with news finds a thread immediately."""
+"""Number of decision threads that stay free, so that a job with new entries finds one immediately."""
 
 ALERTS_HELD_MS: Final = 60_000
 AUDIT_HELD_MS: Final = 30_000
 DELIVERY_HELD_MS: Final = 120_000
-"""Longer than an evaluation, and a batch of deliveries, ever take."""
+"""Longer than any evaluation or batch of deliveries."""
 
 MOST_OF_SIMULATIONS_S: Final = 3_600.0
-"""A process that runs simulations is replaced after this long, so that one that hangs is not waited for. What it was
-simulating continues in the next."""
+"""A process that runs simulations is replaced after this long, in case it hangs. The simulation that it was
+running continues in the next one."""
 
 _places: Final = Semaphore(0)
 _simulating: Final = Semaphore(1)
@@ -77,7 +77,7 @@ _thread: Final = local()
 
 @shared_task(name=queue.COORDINATE)
 def coordinate(job: int) -> None:
-    """Answer what is unread in the job's log."""
+    """Process the unread entries of the job's log."""
     client = _own_client()
     coordinator.coordinate(
         job,
@@ -103,7 +103,7 @@ def ingest() -> None:
 
 @shared_task(name=training.TRAIN)
 def train_predictor(job: int, lesson: str) -> None:
-    """Fit a predictor to what its job has seen."""
+    """Fit a predictor to its job's measurements."""
     training.fit(job, lesson)
 
 
@@ -121,7 +121,7 @@ def run_simulations() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue_simulations")
 def rescue_simulations() -> None:
-    """Start simulations that are queued or whose process has died."""
+    """Start simulations that are queued or that lost their process."""
     if simulations_rescue(timezone.now()):
         run_simulations.delay()
 
@@ -147,9 +147,9 @@ def schedule() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.rescue")
 def rescue() -> None:
-    """Queue jobs that a crash left behind, and jobs whose log this Redis may have lost in part.
+    """Queue jobs that a crash interrupted, and jobs that may have lost a part of their log.
 
-    A job whose engine is still in memory is handled without the database, and need not wait for it.
+    A job with an engine in memory does not need the database, and does not wait for it.
     """
     try:
         redis_identity.settle()
@@ -161,13 +161,13 @@ def rescue() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.reap_offline_agents")
 def reap_offline_agents() -> None:
-    """Bury the processes of agents that are gone for good."""
+    """End the processes of agents that are permanently lost."""
     reaper.reap_offline_agents()
 
 
 @shared_task(name="controlplane.runtime.tasks.sample_presence")
 def sample_presence() -> None:
-    """Copy the load of agents to rows, remove those that stay away, renew their credentials, and sample the control
+    """Copy the load of agents to rows, remove absent agents, renew credentials, and sample the control
     plane's own health.
     """
     reaper.sample_presence()
@@ -179,7 +179,7 @@ def sample_presence() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.forecast")
 def forecast() -> None:
-    """Simulate what an autopilot waits for, and a job's alternatives if a page shows them.
+    """Simulate an autopilot's request, and a job's alternatives if a page shows them.
 
     One job at a time on the whole control plane.
     """
@@ -194,7 +194,7 @@ def forecast() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.evaluate_alerts")
 def evaluate_alerts() -> None:
-    """Evaluate the rules of alerts, and have what follows delivered."""
+    """Evaluate the alert rules, and request delivery of notifications."""
     client = _own_client()
     with _the_only_one(client, names.ALERTS_LEASE, held_ms=ALERTS_HELD_MS) as renew:
         if renew is not None:
@@ -205,7 +205,7 @@ def evaluate_alerts() -> None:
 
 @shared_task(name=alerting.DELIVER)
 def deliver_alerts() -> None:
-    """Deliver messages of alerts that are due, and those that become due meanwhile."""
+    """Deliver alert messages until none is due."""
     client = _own_client()
     with _the_only_one(client, names.DELIVERY_LEASE, held_ms=DELIVERY_HELD_MS) as renew:
         while renew is not None and alerting.is_delivery_due() and not stopping.is_set() and renew():
@@ -214,7 +214,7 @@ def deliver_alerts() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.seal_audit")
 def seal_audit() -> None:
-    """Seal new entries of the audit trail, and copy them to where it is copied."""
+    """Seal new entries of the audit trail, and copy them to the syslog server."""
     client = _own_client()
     with _the_only_one(client, names.AUDIT_LEASE, held_ms=AUDIT_HELD_MS) as renew:
         if renew is not None:
@@ -224,13 +224,13 @@ def seal_audit() -> None:
 
 @shared_task(name="controlplane.runtime.tasks.prune")
 def prune() -> None:
-    """Take away what is old, by the default limits."""
+    """Delete old data, by the default limits."""
     pruning.prune(pruning.Limits(now=timezone.now()))
 
 
 @worker_init.connect
 def refuse_a_foreign_redis(**_: Any) -> None:
-    """Before the first task: wait for the tables, and never run tasks of another control plane's Redis."""
+    """Before the first task: wait for the tables, and refuse a Redis of another control plane."""
     await_gate()
     try:
         redis_identity.recognise(shared())
@@ -240,18 +240,18 @@ def refuse_a_foreign_redis(**_: Any) -> None:
 
 @worker_shutting_down.connect
 def end_lingers(**_: Any) -> None:
-    """Have every loop of this process come to its end."""
+    """End every loop of this process."""
     stopping.set()
 
 
 @worker_ready.connect
 def announce_process(sender: Any, **_: Any) -> None:
-    """Send this process's heartbeats, so that leases of a dead process are not waited for.
+    """Send this process's heartbeats, so that its leases are released early if it dies.
 
     In a decision process: log
     in every live job that decisions resume, now and after every outage.
 
-    What start-up has made stays for good, so the garbage collector need not look through it again and again: that
+    Objects from start-up are permanent, so they are excluded from garbage collection: scanning them
     took tens of milliseconds, in which decisions waited.
     """
     gc.freeze()
@@ -272,7 +272,7 @@ def _queue_stranded() -> None:
 
 
 def _own_client() -> Client:
-    """The client of the calling thread."""
+    """The Redis client of the calling thread."""
     client: Client | None = getattr(_thread, "client", None)
     if client is None:
         client = _thread.client = connect()
@@ -282,21 +282,21 @@ def _own_client() -> Client:
 
 @contextmanager
 def _the_only_one(client: Client, lease: str, held_ms: int = names.HELD_MS) -> Iterator[Callable[[], bool] | None]:
-    """Hold a lease that one process at a time may have: gives a function that renews it, or None where it is held.
+    """Hold a lease that one process at a time may have; yields a function that renews it, or None if another has it.
 
-    The function may be called at every turn: it asks once a second.
+    The function may be called often: it sends a request at most once a second.
     """
     mine = f"{liveness.me()}:{secrets.token_hex(16)}"
     if not SEIZE.run(client, [lease], mine, held_ms):
         yield None
         return
-    asked = time.monotonic()
+    renewed = time.monotonic()
 
     def renew() -> bool:
-        nonlocal asked
-        if time.monotonic() - asked < names.RENEW_S:
+        nonlocal renewed
+        if time.monotonic() - renewed < names.RENEW_S:
             return True
-        asked = time.monotonic()
+        renewed = time.monotonic()
         return bool(RENEW.run(client, [lease], mine, held_ms))
 
     try:

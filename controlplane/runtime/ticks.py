@@ -1,4 +1,4 @@
-"""Notifies pages, after a commit, that something they show has changed."""
+"""Notifies pages after a commit that data they show has changed."""
 
 import time
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from controlplane.runtime.redis import Client
 
 
 def publish(client: Client, *, jobs: Mapping[int, str] | None = None, fleet: bool = False, alerts: bool = False) -> int:
-    """Publish one tick; the number of gateways that received it."""
+    """Publish one tick; returns the number of gateways that received it."""
     sequence = int(client.incr(names.PAGES_SEQUENCE))
     at_ms = int(time.time() * 1000)
     tick = Tick(seq=sequence, at_ms=at_ms, jobs=dict(jobs or {}), fleet=fleet, alerts=alerts)

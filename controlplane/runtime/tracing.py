@@ -1,7 +1,7 @@
-"""Traces of the decision path, where an OTLP endpoint is named: a report, the decision on it, the orders that follow.
+"""Traces of the decision path if an OTLP endpoint is configured: a report, the decision, the resulting orders.
 
-Gateway and coordinator each export what they did. The ids follow from the report itself, so the parts of a trace belong
-together although nothing travels with the report. Where no endpoint is named nothing is imported and nothing is done.
+Gateway and coordinator export spans separately. Ids are derived from the report, so the parts of a trace belong
+together without extra fields in the report. Without an endpoint, nothing is imported.
 """
 
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One worker's report of one iteration, as a trace names it."""
+    """The identity of one worker's report of one iteration."""
 
     job: int
     rank: int
@@ -33,40 +33,40 @@ class Report:
 
 
 class Arrivals:
-    """Reports of one job between their arrival at a gateway and their place in the log."""
+    """Reports of one job that have arrived at a gateway and are not in the log yet."""
 
     def __init__(self, spans: "Spans", job: int) -> None:
         self._spans, self._job = spans, job
         self._waiting: deque[tuple[int, Report | None]] = deque()
 
     def add(self, event: Event) -> None:
-        """An event has arrived."""
+        """Record that an event arrived."""
         self._waiting.append((time.time_ns(), report_of(self._job, event)))
 
     def appended(self, count: int) -> None:
-        """So many of the oldest events are in the log."""
+        """Record that the oldest ``count`` events are in the log."""
         end_ns = time.time_ns()
         for begin_ns, report in [self._waiting.popleft() for _ in range(count)]:
             if report is not None:
                 self._spans.report(report, begin_ns, end_ns)
 
     def clear(self) -> None:
-        """None of them will be: their senders say them again."""
+        """Discard all: they were not appended, and their senders resend them."""
         self._waiting.clear()
 
 
 class Turn:
-    """What a coordinator makes of one read of a job's log."""
+    """The spans of one read of a job's log by a coordinator."""
 
     def __init__(self, spans: "Spans", job: int) -> None:
         self._spans, self._job = spans, job
         self._began_ns = self._handled_ns = time.time_ns()
         self._reports: list[tuple[Report, int, int, int]] = []
         self.parents: dict[str, str] = {}
-        """By entry: the ``traceparent`` of the decision on it, for the orders that follow from it."""
+        """By entry: the ``traceparent`` of its decision, for the resulting orders."""
 
     def handle(self, entries: Sequence[Entry], handle: Callable[[Entry], list[AnyCommand]]) -> list[AnyCommand]:
-        """Have every entry handled, and note how long each report took."""
+        """Handle every entry, and measure the duration for each report."""
         commands: list[AnyCommand] = []
         for entry in entries:
             begin_ns, report = time.time_ns(), report_of(self._job, entry.event)
@@ -79,7 +79,7 @@ class Turn:
         return commands
 
     def committed(self) -> None:
-        """The orders are published."""
+        """Export the spans: the orders are published."""
         end_ns = time.time_ns()
         for report, begin_ns, handled_ns, commands in self._reports:
             self._spans.decision(report, self._began_ns, end_ns, commands=commands)
@@ -88,17 +88,17 @@ class Turn:
 
 
 def arrivals(job: int) -> Arrivals | None:
-    """For a gateway; None without tracing."""
+    """The recorder of a gateway; None without tracing."""
     return Arrivals(found, job) if (found := _spans()) is not None else None
 
 
 def turn(job: int) -> Turn | None:
-    """For a coordinator; None without tracing."""
+    """The recorder of a coordinator; None without tracing."""
     return Turn(found, job) if (found := _spans()) is not None else None
 
 
 def sending(parent: str, job: int, rank: int) -> Callable[[], None] | None:
-    """To be called once the orders that follow from the decision ``parent`` are sent; None without tracing."""
+    """A function to call after the orders of the decision ``parent`` were sent; None without tracing."""
     found, begin_ns = _spans(), time.time_ns()
     return None if found is None else lambda: found.orders(parent, job, rank, begin_ns, time.time_ns())
 

@@ -1,7 +1,7 @@
 """Fits predictors in a separate task: requested by the engine with ``TrainPredictor``, answered by an event.
 
 A task may be lost or run twice: the engine accepts one answer per round, requests no other meanwhile, and repeats a
-lost request. Until then shares follow the previous fit. Fits run in a process of their own (``fitter``).
+lost request. Until then shares follow the previous fit. Fits run in a separate process (``fitter``).
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ _fitter: Final = Fitter()
 
 
 def request_fits(job: int, commands: Sequence[AnyCommand]) -> None:
-    """Queue a task for every fit that was just asked for; call it once the commands are committed."""
+    """Queue a task for every requested fit; call it after the commit of the commands."""
     for command in commands:
         if isinstance(command, TrainPredictor):
             current_app.send_task(TRAIN, args=(job, lesson_of(command)))
 
 
 def fit(job: int, lesson: str) -> None:
-    """Do one of them, and append what came out to the job's log.
+    """Run one fit, and append the result to the job's log.
 
     Raises:
-        Failed: if it could not be done; the engine requests it again.
+        Failed: if it failed; the engine requests it again.
     """
     trained = _fitter.fit(lesson)
     try:

@@ -1,4 +1,4 @@
-"""Jobs whose engine cannot be restored: those that ended by the database, and those that cannot be rebuilt."""
+"""Handles jobs with an engine that cannot be restored: jobs that have ended, and jobs that cannot be rebuilt."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ from controlplane.runtime.lease import Lease
 from controlplane.runtime.redis import Client
 
 TRY_AGAIN_S: Final = 30.0
-"""How long a job rests that could not be rebuilt: another release may be able to."""
+"""Delay before the next attempt to rebuild a job: another release may be able to."""
 
 MOST_LOOKED_AT: Final = 10_000
 
@@ -23,7 +23,7 @@ logger = structlog.get_logger(__name__)
 
 
 def end_unrecoverable(client: Client, lease: Lease) -> None:
-    """The job ended before Redis lost the end of its log: its end state stays, and none of its processes should run."""
+    """Keep the end state of a job that ended before Redis lost the end of its log, and stop its processes."""
     processes = list(Process.objects.filter(job_id=lease.job).values_list("agent_id", "role", "index"))
     agents = sorted({agent for agent, _, _ in processes if agent is not None})
     lease.end_lost(agents, sorted({f"{lease.job}:{role}:{index}" for _, role, index in processes}))

@@ -1,6 +1,6 @@
-"""An upgrade: what keeps this release from serving the database and the machines that are there, and what it will do.
+"""Checks an upgrade: what prevents this release from serving the database and machines, and what the upgrade does.
 
-It is looked for before anything is changed. Releases with the same first two numbers understand each other, so workers
+The check is before any change. Releases with the same first two numbers are compatible, so workers
 of the earlier one continue; see ``controlplane.protocol.understands``.
 """
 
@@ -18,7 +18,7 @@ from controlplane.protocol import RELEASE, understands
 from controlplane.telemetry.models import EngineSnapshot
 
 NAMED = 5
-"""How many of a kind a sentence names."""
+"""Most items of a kind that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +26,18 @@ class Upgrade:
     """The state of this database for an upgrade to this release."""
 
     unknown: tuple[str, ...] = ()
-    """Migrations of the database that this release does not have: it is of a newer one."""
+    """Migrations in the database that this release does not have: the database belongs to a newer release."""
     pending: tuple[str, ...] = ()
     """Migrations that are to be applied."""
     foreign: tuple[str, ...] = ()
-    """Machines with processes of live jobs whose release this one does not understand."""
+    """Machines with processes of live jobs and a release that is not compatible."""
     live: int = 0
     rebuilt: tuple[int, ...] = ()
-    """Live jobs whose snapshot is of another engine: their state is computed again from their whole log."""
+    """Live jobs with a snapshot of another engine version: their state is rebuilt from their whole log."""
 
     @property
     def obstacles(self) -> list[str]:
-        """Why it cannot be made."""
+        """Reasons why the upgrade is not possible."""
         found = []
         if self.unknown:
             found.append(newer_database(self.unknown))
@@ -50,7 +50,7 @@ class Upgrade:
 
     @property
     def notices(self) -> list[str]:
-        """Its effects."""
+        """The effects of the upgrade."""
         found = [f"Migrations to apply: {_some(self.pending) or 'none'}.", f"Live jobs that continue: {self.live}."]
         if self.rebuilt:
             jobs = _some([f"{number}" for number in self.rebuilt])
@@ -59,7 +59,7 @@ class Upgrade:
 
 
 def look() -> Upgrade:
-    """The present state. It reads the database and changes nothing."""
+    """Determine the present state. It only reads the database."""
     unknown, pending = migrations()
     if unknown or ("jobs", "0001_initial") not in MigrationExecutor(connection).loader.applied_migrations:
         return Upgrade(unknown=unknown, pending=pending)
@@ -77,7 +77,7 @@ def look() -> Upgrade:
 
 
 def migrations() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of the database that this release does not have, and those of this release that are to be applied."""
+    """The database's migrations that this release does not have, and this release's migrations to apply."""
     executor = MigrationExecutor(connection)
     loader = executor.loader
     known = set(loader.disk_migrations)

@@ -35,18 +35,18 @@ class Wire(asyncio.Protocol):
         self.last_message_at = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Called by the event loop."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
+        """Called by the event loop."""
         self.last_message_at = time.monotonic()
         self._reader.feed(data)
         while (reply := self._reader.gets()) is not False:
             self._take(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
+        """Called by the event loop."""
         self.transport = None
         self._lost()
 
@@ -67,7 +67,7 @@ class Wire(asyncio.Protocol):
 
 
 class Caller:
-    """Calls, of which many may be under way; replies come in the order of calls."""
+    """Pipelined calls; replies arrive in the order of calls."""
 
     def __init__(self) -> None:
         self._wire: Wire | None = None
@@ -88,7 +88,7 @@ class Caller:
         return await self.begin(*parts)
 
     def begin(self, *parts: Part) -> asyncio.Future[Reply]:
-        """The reply, to come, to a command that is sent now. Without a connection it fails, and one is opened."""
+        """Send a command; the future has its reply. Without a connection it fails, and one is opened."""
         if self._wire is None:
             failed: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             failed.set_exception(ConnectionError("there is no connection to Redis"))
@@ -100,7 +100,7 @@ class Caller:
         """Connect, unless that is done.
 
         Raises:
-            RedisError: if there is no Redis, or it refuses us.
+            RedisError: if there is no Redis, or it refuses the connection.
         """
         async with self._opening:
             if self._wire is None:
@@ -117,7 +117,7 @@ class Caller:
                 self._wire = wire
 
     def abort_if_stuck(self, now: float) -> None:
-        """A reply that is overdue for longer than any client waits ends the connection."""
+        """Close the connection if a reply is overdue for longer than any client waits."""
         if self._wire is not None and self._waiting and now - self._waiting[0][0] > SOCKET_TIMEOUT_S:
             self._wire.abort()
 
@@ -155,7 +155,7 @@ class Caller:
 
 
 async def connect(take: Callable[[Reply], None], lost: Callable[[], None]) -> Wire:
-    """A connection to the configured Redis, not yet greeted.
+    """A new connection to the configured Redis, before authentication.
 
     Raises:
         ConnectionError: if there is none.
@@ -175,7 +175,7 @@ async def connect(take: Callable[[Reply], None], lost: Callable[[], None]) -> Wi
 
 
 def greetings() -> list[tuple[Part, ...]]:
-    """The first commands of a connection: credentials and database number."""
+    """The first commands of a connection: authentication and database number."""
     options = parse_url(redis_url())
     commands: list[tuple[Part, ...]] = []
     if password := options.get("password"):

@@ -1,4 +1,4 @@
-"""Reports of one batch as bytes: columns by name. Pure.
+"""Encodes the reports of one batch as named columns. Pure.
 
 Ingest writes what it copies of a job at once as one row, so that a report costs a place in arrays and no row of its
 own. Columns are named, and one without any value is left out, so that a batch stays readable after others were added.
@@ -106,7 +106,7 @@ def encoded_batch(reports: ReportColumns) -> bytes:
 
 
 def decoded_batch(data: bytes, names: Collection[str] | None = None) -> ReportColumns:
-    """Reports from their stored form: all columns, or ``names`` and those that place them.
+    """Reports from their stored form: all columns, or ``names`` and the identifying columns.
 
     Raises:
         ValueError: if the bytes are of a later format, or cut off.

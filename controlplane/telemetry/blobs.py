@@ -1,6 +1,6 @@
 """The header of stored arrays: their format and the names of their columns.
 
-What was written before a column was added or removed stays readable: a reader takes the columns that it knows, by name.
+Arrays from before a column was added or removed stay readable: a reader uses the columns that it knows, by name.
 """
 
 from collections.abc import Sequence

@@ -46,7 +46,7 @@ PARTS: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Which reports to read: of which workers (none: of all), from which iteration on, and before which."""
+    """A selection of reports: workers (empty: all), and a half-open range of iterations."""
 
     ranks: Sequence[int] = ()
     first: int = 0

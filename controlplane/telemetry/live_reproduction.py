@@ -70,7 +70,7 @@ def chosen_rows(paper: str, only: Sequence[str]) -> list[LiveRow]:
 
 
 def listing(rows: Sequence[LiveRow], results: Path) -> str:
-    """Each row with the runs that it needs, and which code made those that are stored."""
+    """Each row with the runs that it needs, and the version of the code that made the stored ones."""
     stored = read_results(results)
     return "\n".join(
         f"{row.name}: {row.claim.where}, {row.claim.statement} "

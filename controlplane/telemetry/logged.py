@@ -18,7 +18,7 @@ from controlplane.telemetry.columns import STRETCH
 from controlplane.telemetry.models import LoggedSeries
 
 NAMES: Final = MAX_LOGGED
-"""A job keeps so many series, those that were logged first."""
+"""Most series of a job: the ones that were logged first."""
 
 BLOCKS_READ: Final = 4_096
 """Of long jobs with many series only the newest blocks are read: 64 MB at most."""
@@ -41,7 +41,7 @@ class Series:
 
 
 def record_logged(job_id: int, reports: Iterable[IterationReport]) -> None:
-    """Add what these reports logged, each of which is new."""
+    """Add the logged values of these reports, all of them new."""
     found: dict[tuple[str, int], list[tuple[int, int, float]]] = defaultdict(list)
     for report in reports:
         number, place = divmod(report.iteration, STRETCH)

@@ -68,7 +68,7 @@ def present_costs(flags: Iterable[Flag]) -> dict[int, PresentCost]:
 def pressing(flags: Iterable[Flag], now: datetime) -> list[Flag]:
     """Findings that need attention: without a note, and with a cost at present.
 
-    Where the present one is not measured, that of the moment when it was made counts.
+    If the present cost is not measured, the cost when the finding was made counts.
     """
     rows = list(flags)
     noted = notes_on(rows, now)

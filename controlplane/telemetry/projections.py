@@ -63,7 +63,7 @@ def record_raw(job_id: int, incarnation: int, logged: Sequence[Logged]) -> None:
 
 
 def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
-    """The incarnation of each entry: the one that it begins, or that of the entry before it."""
+    """The incarnation of each entry: the one that it begins, or the previous entry's."""
     for item in logged:
         if isinstance(item.entry.event, IncarnationBegan):
             before = item.entry.event.incarnation
@@ -71,7 +71,7 @@ def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
 
 
 def kind_of(event: Event) -> str:
-    """The kind by which users filter events: that of the message, otherwise that of the event."""
+    """The kind by which users filter events: the message's kind, otherwise the event's."""
     content = event.message if isinstance(event, WorkerMessageReceived | ServerMessageReceived) else event
     return str(content.__struct_config__.tag)
 

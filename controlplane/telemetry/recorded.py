@@ -61,7 +61,7 @@ def job_outline(job_id: int) -> Scenario:
 
 
 def recorded_outline(job_id: int) -> Scenario:
-    """The same for a job that can be simulated: one that is over, and of which enough was recorded.
+    """The same for a job that can be simulated: a finished one with enough recorded iterations.
 
     Raises:
         ScenarioError: of the field ``scenario``, with what is missing.

@@ -1,4 +1,4 @@
-"""Plays the runs that rows of docs/reproduction.md need, several at a time, and reads and writes what they gave."""
+"""Simulates the runs for rows of docs/reproduction.md, several at a time, and reads and writes their results."""
 
 import gc
 import multiprocessing
@@ -65,7 +65,7 @@ def cost_of(played: Mapping[Key, Played]) -> dict[str, float]:
 
 
 def _side_by_side(keys: Sequence[Key], most: int) -> Iterable[tuple[Key, Played]]:
-    """Run on as many processes; a few runs are not worth one each, which takes seconds to start."""
+    """Run in parallel processes, each with several runs, since a process takes seconds to start."""
     processes = min(most, len(keys) // WORTH_A_PROCESS)
     return map(play_timed, keys) if processes < 2 else _in_processes(keys, processes)
 

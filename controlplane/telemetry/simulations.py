@@ -1,10 +1,10 @@
 """Simulations requested over REST: their rows, from the request to the outcomes and series.
 
 A row is written by the request and by the one task that runs it; each step is a conditional update, so a task that runs
-twice, or continues after a cancel, changes nothing. A task sends heartbeats: the row of one that has been silent for
+twice, or continues after a cancel, changes nothing. A task sends heartbeats: the row of a task without one for
 ``SILENCE`` is queued for another, which continues after the policies that have an outcome.
 
-Users have turns: after each policy the next one is of the user whose last turn was the longest ago.
+Users take turns: after each policy, the user with the longest wait since the last turn is next.
 """
 
 import time

@@ -33,7 +33,7 @@ BOUNDS_MS: Final = {
 """Upper bounds of the buckets of each histogram, in milliseconds."""
 
 NEWEST: Final = tuple(each.name for each in OF_WORKERS if each.name not in (*ITERATION, "samples"))
-"""Measurements of which the last value is kept; the others are summed."""
+"""Measurements with the last value kept; the others are summed."""
 
 
 def tally_reports(job_id: int, reports: ReportColumns) -> None:

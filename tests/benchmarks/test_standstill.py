@@ -1,11 +1,11 @@
-"""What the benchmark of standing still reads from a job."""
+"""What the benchmark of stalled jobs reads from a job."""
 
 from typing import Any
 
 import pytest
 
 from benchmarks.faults import standstill
-from benchmarks.faults.standstill import Eye, Stood, line
+from benchmarks.faults.standstill import Eye, Stalled, line
 
 
 class Plane:
@@ -35,8 +35,8 @@ def test_the_longest_time_without_an_iteration_counts_and_each_message_is_listed
         plane.now_s = tenths / 10
         eye.look()
     found = eye.until("a node is lost", lambda job: job["iteration"] == 4)
-    assert (found.stood_s, found.whole_s) == (4.5, 8.0)
-    assert found.said == ["worker 1: its control connection ended"]
+    assert (found.stalled_s, found.whole_s) == (4.5, 8.0)
+    assert found.messages == ["worker 1: its control connection ended"]
 
 
 def test_a_job_that_ends_stalls_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,5 +44,11 @@ def test_a_job_that_ends_stalls_for_no_time(monkeypatch: pytest.MonkeyPatch) -> 
     eye = Eye(plane, 1)  # type: ignore[arg-type]
     plane.now_s = 2.0
     found = eye.until("scancel", lambda job: job["is_over"])
-    assert (found.stood_s, found.said) == (None, ["job: the ranks ended with 137"])
-    assert line(Stood(what="x", stood_s=None, whole_s=2.0, said=["why"])).split() == ["x", "ended", "2.0", "s", "why"]
+    assert (found.stalled_s, found.messages) == (None, ["job: the ranks ended with 137"])
+    assert line(Stalled(what="x", stalled_s=None, whole_s=2.0, messages=["why"])).split() == [
+        "x",
+        "ended",
+        "2.0",
+        "s",
+        "why",
+    ]

@@ -87,7 +87,7 @@ def test_the_answer_is_simulated_from_what_the_database_has(client: Client) -> N
     answers: list[Any] = []
 
     def play(pk: int, asked: str) -> AlternativesPlayed:
-        answers.append(json.loads(run("whatif", pk, "--asked", asked)))
+        answers.append(json.loads(run("whatif", pk, "--request", asked)))
         return AlternativesPlayed(look=1)
 
     autopilot.play_one(client, play)

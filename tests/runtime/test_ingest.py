@@ -271,7 +271,7 @@ def test_nothing_is_lost_or_doubled_where_ingest_dies(
 ) -> None:
     greeted(job)
     monkeypatch.setattr(folds, "ROWS", 1)
-    monkeypatch.setattr(folds, "PER_SPEAKER", 1)
+    monkeypatch.setattr(folds, "PER_SENDER", 1)
     for number in (2, 3, 4):
         log.append_event(job, report(number), client=client)
     coordinate(job, driver.around())

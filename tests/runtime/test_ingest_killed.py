@@ -34,7 +34,7 @@ REPORTS = 5
 def job(client: Client, enqueued: list[int], monkeypatch: pytest.MonkeyPatch) -> int:
     """One with a process, a decision and some reports that no one has copied."""
     monkeypatch.setattr(folds, "ROWS", 1)
-    monkeypatch.setattr(folds, "PER_SPEAKER", 1)
+    monkeypatch.setattr(folds, "PER_SENDER", 1)
     row = Job.objects.create(name="digits", spec=spec_document(SPEC), submitted_by=User.objects.create(username="ann"))
     submit(client, row.pk)
     agent = Agent.objects.create(name="m1", credential_digest="d").pk

@@ -33,7 +33,7 @@ PER_EPOCH = 3
 BATCHING = "lb-bsp-linear"
 LOOK_S = 0.3
 LOADER_SOCKET = "pymp-12345678/listener-12345678"
-"""As long as the sockets' paths of a DataLoader's processes, under TMPDIR."""
+"""A path with the length of the socket paths of a DataLoader's processes, under TMPDIR."""
 PLAIN, PACED = "train.py", "train_paceline.py"
 
 EPOCH = re.compile(r"epoch (\d+): loss (\S+), accuracy (\S+), (\S+) s/iteration")
@@ -51,13 +51,13 @@ class Epoch:
 
 @dataclass(slots=True, kw_only=True)
 class ScriptRun:
-    """One of the two scripts, and what it has printed so far."""
+    """One of the two scripts, and its output so far."""
 
     label: str
     epochs: list[Epoch] = field(default_factory=list)
 
     def read(self, printed: str) -> list[Epoch]:
-        """Parse what was printed; return the new epochs."""
+        """Parse the output; return the new epochs."""
         found = [
             Epoch(number=int(number), loss=float(loss), accuracy=float(accuracy), iteration_s=float(seconds))
             for number, loss, accuracy, seconds in EPOCH.findall(printed)
@@ -99,7 +99,7 @@ class Scripts:
         folder = examples()
         changed = lines_changed(folder / PLAIN, folder / PACED)
         self.say(f"{PLAIN} and {PACED} in {folder}: {changed} lines differ.")
-        # Processes of a DataLoader leave folders behind, and have sockets in them.
+        # Processes of a DataLoader leave folders with sockets behind.
         temporary = socket_folder(LOADER_SOCKET)
         try:
             own = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}

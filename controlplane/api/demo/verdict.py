@@ -1,4 +1,4 @@
-"""Whether the demo showed what it promises: each check with its result. Pure."""
+"""The checks of the demo's results. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def judge(scenario: Scenario, baseline: Record, challenger: Record) -> list[Bar]
 
 
 def has_common_iterations(run: Run) -> bool:
-    """Whether all workers of the run do the same iterations: not where each continues independently."""
+    """Whether all workers of the run do the same iterations: false if each continues independently."""
     return not isinstance(_policy(run, "barrier"), AsyncBarrier)
 
 
@@ -90,7 +90,7 @@ def _policy(run: Run, question: str) -> object:
 
 
 def what_compares(run: Run) -> str:
-    """How the run can be compared with plain BSP, and how not, as text."""
+    """Text that explains in which respects the run can be compared with plain BSP."""
     barrier = run.name_of("barrier")
     if not run.choices:
         return "Both runs are plain BSP: there is nothing to compare; differences are random."
@@ -112,7 +112,7 @@ def what_compares(run: Run) -> str:
 
 
 def summarise_by_clock(label: str, record: Record, scenario: Scenario) -> Summary:
-    """The figures of a run whose workers may do different iterations: time is that of the worker that evaluates."""
+    """The figures of a run with independent workers: time is measured at the worker that evaluates."""
     updates = record.updates()
     return Summary(
         label=label,

@@ -15,7 +15,7 @@ UNITS: Final = {"s": "_seconds", "B": "_bytes", "B/s": "_bytes_per_second", "W":
 
 
 class Families:
-    """Metrics by name, in the order in which they are first named."""
+    """Metric families by name, in the order of first use."""
 
     def __init__(self) -> None:
         self._found: dict[str, Metric] = {}
@@ -24,7 +24,7 @@ class Families:
         return iter(self._found.values())
 
     def gauge(self, name: str, text: str, value: float | None, labels: Labels | None = None) -> None:
-        """Add a gauge; nothing where the value is not known."""
+        """Add a gauge, unless the value is unknown."""
         if value is not None:
             self._add(GaugeMetricFamily, name, text, labels or {}, value)
 

@@ -1,6 +1,6 @@
 """Metrics of jobs that have started and are not finished, and of their workers and servers.
 
-All of it is read from counters and rows that ingest keeps anyway: a fixed number of queries for jobs of any length.
+They come from counters and rows that ingest maintains, with a fixed number of queries for jobs of any length.
 """
 
 from collections import Counter, defaultdict
@@ -133,7 +133,7 @@ def _buckets(jobs: Collection[int], shown: Collection[tuple[int, int]]) -> dict[
 def _ahead(workers: Sequence[Process], choice: Synchronization | None) -> dict[int, int]:
     """By rank: iterations that a worker has reported beyond the slowest that counts; none under a full barrier.
 
-    Empty where this release has no such barrier, or refuses the stored spec.
+    Empty if this release does not have the barrier, or refuses the stored spec.
     """
     try:
         barrier = registry.resolve("barrier", choice.barrier) if choice else None

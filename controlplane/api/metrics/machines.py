@@ -11,7 +11,7 @@ from controlplane.runtime import presence
 from controlplane.runtime.presence import LastHeartbeat
 
 MOST_MACHINES: Final = 500
-"""Most machines of one scrape: first those that are online, then by name."""
+"""Most machines of one scrape: online ones first, then by name."""
 
 
 def describe_machines(families: Families, heartbeats: dict[int, LastHeartbeat], now_ms: float) -> int:

@@ -21,7 +21,7 @@ from controlplane.telemetry.present_costs import pressing
 
 
 def describe_rows(families: Families) -> None:
-    """Add what the database has over all jobs and machines."""
+    """Add the metrics over all jobs and machines in the database."""
     jobs = dict(Job.objects.filter(simulation=None).order_by().values_list("state").annotate(number=Count("id")))
     _by(families, "paceline_jobs", "Jobs by state.", "state", {state.value: jobs.get(state, 0) for state in JobState})
     agents = dict(Agent.objects.order_by().values_list("state").annotate(number=Count("id")))

@@ -71,7 +71,7 @@ class DocumentView(APIView):
 
     @extend_schema(request=struct_bodies(RuleSet), responses=ImportReply)
     def put(self, request: Request) -> Response:
-        """Have exactly these rules, by name; JSON or YAML. Rules that are not in it are removed. Admins only."""
+        """Replace all rules by these, in JSON or YAML. Rules that are not in the document are removed. Admins only."""
         done = services.rules_import(rules=parse_rules(_plain(request)), actor=_actor(request))
         return Response(ImportReply(done).data)
 
@@ -114,18 +114,18 @@ class TargetView(APIView):
 
 
 class TargetTestView(APIView):
-    """A message that says that it is a test."""
+    """A test message to a target."""
 
     @extend_schema(request=None, responses={202: DeliveryRow})
     def post(self, request: Request, pk: int) -> Response:
-        """Queue a test message; the list of deliveries has what becomes of it. Admins only."""
+        """Queue a test message; its result is in the list of deliveries. Admins only."""
         target = get_object_or_404(Target, pk=pk)
         row = services.target_test(row=target, actor=_actor(request), base_url=settings.PACELINE_URL)
         return Response(DeliveryRow(row).data, status=202)
 
 
 def _before(row: Target) -> Address | None:
-    """What is kept of a target that is changed; nothing, if it cannot be decrypted: it is then given anew."""
+    """The stored address of a changed target; None if it cannot be decrypted, so that a new one is required."""
     try:
         return services.address_of(row)
     except SealBroken:

@@ -47,7 +47,7 @@ class AlertsView(ListAPIView[Alert]):
     queryset = Alert.objects.none()
 
     def get_queryset(self) -> Any:
-        """Those that the user may see."""
+        """The rows that the user may see."""
         return visible(Alert.objects.order_by("-pk"), "job__team")
 
 
@@ -71,7 +71,7 @@ class SilencesView(ListAPIView[Silence]):
     queryset = Silence.objects.none()
 
     def get_queryset(self) -> Any:
-        """Those that the user may see."""
+        """The rows that the user may see."""
         return visible(Silence.objects.select_related("rule").order_by("-until", "-pk"), "job__team")
 
     @extend_schema(request=SilenceRequest, responses={201: SilenceRow})
@@ -134,7 +134,7 @@ class DeliveryFilter(django_filters.FilterSet):
 
 
 class DeliveriesView(ListAPIView[Delivery]):
-    """Messages to targets, and what became of them."""
+    """Messages to targets, and their results."""
 
     serializer_class = DeliveryRow
     filter_backends = (StrictFilters,)
@@ -142,7 +142,7 @@ class DeliveriesView(ListAPIView[Delivery]):
     queryset = Delivery.objects.none()
 
     def get_queryset(self) -> Any:
-        """Those that the user may see."""
+        """The rows that the user may see."""
         return visible(Delivery.objects.select_related("target").order_by("-pk"), "alert__job__team")
 
 
@@ -170,7 +170,7 @@ def _unknown(field: str, found: object, expected: str) -> Problem:
 
 
 def _check_operates(request: Request, job: Job | None) -> None:
-    """What is about a team's job takes the role operator in that team."""
+    """Require the role operator: in the job's team if a team owns it."""
     if not operates(user_of(request))(job.team_id if job else None):
-        whose = "in the team of this job" if job and job.team_id else "in the installation"
-        raise Problem(403, f"this requires the role operator {whose}")
+        where = "in the team of this job" if job and job.team_id else "in the installation"
+        raise Problem(403, f"this requires the role operator {where}")

@@ -52,7 +52,7 @@ class AgentsView(ListAPIView[Agent]):
     queryset = Agent.objects.none()
 
     def get_queryset(self) -> Any:
-        """Those that the user may see."""
+        """The rows that the user may see."""
         return visible(selectors.agents())
 
 

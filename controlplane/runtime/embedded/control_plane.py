@@ -22,10 +22,10 @@ from controlplane.runtime.embedded.redis_server import answers, start_redis
 from controlplane.runtime.embedded.supervisor import Supervisor
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-"""The folder that our packages lie in: a checkout, or where the distribution is installed."""
+"""The folder that contains the packages: a checkout, or the site-packages of the installation."""
 
 MANAGE = [sys.executable, "-m", "controlplane.manage"]
-"""Run from there."""
+"""The command line of ``manage.py``."""
 
 CELERY = [sys.executable, "-m", "celery", "-A", "controlplane.config"]
 QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
@@ -51,7 +51,7 @@ def web_command(host: str, port: int) -> list[str]:
         *(sys.executable, "-m", "uvicorn", "controlplane.config.asgi:application"),
         *("--host", host, "--port", str(port)),
         *("--lifespan", "off", "--no-access-log", "--log-level", "warning", "--timeout-graceful-shutdown", "2"),
-        "--no-proxy-headers",  # what of them counts is for PACELINE_TRUSTED_PROXIES
+        "--no-proxy-headers",  # PACELINE_TRUSTED_PROXIES decides about these headers
         *("--ws-max-size", str(MOST_FRAME_BYTES)),
         *("--http", "controlplane.gateway.guarded:Http", "--ws", "controlplane.gateway.guarded:WebSocket"),
     ]
@@ -59,7 +59,7 @@ def web_command(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """Where and with what settings it runs."""
+    """The folder, address and settings of a control plane."""
 
     folder: Path
     """Data: database, models, logs, and the embedded Redis."""
@@ -70,13 +70,13 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        """Where browsers and agents on this machine find it."""
+        """The address for browsers and agents on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{self.port}"
 
     @property
     def logs(self) -> Path:
-        """What the services say."""
+        """The folder with the services' logs."""
         return self.folder / "logs"
 
 
@@ -88,7 +88,7 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
 
     Raises:
         CannotStart: naming what could not be started and why.
-        Interrupted: if the end is asked for meanwhile.
+        Interrupted: if a signal to end arrives meanwhile.
     """
     check_port(plane.host, plane.port)
     _make_logs(plane.logs)
@@ -103,7 +103,7 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
         supervisor.add(*(start_part(plane, name, {**environment, **gate}) for name in parts(plane)))
         _migrate(plane, supervisor, environment)
     supervisor.wait_until(lambda: is_ready(plane.url), what="The control plane's start", seconds=READY_S)
-    # Only now: a service that cannot even start is no accident. Redis is not among them, since it forgets everything.
+    # Only now: a service that cannot even start has a permanent problem. Not Redis, which would lose its data.
     supervisor.keep_running({name: partial(start_part, plane, name, environment) for name in parts(plane)})
     return environment, notices
 
@@ -121,7 +121,7 @@ def _make_logs(folder: Path) -> None:
 def parts(plane: ControlPlane) -> dict[str, list[str]]:
     """The services of the control plane itself and their commands; they start and end together.
 
-    None keeps anything that is not in Redis or the database: one that dies is started again.
+    All their state is in Redis and the database, so a service that dies can be restarted.
     """
     return {
         "web": web_command(plane.host, plane.port),

@@ -2,7 +2,7 @@
 
 
 class CannotStart(Exception):
-    """One sentence (or a few lines) for a person: what was found, what was expected, and the cure."""
+    """An error for the operator: what was found, what was expected, and the cure."""
 
 
 class Interrupted(Exception):

@@ -1,7 +1,7 @@
 """``python -m controlplane.runtime.embedded.fake_redis PORT``: fakeredis behind a loopback port, until SIGTERM.
 
-Its server ends a connection with every error that it answers, and so would end one with each script that it does not
-know yet. Therefore all scripts are loaded before any client connects.
+Its server closes a connection after every error reply, and so would close one after each script that it does not
+know yet. So all scripts are loaded before any client connects.
 """
 
 import sys

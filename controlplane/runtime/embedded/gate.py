@@ -1,7 +1,7 @@
-"""Holds services back while tables are migrated: they are started before, and import meanwhile.
+"""Makes services wait until the tables are migrated. They are started earlier, and import their modules meanwhile.
 
-To import takes each of them about as long as all migrations of an empty database. A gate is a file: it is there from
-before the services are started until the tables are, and its path travels in their environment.
+Importing takes each service about as long as all migrations of an empty database. A gate is a file: it exists from
+before the services start until the migrations are done, and its path is in their environment.
 """
 
 import os
@@ -18,7 +18,7 @@ LOOK_S: Final = 0.02
 
 @contextmanager
 def closed_gate(folder: Path) -> Iterator[dict[str, str]]:
-    """What the environment of services has to have, so that they wait until the end of the block."""
+    """Environment variables that make services wait until the end of the block."""
     gate = folder / FILE
     gate.touch(mode=0o600)
     try:
@@ -28,7 +28,7 @@ def closed_gate(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def await_gate() -> None:
-    """Wait for the end of the block, in a service; at once where nobody holds it back."""
+    """In a service: wait for the end of the block; returns immediately without a gate."""
     gate = os.environ.pop(VARIABLE, "")
     while gate and Path(gate).exists():
         time.sleep(LOOK_S)

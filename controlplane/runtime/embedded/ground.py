@@ -1,6 +1,6 @@
-"""What must hold before anything is started: a private folder, a free port, and no access from other machines.
+"""Checks before anything is started: a private folder, a free port, and no access from other machines.
 
-The folder also keeps the address of the control plane that runs in it, for commands that are run at the same time.
+The folder also contains the address of the control plane that runs in it, for other commands.
 """
 
 import fcntl
@@ -51,7 +51,7 @@ def own_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def announced(folder: Path, url: str) -> Iterator[None]:
-    """Keep the address in the folder while the block lasts; written by rename, so that readers see it whole."""
+    """Store the address in the folder during the block; written by rename, so that readers never see a part of it."""
     draft = folder / f"{ADDRESS}.{os.getpid()}"
     draft.write_text(f"{url}\n")
     draft.replace(folder / ADDRESS)
@@ -81,7 +81,7 @@ def check_exposure(host: str, *, insecure: bool) -> None:
     """Refuse to serve other machines unencrypted unless the user declares the network private.
 
     Raises:
-        CannotStart: if it would be.
+        CannotStart: if other machines could reach it unencrypted.
     """
     if not insecure and not is_loopback(host):
         raise CannotStart(
@@ -114,10 +114,10 @@ def _outward_address() -> str:
 
 
 def check_port(host: str, port: int) -> None:
-    """See that a server could listen there.
+    """Check that a server can listen there.
 
     Raises:
-        CannotStart: if the port is in use or invalid, or the address is not of this machine.
+        CannotStart: if the port is in use or invalid, or the address is not one of this machine.
     """
     if not 0 < port <= LAST_PORT:
         raise CannotStart(

@@ -34,10 +34,10 @@ class Interruption:
         self.requested.set()
 
     def pause(self, seconds: float) -> None:
-        """Wait so long.
+        """Wait for ``seconds``.
 
         Raises:
-            Interrupted: as soon as the end is asked for.
+            Interrupted: as soon as a signal to end arrives.
         """
         if self.requested.wait(seconds):
             raise Interrupted

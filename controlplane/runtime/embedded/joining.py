@@ -13,14 +13,14 @@ from controlplane.runtime.embedded.processes import Service, run_command, start_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What a user comes in with. ``login_link`` works once."""
+    """A user's access to the control plane. ``login_link`` works once."""
 
     token: str
     login_link: str
 
 
 def let_in(name: str, *, role: str, environment: Mapping[str, str], password: str = "") -> Access:
-    """Make a user, with a password if one is given.
+    """Create a user, with a password if one is given.
 
     Raises:
         CannotStart: if the command fails.

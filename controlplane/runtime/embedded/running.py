@@ -7,7 +7,7 @@ from controlplane.runtime.embedded.redis_server import answers
 
 
 def running_redis(data_dir: Path) -> str | None:
-    """Its address; None if none answers that keeps its configuration in this data folder."""
+    """The address of the Redis with its configuration in this data folder; None if none answers."""
     try:
         text = (data_dir / "redis" / "redis.conf").read_text()
     except OSError:

@@ -10,7 +10,7 @@ LIMIT = 100
 """Bytes in the path of a Unix socket; the kernel allows 107, macOS 103."""
 
 COMMON = ("/tmp", "/var/tmp")  # noqa: S108 - a private folder is made there
-"""Where TMPDIR itself is too long."""
+"""Folders to use if TMPDIR itself is too long."""
 
 
 def socket_folder(longest: str) -> Path:

@@ -43,12 +43,12 @@ class Restarts:
             self._due = self._plan(ended, now, say)
         if now < self._due:
             return None
-        ended.await_stop(0)  # what it had started ends with it
+        ended.await_stop(0)  # its children end with it
         self._due = None
         return self.start()
 
     def _plan(self, ended: Service, now: float, say: Callable[[str], None]) -> float:
-        """When to restart it; informs the operator."""
+        """The time of the restart; also informs the operator."""
         while self._times and self._times[0] <= now - WINDOW_S:
             self._times.popleft()
         if len(self._times) >= LIMIT:
@@ -67,7 +67,7 @@ class Supervisor:
     """Services in the order of their start; they end in reverse, level by level."""
 
     def __init__(self, interruption: Interruption, *, say: Callable[[str], None] = lambda line: None) -> None:
-        """``say`` hands a line to the operator."""
+        """``say`` prints a line for the operator."""
         self.interruption = interruption
         self.say = say
         self.leftovers = ExitStack()
@@ -82,7 +82,7 @@ class Supervisor:
         self.stop()
 
     def add(self, *services: Service, beside_the_last: bool = False) -> None:
-        """Watch services that may end together: before those that were added earlier, or with the last of them."""
+        """Watch services that may end together, either before earlier services or together with the last ones."""
         if not (beside_the_last and self._levels):
             self._levels.append([])
         self._levels[-1] += services
@@ -97,7 +97,7 @@ class Supervisor:
         return [service for level in self._levels for service in level]
 
     def check(self) -> None:
-        """Check that all run or will be restarted.
+        """Check that all services run or will be restarted.
 
         Raises:
             CannotStart: naming the first that does not and is not to be started again, with the end of its log.
@@ -119,7 +119,7 @@ class Supervisor:
         """Wait for ``holds``, watching the services and the signals.
 
         Raises:
-            Interrupted: if the end is asked for.
+            Interrupted: if a signal to end arrives.
             CannotStart: if a service ends for good, or time is up; ``what`` is the sentence's subject.
         """
         deadline = time.monotonic() + seconds

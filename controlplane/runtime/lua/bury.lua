@@ -1,6 +1,6 @@
--- Forget a job that the database knows to be over, though its log here ends before that; late events are refused.
--- KEYS: live jobs, state, engine, then whatever else is the job's, then agents' hashes of processes.
--- ARGV: held value, job, seconds for which the tombstone stands, number of keys of the job, job's fields of the hashes...
+-- Remove a job that is over according to the database, though its log here ends earlier; late events are refused.
+-- KEYS: live jobs, state, engine, the job's other keys, then agents' hashes of processes.
+-- ARGV: held value, job, seconds until the tombstone expires, number of keys of the job, job's fields of the hashes...
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then
   return 0
 end

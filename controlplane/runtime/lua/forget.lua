@@ -1,5 +1,5 @@
--- An agent need not run this life of a process any more; another life of it stays.
--- KEYS: the agent's processes, those it started. ARGV: field, instance, title among the started.
+-- Stop ordering this process instance; an order for another instance stays.
+-- KEYS: the agent's processes, the processes that it started. ARGV: field, instance, title among the started.
 local running = redis.call('HGET', KEYS[1], ARGV[1])
 if running and string.sub(running, 1, #ARGV[2] + 1) == ARGV[2] .. '\0' then
   redis.call('HDEL', KEYS[1], ARGV[1])

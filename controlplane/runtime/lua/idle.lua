@@ -1,6 +1,6 @@
--- Let go. Refuses to go idle if the log has moved past the cursor: that entry would have nobody to read it.
+-- Release the lease. Refuses to go idle if the log has entries after the cursor, which would stay unread.
 -- KEYS: state, events. ARGV: held value, cursor, 'idle' or 'queued', ms for which queued holds.
--- Returns 1, 0 where refused, -1 where the token is stale.
+-- Returns 1, 0 if refused, -1 if the token is stale.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return -1
 end

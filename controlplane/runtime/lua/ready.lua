@@ -1,5 +1,5 @@
--- Whether every live job's log was begun or recovered in this Redis' present run. KEYS: marker.
--- ARGV: the run id of this Redis, or '' for it to say itself; 'mark' to say so from now on, or 'ask'.
+-- Whether every live job's log was started or recovered in this Redis' present run. KEYS: marker.
+-- ARGV: the run id of this Redis, or '' to read it here; 'mark' to record that, or 'ask' to check it.
 local run_id = ARGV[1]
 if run_id == '' then
   run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')

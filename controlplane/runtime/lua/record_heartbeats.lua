@@ -1,4 +1,4 @@
--- Signs of life, by Redis' own clock. KEYS: presence hash. ARGV: per sign: field, age in ms, load.
+-- Record heartbeats, by Redis' own clock. KEYS: presence hash. ARGV: per heartbeat: field, age in ms, load.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #ARGV, 3 do

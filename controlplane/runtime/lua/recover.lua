@@ -1,11 +1,11 @@
--- Let a job go on under a new incarnation, after a part of its log was lost or its replay led elsewhere.
--- Nothing that was read before is read again: ids go on behind what the database has, even where a clock went back.
+-- Continue a job in a new incarnation, after a part of its log was lost or its replay gave other commands.
+-- No entry is read twice: ids continue after those in the database, even if a clock went back.
 -- KEYS: state, engine, events, commands, live jobs.
 -- ARGV: 1 held value, 2 ms for which held holds, 3 the run id of this Redis or '', 4 job, 5 incarnation, 6 cursor,
 --       7 last id of events that the database has, 8 of commands, 9 snapshot at the cursor, 10 event, 11 last number
 --       of a command, 12 engine version,
 --       then per answer that is not stored: commands, sequence, first input id, last, version, digest, incarnation.
--- Returns the id of the event, or false where the token is stale.
+-- Returns the id of the event, or false if the token is stale.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return false
 end

@@ -1,4 +1,4 @@
--- Go on holding. KEYS: state. ARGV: held value, ms for which held holds.
+-- Renew the lease. KEYS: state. ARGV: held value, ms for which held holds.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

@@ -1,7 +1,7 @@
--- Queue every live job that nobody holds or has queued, and that has unread entries or a passed deadline.
--- A process that does not say any more that it lives holds nothing. Where nothing waits in Celery's queue, whoever has been
--- queued for a while was fetched by a process that died before it took the lease.
--- KEYS: live jobs, Celery's queue. ARGV: ms for which queued holds, ms of a while. Returns the jobs to enqueue.
+-- Queue every live job that is neither held nor queued, and has unread entries or an expired deadline.
+-- A process without heartbeats holds no lease. If Celery's queue is empty, the task of a job that has been queued for
+-- longer than a limit was lost: its process died before it took the lease.
+-- KEYS: live jobs, Celery's queue. ARGV: ms for which queued holds, ms of that limit. Returns the jobs to enqueue.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local waiting = redis.call('LLEN', KEYS[2])

@@ -1,4 +1,4 @@
--- Let go so that nobody takes the job for a while. KEYS: state. ARGV: held value, ms.
+-- Release the lease, and block the job for a while. KEYS: state. ARGV: held value, ms.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end

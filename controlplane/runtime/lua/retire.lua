@@ -1,6 +1,6 @@
--- Forget a job that is over, once the database has all of it; a tombstone refuses late events by name.
--- KEYS: live jobs, state, engine, events, commands, then whatever else is the job's.
--- ARGV: job, database cursor of events, of commands, seconds for which the tombstone stands. Returns 1 if forgotten.
+-- Remove a finished job that the database has completely; a tombstone refuses late events with that reason.
+-- KEYS: live jobs, state, engine, events, commands, then the job's other keys.
+-- ARGV: job, database cursor of events, of commands, seconds until the tombstone expires. Returns 1 if removed.
 if redis.call('HGET', KEYS[3], 'over') ~= '1' or redis.call('EXISTS', KEYS[2]) == 1 then
   return 0
 end

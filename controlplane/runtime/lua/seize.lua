@@ -1,6 +1,6 @@
--- Take a lease that one process at a time may have; one whose process does not say any more that it lives is free.
--- KEYS: lease. ARGV: value (the name of the process, a colon, a nonce), ms for which it holds.
--- Returns 1, or 0 where somebody else has it.
+-- Take a lease that one process at a time may hold. A lease is free if its process sends no heartbeats.
+-- KEYS: lease. ARGV: value (the name of the process, a colon, a nonce), ms until it expires.
+-- Returns 1, or 0 if another process holds it.
 local held = redis.call('GET', KEYS[1])
 local holder = held and string.match(held, '^(%w+):')
 if held and not (holder and redis.call('EXISTS', 'writer:' .. holder) == 0) then

@@ -1,8 +1,8 @@
 -- Take the lease of an idle or queued job, with the next fencing token.
--- KEYS: state, token, engine. ARGV: ms for which held holds, what makes this holder's value its own,
---       the run id of this Redis, or '' for it to say itself.
+-- KEYS: state, token, engine. ARGV: ms for which held holds, a unique part of this holder's value,
+--       the run id of this Redis, or '' to read it here.
 -- Returns {token, cursor, now in ms, incarnation, whether the log was written or recovered in this run, the value},
--- or false where somebody holds it. Without a log the cursor is ''.
+-- or false if another process holds it. Without a log the cursor is ''.
 local state = redis.call('GET', KEYS[1])
 if state and state ~= 'queued' then
   return false

@@ -1,8 +1,8 @@
--- Queue those of these jobs whose log is not of this Redis' present run, or whose new incarnation is not yet answered:
--- with its answer agents have their orders again. Whoever held a job in an earlier run of this Redis has lost its
--- connection with it, and its lease here.
--- KEYS: per job: state, engine. ARGV: ms for which queued holds, the run id of this Redis or '' for it to say itself.
--- Returns per job: 0 whole, 1 not yet, 2 queued just now.
+-- Queue the jobs that need recovery: their log was written in an earlier run of this Redis, or their new incarnation has
+-- no answer yet (its answer restores agents' orders). A holder from an earlier run of Redis has lost its connection and
+-- its lease.
+-- KEYS: per job: state, engine. ARGV: ms for which queued holds, the run id of this Redis or '' to read it here.
+-- Returns per job: 0 complete, 1 recovery pending, 2 queued now.
 local run_id = ARGV[2]
 if run_id == '' then
   run_id = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')

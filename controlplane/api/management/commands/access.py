@@ -51,7 +51,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--emergency",
             action="store_true",
-            help="an admin whose password is accepted while local accounts are off (PACELINE_LOCAL_ACCOUNTS=no)",
+            help="an admin with a password that works even if local accounts are off (PACELINE_LOCAL_ACCOUNTS=no)",
         )
         parser.add_argument("--subject", help="say that this user is that subject at the identity provider")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one line of JSON")
@@ -84,7 +84,7 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
     """The user, with at least that role.
 
     Raises:
-        CommandError: if there can be no such user, or the password is too weak.
+        CommandError: if the name is not allowed, or the password is too weak.
     """
     try:
         User.username_validator(name)

@@ -28,13 +28,13 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """What to do, and the file."""
+        """Add the subcommand and the file."""
         parser.add_argument("do", choices=("list", "defaults", "export", "check", "import"))
         parser.add_argument("file", nargs="?", help="to read, or to write instead of printing; -: standard input")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
 
     def handle(self, *args: Any, do: str, file: str | None, as_json: bool, **options: Any) -> None:
-        """Do it."""
+        """Run the subcommand."""
         if do == "list":
             self._list(as_json=as_json)
         elif do in ("defaults", "export"):

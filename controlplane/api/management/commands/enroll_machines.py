@@ -2,7 +2,7 @@
 
 For installations that start control plane and machines together, such as docker-compose.yml: each machine gets
 ``FOLDER/NAME`` alone, and can join with the ``token`` in it, once. A machine that has joined keeps its own credential,
-and gets no other token but with ``--again``: for one whose credential has expired or was lost.
+and gets another token only with ``--again``, for a credential that has expired or was lost.
 """
 
 import os
@@ -17,7 +17,7 @@ from controlplane.fleet.models import Agent
 
 
 class Command(BaseCommand):
-    """Writes the tokens; run again, it replaces those that were not used."""
+    """Writes the tokens; if run again, it replaces unused ones."""
 
     help = "Write a single-use enrolment token into FOLDER/NAME/token for each machine that has not joined yet."
     requires_system_checks = []
@@ -29,11 +29,11 @@ class Command(BaseCommand):
         parser.add_argument(
             "--again",
             action="store_true",
-            help="also for machines that have joined and are offline, whose credential has expired or was lost",
+            help="also for machines that have joined and are offline, because their credential has expired or was lost",
         )
 
     def handle(self, *args: Any, folder: Path, names: list[str], again: bool, **options: Any) -> None:
-        """Skip machines that are known; with ``again`` those that are online, which have a valid credential."""
+        """Skip known machines; with ``again`` only online ones, which have a valid credential."""
         if not folder.is_dir():
             raise CommandError(
                 f"{folder} is no folder, expected the one from which machines read their tokens: make it"
@@ -53,7 +53,7 @@ class Command(BaseCommand):
         if again:
             known &= set(Agent.objects.filter(state=Agent.State.ONLINE).values_list("name", flat=True))
         waiting = [name for name in names if name not in known]
-        for name in names:  # also of those that have joined: what is mounted has to be there
+        for name in names:  # also for joined machines: mounted folders must exist
             own_folder(folder / name)
         for name in waiting:
             replace(folder / name / "token", invite(user=None, labels={}, name=name).token)

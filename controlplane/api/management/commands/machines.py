@@ -26,7 +26,7 @@ TO = {
     "uncordon": Agent.Scheduling.OPEN,
 }
 LOOK_S = 0.5
-"""How often a test that runs is looked at."""
+"""Poll interval of a running test."""
 
 
 class Command(BaseCommand):
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         parser.add_argument("action", choices=("list", *TO, "test"), nargs="?", default="list")
         parser.add_argument("name", nargs="?", help="name of the machine")
         parser.add_argument("--reason", default="", help="shown on the machine's page")
-        parser.add_argument("--preview", action="store_true", help="of drain: say what it would do, and do nothing")
+        parser.add_argument("--preview", action="store_true", help="with drain: only show what it would do")
         parser.add_argument("--force", action="store_true", help="of test: also while processes of jobs run there")
         parser.add_argument("--json", action="store_true", help="of list: print JSON instead of text")
 

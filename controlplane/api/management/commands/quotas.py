@@ -13,7 +13,7 @@ from controlplane.people.actors import command_line
 from controlplane.people.models import Quota, Team
 
 KEPT = -1
-"""What an option holds that was not given: null removes a limit."""
+"""Default of options that were not given; None removes a limit."""
 
 
 class Command(BaseCommand):
@@ -23,7 +23,7 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Whose, and how much."""
+        """Add the subject and the limits."""
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         setting = parser.add_subparsers(dest="verb", metavar="VERB").add_parser("set", help="set limits")
         setting.add_argument("kind", choices=("user", "team", "default"))
@@ -33,7 +33,7 @@ class Command(BaseCommand):
             setting.add_argument(option, type=limit, default=KEPT, metavar="N", help=f"most {words}, or none")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
-        """Set, then list."""
+        """Set limits, then list quotas."""
         if verb == "set":
             given = {name: options[name] for name in quotas.RESOURCES if options[name] != KEPT}
             if not given:

@@ -23,7 +23,7 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """A verb, and what it takes."""
+        """Add the subcommands and their arguments."""
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         verbs = parser.add_subparsers(dest="verb", metavar="VERB")
         for verb, about in (("create", "a new team"), ("weigh", "change its part of the slots")):
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             each.add_argument("--machine", action="append", default=[], metavar="NAME")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
-        """Change, then list."""
+        """Make the change, then list teams."""
         try:
             self._change(verb, options)
         except teams.TeamRefused as refused:

@@ -1,4 +1,4 @@
-"""``manage.py bench NAME``: measures on this machine, prints figures and ratios, and fails below the bars."""
+"""``manage.py bench NAME``: measures on this machine, prints figures and ratios, and fails if a target is missed."""
 
 import sys
 from importlib import import_module

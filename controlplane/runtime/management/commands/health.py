@@ -1,4 +1,4 @@
-"""``manage.py health SERVICE``: exit code 0 if that service does its work, 1 and a sentence if not. For containers."""
+"""``manage.py health SERVICE``: exit code 0 if that service works, otherwise 1 and the reason. For containers."""
 
 import socket
 import sys
@@ -17,21 +17,21 @@ from controlplane.runtime.redis import shared
 
 ANSWER_S = 5.0
 STALE_S = 15.0
-"""Beat's tasks run each second; after this long without any, something has stopped."""
+"""Beat's tasks run each second; after this long without any, beat or a worker has stopped."""
 
 
 class Command(BaseCommand):
-    """Asks the service itself, or looks at what it did last."""
+    """Checks a service by a request, or by the time of its last work."""
 
     help = "Check one of the background services of this host."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which service."""
+        """Add the name of the service."""
         parser.add_argument("service", choices=["decisions", "history", "beat"])
 
     def handle(self, *args: Any, service: str, **options: Any) -> None:
-        """Exit with 1 unless it is well."""
+        """Exit with 1 unless the service is healthy."""
         if not settings.REDIS_URL:
             use_running()
         trouble = beat_trouble() if service == "beat" else celery_trouble(service)
@@ -45,7 +45,7 @@ def use_running() -> None:
     """Use the Redis of the control plane that ``up`` runs with this data folder.
 
     Raises:
-        CommandError: if none does.
+        CommandError: if none runs.
     """
     url = running_redis(settings.DATA_DIR)
     if url is None:
@@ -57,14 +57,14 @@ def use_running() -> None:
 
 
 def celery_trouble(queue: str) -> str:
-    """What is wrong with this host's worker for ``queue``; empty if it answers."""
+    """The problem of this host's worker for ``queue``; empty if it answers."""
     name = f"{queue}@{socket.gethostname()}"
     answers = current_app.control.ping(destination=[name], timeout=ANSWER_S)
     return "" if answers else f"{name} did not answer within {ANSWER_S:.0f} s"
 
 
 def beat_trouble() -> str:
-    """What is wrong with the tasks that beat sends each second; empty if they come through."""
+    """The problem of the tasks that beat sends each second; empty if they run."""
     last_ms = int(shared().get(names.REAPER_BEAT) or 0)
     age_s = time.time() - last_ms / 1000
     return "" if age_s < STALE_S else f"the last of beat's tasks ran {age_s:.0f} s ago, expected one each second"

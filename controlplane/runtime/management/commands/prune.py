@@ -1,4 +1,4 @@
-"""``manage.py prune``: takes away the detail of jobs that ended long ago, and expired keys, tokens and samples."""
+"""``manage.py prune``: deletes details of jobs that ended long ago, and expired keys, tokens and samples."""
 
 import json
 import re
@@ -15,13 +15,13 @@ UNITS: Final = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 class Command(BaseCommand):
-    """docs/operating.md describes what is kept."""
+    """Deletes old data; docs/operating.md lists what is kept."""
 
     help = "Remove events, reports and chunks of jobs that ended long ago, and expired keys, tokens and samples."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """What is old, and whether to do it."""
+        """Add the age limits, and the option to only count."""
         parser.add_argument(
             "--older-than", type=age, default=OLDER_THAN, metavar="AGE", help="such as 12h, 30d, 8w (default: 30d)"
         )
@@ -36,7 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do it, and say what it came to."""
+        """Delete or count, and print the result."""
         limits = Limits(now=timezone.now(), older_than=options["older_than"], keep_jobs=options["keep_jobs"])
         progress = (lambda _: None) if options["json"] else (lambda what: self.stderr.write(f"{what} ..."))
         counted = prune(limits, dry_run=options["dry_run"], progress=progress)
@@ -49,7 +49,7 @@ class Command(BaseCommand):
 
 
 def age(text: str) -> timedelta:
-    """``30d`` as a span of time."""
+    """Parse a duration such as ``30d``."""
     match = re.fullmatch(r"(\d{1,5})([hdw])", text)
     if match is None:
         raise ArgumentTypeError(f"found {text!r}, expected a number and h, d or w, such as 30d")

@@ -1,4 +1,4 @@
-"""``manage.py replay JOB``: whether the engine would decide today what it decided when the job ran."""
+"""``manage.py replay JOB``: checks whether the engine now makes the same decisions as when the job ran."""
 
 import json
 import sys

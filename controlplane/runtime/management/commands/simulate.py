@@ -1,4 +1,4 @@
-"""``manage.py simulate SCENARIO``: what a job would do under each of several policies, in virtual time.
+"""``manage.py simulate SCENARIO``: simulates a job under several policies, in virtual time.
 
 With ``--queued`` it runs simulations requested over REST, as the control plane's processes do, and any other machine
 that reaches its database.
@@ -102,7 +102,7 @@ class Command(BaseCommand):
             sys.exit(NOT_FINISHED)
 
     def _run_queued(self) -> None:
-        """A signal to end gives the one that is under way back."""
+        """Run queued simulations. On a signal to end, the current one is returned to the queue."""
         stopping = Event()
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())
         with rare_garbage_collection():

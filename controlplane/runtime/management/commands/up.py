@@ -28,13 +28,13 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where to listen."""
+        """Add the address to listen on."""
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
         parser.add_argument("--port", type=int, default=8000, help="its port; 0: any free one (default: %(default)s)")
         parser.add_argument("--insecure", action="store_true", help=INSECURE)
 
     def handle(self, *args: Any, host: str, port: int, insecure: bool, **options: Any) -> None:
-        """Run until the end is asked for."""
+        """Run until a signal to end arrives."""
         plane = ControlPlane(folder=Path(settings.DATA_DIR), host=host, port=port or free_port(), settings=configured())
         try:
             check_exposure(host, insecure=insecure)
@@ -69,5 +69,5 @@ def data_folder_setting() -> str:
 
 
 def configured() -> dict[str, str]:
-    """The address that the operator gave, which a proxy in front of us may have; without one, our own."""
+    """The address that the operator configured, such as a proxy's, otherwise the listening one."""
     return {"PACELINE_URL": url} if (url := os.environ.get("PACELINE_URL", "")) else {}

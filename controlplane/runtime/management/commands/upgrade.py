@@ -1,4 +1,4 @@
-"""``manage.py upgrade``: says what an upgrade to this release does, and makes it where nothing is in the way."""
+"""``manage.py upgrade``: lists the effects of an upgrade to this release, and performs it if nothing prevents it."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,9 +11,9 @@ from controlplane.runtime.upgrading import look
 
 
 class Command(BaseCommand):
-    """Looks first; a database that cannot be served is not changed."""
+    """Checks first: an unsupported database is not changed."""
 
-    help = "Upgrade the database to this release, after saying what is in the way; --check: only say it."
+    help = "Upgrade the database to this release, after a check for problems; --check: only check."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         """Print the findings, and migrate.
 
         Raises:
-            CommandError: if something is in the way; then nothing is changed.
+            CommandError: if something prevents the upgrade; then nothing is changed.
         """
         upgrade = look()
         if upgrade.obstacles:

@@ -1,4 +1,4 @@
-"""``manage.py whatif JOB``: what a job would have done under other policies, or on other machines."""
+"""``manage.py whatif JOB``: simulates a recorded job under other policies, or on other machines."""
 
 import json
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
@@ -38,7 +38,7 @@ from controlplane.telemetry.recorded import recorded_job
 REFUSED, INTERRUPTED = 2, 130
 PLAIN_WIDTH = 110
 FEW_WORKERS = 8
-"""Of so many workers each is left out in turn; of more, the slowest three."""
+"""Up to this many workers, each is left out in turn; with more, only the slowest three."""
 SLOWEST = 3
 HEADS = ("instead", "iteration", "waiting", "samples", "time", "saved", "saved, by seed")
 
@@ -78,14 +78,14 @@ class Command(BaseCommand):
             default=None,
             help="fit the last N seconds only, under the current policies",
         )
-        parser.add_argument("--asked", default="", help=SUPPRESS)  # an autopilot's question, answered as JSON
+        parser.add_argument("--request", default="", help=SUPPRESS)  # an autopilot's request, answered as JSON
         parser.add_argument("--json", action="store_true", help="one JSON document instead of a table")
 
     def handle(self, *args: Any, job: int, **options: Any) -> None:
         try:
             with rare_garbage_collection():
-                if options["asked"]:
-                    self.stdout.write(autopilot.answer(job, options["asked"]))
+                if options["request"]:
+                    self.stdout.write(autopilot.answer(job, options["request"]))
                     return
                 answer, changed_at = self._answer(job, options)
         except SimulationError as error:
@@ -98,7 +98,7 @@ class Command(BaseCommand):
             self._show(answer, changed_at)
 
     def _answer(self, job: int, options: dict[str, Any]) -> tuple[WhatIf, int | None]:
-        """The answer, and from which iteration on it says nothing."""
+        """The answer, and the iteration of a change of policies from which on it does not apply, or None."""
         last, seeds = options["last"], options["seeds"]
         if (simulated := simulated_run(job)) is not None:
             own, workers = simulated.scenario, simulated.scenario.spec.workers
@@ -170,7 +170,7 @@ def _ways(options: dict[str, Any], least: list[int], most: list[int], stay: list
 
 
 def _count(workers: int) -> int:
-    """How many are left out, one at a time; the last worker cannot be."""
+    """The number of workers to leave out, one at a time; at least one worker stays."""
     return 0 if workers < 2 else workers if workers <= FEW_WORKERS else SLOWEST
 
 
@@ -183,7 +183,7 @@ def _ranks(option: str, value: str, stay: list[int]) -> list[int]:
 
 
 def _times(value: str) -> list[float]:
-    """Factors of bandwidth."""
+    """The factors of bandwidth."""
     try:
         found = [float(part) for part in value.split(",") if part]
     except ValueError:
