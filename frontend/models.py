@@ -5,7 +5,7 @@ from django.db import models
 
 
 class JobNote(models.Model):
-    """A person's note about a moment of a job; charts show it there."""
+    """A user's note on a job at an iteration; charts show it there."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="notes")
     iteration = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""The parameters of a query string: each is read, or refused by name with its value and what is allowed."""
+"""Reads the parameters of a query string; a refusal names the parameter, its value and the allowed values."""
 
 from collections.abc import Collection, Mapping
 from typing import Final

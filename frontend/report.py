@@ -27,7 +27,7 @@ DECISIONS = 200
 """Number of latest key decisions; the API has all of them."""
 
 LIVE = frozenset({"others", "machine-changes"})
-"""Figures of the current moment, which do not describe the whole job."""
+"""Figures of the current state, which do not describe the whole job."""
 
 SPRITE = "paceline/icons.svg"
 

@@ -1,4 +1,4 @@
-"""The series that a script logs: a strip for each, with its own scale, since nothing is known of what they are."""
+"""The series that a script logs: a strip for each, with its own scale, since their units are unknown."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -22,7 +22,7 @@ class Series(Protocol):
 
     @property
     def iteration(self) -> Numbers:
-        """Those that have a value."""
+        """The series with a value."""
 
     @property
     def value(self) -> Numbers:

@@ -1,4 +1,4 @@
-"""Who talks to whom: workers, servers and machines by rack, each line in the colour of its worker's waiting. Pure."""
+"""The topology of a job: workers, servers and machines by rack; a link has the colour of its worker's waiting. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ OFFERED: Final = timedelta(hours=1)
 """How long after a change its way back is offered at the top of the page."""
 
 OLD: Final = timedelta(minutes=5)
-"""A page whose verdict is that workers wait has the job simulated again after this time."""
+"""If a page's verdict is that workers wait, the job is simulated again after this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Back:
     now: str
     request: dict[str, Any]
     gain: float | None
-    """By which part iterations became shorter; None: not measured yet."""
+    """The fraction by which iterations became shorter; None: not measured yet."""
     is_harmful: bool
     """Whether the guard found that it harms convergence."""
     judgement: str
@@ -60,7 +60,7 @@ class Advice:
 
 
 def advice(job: Job, now: datetime, *, waits: bool) -> Advice | None:
-    """For a job whose policies can be changed; where its workers wait, it is simulated again if that is long ago."""
+    """For a job with policies that can be changed. If its workers wait, it is simulated again after a while."""
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.simulation_id is not None:
         return None
     if waits and not Forecast.objects.filter(job=job, made_at__gt=now - OLD).exists():

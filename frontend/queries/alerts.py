@@ -34,7 +34,7 @@ class Line:
 
     @property
     def about(self) -> str:
-        """The subject of a silence of it, in words."""
+        """The subject of a silence of this alert, as text."""
         worker = self.alert.labels.get("worker", "")
         job = f" of job #{self.alert.job_id}" if self.alert.job_id else ""
         return f"{self.alert.rule_name}{f' for {worker}' if worker else ''}{job}"
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine:
-    """A rule in words, and as the form reads it."""
+    """A rule as text, and as the form reads it."""
 
     row: Rule
     title: str

@@ -20,7 +20,7 @@ ACTING = frozenset({"set-shares", "set-roster", "set-placement", "change-policie
 """Kinds of decisions that change how long iterations take."""
 
 PREDICTED = 200
-"""The number of latest decisions whose predictions are drawn with the measured times."""
+"""Number of latest decisions with predictions that are drawn beside the measured times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Effect:
 
     @property
     def gain(self) -> float | None:
-        """By which part iterations became shorter; negative where they became longer."""
+        """The fraction by which iterations became shorter; negative if they became longer."""
         if self.before_s is None or self.after_s is None or self.before_s <= 0:
             return None
         return 1 - self.after_s / self.before_s

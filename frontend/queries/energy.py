@@ -35,7 +35,7 @@ class EnergyUsed:
     amount: float
     """Its cost, if prices are known."""
     measured: float
-    """The part of its iterations whose energy was measured."""
+    """The fraction of its iterations with measured energy."""
 
     @property
     def joules_per_sample(self) -> float | None:
@@ -72,7 +72,7 @@ class EnergyUsed:
 
 
 def unit() -> str:
-    """Of prices: that of the installation's worker-hour."""
+    """The currency of the installation's worker-hour."""
     return settings.WORKER_HOUR[1] if settings.WORKER_HOUR is not None else ""
 
 

@@ -30,7 +30,7 @@ SHOWN_SLOTS, SHOWN_FREE = 16, 4
 SHOWN_FOR = timedelta(minutes=10)
 """How long a card shows a lost process that has returned."""
 
-_LIFE = ("job_id", "role", "index")
+_PROCESS = ("job_id", "role", "index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class MachineCard:
     part: float
     """The sum of its slots' parts."""
     losses: list[Loss]
-    """Losses, the latest first: those that have not returned, and for a while those that have."""
+    """Lost processes, the latest first: processes that have not returned, or returned recently."""
     team: str = ""
     """Its team; empty: none, all users see it."""
     scheduling: str = "open"
@@ -127,7 +127,7 @@ class MachineCard:
 
     @property
     def part_of_more(self) -> float:
-        """The sum of the parts of those that are not shown."""
+        """The sum over the ones that are not shown."""
         return sum(slot.part for slot in self.held[SHOWN_SLOTS:])
 
     @property
@@ -180,7 +180,7 @@ def machines(now: datetime) -> list[MachineCard]:
 
 
 def machines_now() -> list[MachineCard]:
-    """The same at the last tick, read once for all viewers; each sees those that no other team owns."""
+    """The same at the last tick, read once for all viewers; each sees only jobs of their teams and without a team."""
     with unlimited():
         cards = of_cluster("machines", lambda: machines(timezone.now()))
     if limits() is None or not cards:
@@ -235,8 +235,10 @@ def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
     """By machine, the losses of current jobs there."""
     lost = Process.objects.filter(agent__in=agents, state=ProcessState.LOST).exclude(job__state__in=JOB_OVER)
     rows = list(lost.order_by("-ended_at", "-id")[:LOSSES])
-    lives = Process.objects.filter(job__in={row.job_id for row in rows})
-    latest = {life[:3]: life[3] for life in lives.order_by("started_at", "id").values_list(*_LIFE, "id")}
+    instances = Process.objects.filter(job__in={row.job_id for row in rows})
+    latest = {
+        instance[:3]: instance[3] for instance in instances.order_by("started_at", "id").values_list(*_PROCESS, "id")
+    }
     found: dict[int, list[Loss]] = defaultdict(list)
     for row in rows:
         back = latest[row.job_id, row.role, row.index] != row.pk

@@ -126,7 +126,7 @@ class ProcessLine:
     iteration: int
     emulated: str
     """The emulated speed of the machine, if it is emulated."""
-    lives: int
+    instances: int
     earlier: str
     """Why the previous instance was lost; empty if none was."""
     earlier_at: datetime | None
@@ -169,12 +169,12 @@ def flags(job: Job, now: datetime) -> list[FlagLine]:
 def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
     """By flag, the machine of the process that it is about, when the flag was opened."""
     rows = Process.objects.filter(job=job, agent__isnull=False, index__in={flag.rank for flag in found})
-    lives: dict[tuple[str, int], list[Process]] = defaultdict(list)
+    instances: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows.order_by("started_at", "id"):
-        lives[row.role, row.index].append(row)
+        instances[row.role, row.index].append(row)
     places: dict[int, int] = {}
     for flag in found:
-        for row in lives[flag.subject, flag.rank]:
+        for row in instances[flag.subject, flag.rank]:
             if row.started_at <= flag.opened_at:
                 places[flag.id] = row.agent_id or 0
     return places
@@ -188,7 +188,7 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: 
         rows = rows.filter(sequence__lt=before)
     found = list(rows[: most + 1])
     earlier = {row.pk: _previous(row, found[place + 1 :]) for place, row in enumerate(found)}
-    shown = found[:most] if kinds != "key" else news(found[:most])
+    shown = found[:most] if kinds != "key" else notable(found[:most])
     measured, acked, actors = effects(job, shown), acknowledgements(job, shown), request_actors(job)
     return [
         _decision_line(row, earlier[row.pk], actor_of(row, actors), measured.get(row.pk), acked.get(row.pk))
@@ -207,8 +207,8 @@ def actor_of(row: Decision, actors: Mapping[str, str]) -> str:
     return actors.get(row.cause) or str(row.payload.get("policy") or "the engine")
 
 
-def news(rows: Sequence[Decision]) -> list[Decision]:
-    """Without moves of a job into its current state, which only say what is awaited there. Newest first."""
+def notable(rows: Sequence[Decision]) -> list[Decision]:
+    """Without moves of a job to its current state, which only describe what it waits for. Newest first."""
     states: dict[int, str] = {}
     kept = []
     for row in reversed(rows):
@@ -248,10 +248,10 @@ def _decision_line(
 def processes(job: Job) -> list[ProcessLine]:
     """Workers, then servers: the latest instance of each, and the number of instances."""
     rows = Process.objects.filter(job=job).select_related("agent").order_by("-role", "index", "started_at", "id")
-    lives: dict[tuple[str, int], list[Process]] = defaultdict(list)
+    instances: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows[:PROCESSES]:
-        lives[row.role, row.index].append(row)
-    return [_process_line(*each) for each in lives.values()]
+        instances[row.role, row.index].append(row)
+    return [_process_line(*each) for each in instances.values()]
 
 
 def ends_with_a_server(job: Job) -> bool:
@@ -292,9 +292,9 @@ def _last_servers(job: Job) -> QuerySet[Process]:
     return Process.objects.filter(job=job, role="server", blocks__gt=0)
 
 
-def _process_line(*lives: Process) -> ProcessLine:
-    row = lives[-1]
-    lost = next((life for life in lives[-2::-1] if life.state == ProcessState.LOST), None)
+def _process_line(*instances: Process) -> ProcessLine:
+    row = instances[-1]
+    lost = next((instance for instance in instances[-2::-1] if instance.state == ProcessState.LOST), None)
     return ProcessLine(
         title=f"{row.role[:1]}{row.index}",
         role=row.role,
@@ -308,7 +308,7 @@ def _process_line(*lives: Process) -> ProcessLine:
         share=row.share,
         iteration=row.iteration,
         emulated=emulation_title(row.emulate),
-        lives=len(lives),
+        instances=len(instances),
         earlier=lost.reason if lost else "",
         earlier_at=lost.ended_at if lost else None,
         over=row.state in PROCESS_OVER,

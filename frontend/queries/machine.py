@@ -19,7 +19,7 @@ from frontend.figures.rows import Load, Speeds, SpeedSeries
 from frontend.queries.energy import energy
 from frontend.queries.history import History
 
-LIVES = 50
+MOST_INSTANCES = 50
 SERIES = 8
 """Most workers whose speed is drawn: the latest."""
 
@@ -49,7 +49,7 @@ class JobHere:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Instance:
     """One process that ran here."""
 
     of: JobHere
@@ -75,15 +75,15 @@ class Life:
     """Whether its next instance is planned."""
 
 
-def lives(agent: Agent) -> list[Life]:
+def instances(agent: Agent) -> list[Instance]:
     """Workers and servers that ran here, the latest first."""
-    rows = list(_processes(agent)[:LIVES])
+    rows = list(_processes(agent)[:MOST_INSTANCES])
     found = list(flags(agent))
     workers = [row for row in rows[:SERIES] if row.role == "worker"]
     speeds = {row.pk: _speed(row) for row in workers}
     joules = {row.pk: _joules(row) for row in workers}
     return [
-        Life(
+        Instance(
             of=JobHere(id=row.job_id, over=row.job.is_over),
             job=row.job_id,
             job_name=row.job.name,
@@ -108,7 +108,7 @@ def lives(agent: Agent) -> list[Life]:
 
 def flags(agent: Agent) -> list[Flag]:
     """Findings about workers and servers while they ran here, open ones first."""
-    rows = list(_processes(agent)[:LIVES])
+    rows = list(_processes(agent)[:MOST_INSTANCES])
     if not rows:
         return []
     about = Q()
@@ -130,7 +130,7 @@ def lines(agent: Agent) -> list[LogLine]:
 
 def speeds(agent: Agent) -> Speeds:
     """The speed of its latest workers at each batch size that they had."""
-    rows = [row for row in _processes(agent)[:LIVES] if row.role == "worker"][:SERIES]
+    rows = [row for row in _processes(agent)[:MOST_INSTANCES] if row.role == "worker"][:SERIES]
     found = [(row, *_measured(row)) for row in rows]
     series = tuple(_series(row, batch, busy) for row, batch, busy in found if len(batch))
     return Speeds(series=series, reports=sum(len(batch) for _, batch, _ in found))

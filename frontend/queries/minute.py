@@ -32,7 +32,7 @@ BATCHES: Final = 64
 """Batches that are fetched at a time."""
 
 SURE: Final = 0.5
-"""Seconds of which less is known are omitted."""
+"""Seconds with less data than this are omitted."""
 
 KEY: Final = "last-minute"
 

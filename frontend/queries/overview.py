@@ -18,7 +18,7 @@ from controlplane.runtime.redis_memory import redis_memory
 from controlplane.telemetry.present_costs import pressing
 from frontend.queries.cache import of_job
 from frontend.queries.fleet import MachineCard
-from frontend.queries.job import KINDS, news, of_kinds
+from frontend.queries.job import KINDS, notable, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed
 from frontend.queries.legible import legible
 from frontend.queries.wording import counted, describe
@@ -170,7 +170,7 @@ def events() -> list[EventLine]:
 
 
 def newest_job() -> int | None:
-    """The job whose decisions a reader most likely wants."""
+    """The job with the decisions that are most likely of interest."""
     return submitted_jobs().values_list("id", flat=True).first()
 
 
@@ -207,5 +207,5 @@ def _decided() -> list[EventLine]:
             what=describe(row.kind, row.payload),
             reason=row.reason,
         )
-        for row in news(list(rows))[:EVENTS]
+        for row in notable(list(rows))[:EVENTS]
     ]

@@ -35,7 +35,7 @@ WORDS = {
 
 
 def open_lines(job: Job, now: datetime) -> list[RequestLine]:
-    """Requests that are pending or in progress, and for a while those that were declined."""
+    """Requests that are pending or in progress, and recently declined ones."""
     return [
         RequestLine(
             stage=each.stage,

@@ -38,7 +38,7 @@ TITLES: Final = {
     "stored_bytes": "Stored models",
 }
 NEAR: Final = 0.9
-"""A limit of which more is used is shown as nearly reached."""
+"""Above this fraction of use, a limit is shown as nearly reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ def user_quotas(user: User, number: str | int) -> tuple[Page[User], list[Limited
 
 
 def default_limits() -> dict[str, int | None]:
-    """Of each user without limits of its own."""
+    """The limits of each user without individual ones."""
     row = quotas.default_quota()
     return {name: getattr(row, name) for name in RESOURCES}
 
@@ -185,7 +185,7 @@ def machines_of(team: Team) -> list[Agent]:
 
 
 def machines_of_nobody() -> list[tuple[int, str]]:
-    """Those that can be given to a team, by number and name."""
+    """Simulations that can be assigned to a team, by number and name."""
     return list(Agent.objects.filter(team=None).order_by("name").values_list("pk", "name")[:MOST_OFFERED])
 
 

@@ -1,4 +1,4 @@
-"""Reads where a job's processes run and how much its workers wait: who talks to whom."""
+"""Reads the topology of a job: where its processes run, their connections, and how much its workers wait."""
 
 from typing import Final
 

@@ -141,9 +141,9 @@ def _machines(request: HttpRequest) -> dict[str, Any]:
 
 def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
     agent = get_object_or_404(Agent, pk=agent_id)
-    lives = machine.lives(agent)
+    instances = machine.instances(agent)
     return rights(request) | {
-        "operated": operated(Job, request, (life.job for life in lives)),
+        "operated": operated(Job, request, (each.job for each in instances)),
         "machine": fleet.machine(agent, timezone.now()),
         "rotation": rotation(agent),
         "expires_at": agent.credential_expires_at,
@@ -157,7 +157,7 @@ def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
         "windows": planned(agent),
         "added_labels": "\n".join(f"{key}={value}" for key, value in agent.added_labels.items()),
         "token_labels": agent.labels,
-        "lives": lives,
+        "instances": instances,
         "flags": machine.flags(agent),
         "lines": machine.lines(agent),
     }

@@ -57,7 +57,7 @@ def test_the_card_says_it_for_a_while_when_it_is_back(job: Job) -> None:
 
 def test_its_line_keeps_the_reason_of_the_previous_instance(job: Job, viewer: Client) -> None:
     begin_again(job)
-    lines = {line.title: (line.state, line.reason, line.lives, line.earlier) for line in processes(job)}
+    lines = {line.title: (line.state, line.reason, line.instances, line.earlier) for line in processes(job)}
     assert lines["w1"] == ("ready", "it said hello", 2, WHY)
     assert lines["w0"][2:] == (1, "")
     shown = text_of(viewer, f"/jobs/{job.pk}/?tab=processes")

@@ -14,7 +14,7 @@ from controlplane.fleet.selectors import digest
 from controlplane.jobs.models import Flag, Job, Process
 from frontend.build import build_machine, machine_etag
 from frontend.figures import MACHINES
-from frontend.queries.machine import flags, lines, lives, load, speeds
+from frontend.queries.machine import flags, instances, lines, load, speeds
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 
@@ -31,8 +31,8 @@ def machine(name: str = "machine-3") -> Agent:
 
 
 def test_its_history_is_its_own(job: Job) -> None:
-    assert [(life.title, life.job) for life in lives(machine())] == [("w3", job.pk)]
-    assert {life.title for life in lives(machine("machine-0"))} == {"w0", "s0"}
+    assert [(life.title, life.job) for life in instances(machine())] == [("w3", job.pk)]
+    assert {life.title for life in instances(machine("machine-0"))} == {"w0", "s0"}
 
 
 def test_its_speed_is_reported_at_each_batch_size(job: Job) -> None:
@@ -40,7 +40,7 @@ def test_its_speed_is_reported_at_each_batch_size(job: Job) -> None:
     assert [each.batch.tolist() for each in found.series] == [[23, 64]]
     busy = [23 / 250 + 0.007, 64 / 250 + 0.007]
     assert found.series[0].samples_per_second.tolist() == pytest.approx([23 / busy[0], 64 / busy[1]])
-    assert lives(machine())[0].samples_per_second == pytest.approx(23 / busy[0])
+    assert instances(machine())[0].samples_per_second == pytest.approx(23 / busy[0])
 
 
 def test_a_finding_belongs_to_the_machine_where_the_worker_ran_then(job: Job) -> None:

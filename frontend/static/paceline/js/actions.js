@@ -1,5 +1,5 @@
 // @ts-check
-// What buttons do: open a dialog, copy a command, send a POST, PATCH or DELETE to REST and say what came of it.
+// What buttons do: open a dialog, copy a command, send a POST, PATCH or DELETE to REST and show the result.
 
 import { problemOf, send } from "./rest.js";
 
@@ -20,7 +20,7 @@ export function alarm(place, text, problem = null) {
   place?.toggleAttribute("hidden", !text);
 }
 
-/** @param {string} text @param {boolean} bad @param {boolean} audited whether what was done stands in the audit @param {Problem | null} problem */
+/** @param {string} text @param {boolean} bad @param {boolean} audited whether the action is in the audit log @param {Problem | null} problem */
 export function toast(text, bad = false, audited = false, problem = null) {
   const place = document.getElementById("toasts");
   const note = document.createElement("div");
@@ -110,7 +110,7 @@ async function post(button) {
   const response = await send(methodOf(button), button.dataset.post ?? "", JSON.parse(button.dataset.body ?? "{}"), headers);
   if (response?.ok && button.dataset.then) return location.assign(button.dataset.then);
   if (response?.ok) {
-    document.dispatchEvent(new CustomEvent("paceline:asked"));
+    document.dispatchEvent(new CustomEvent("paceline:requested"));
     toast(button.dataset.done ?? "Done.", false, true);
   } else {
     const problem = await problemOf(response);

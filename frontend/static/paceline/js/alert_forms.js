@@ -115,7 +115,7 @@ function ruleDocument() {
 async function save(method, url, body, place, headers = {}) {
   const response = await send(method, url, body, headers);
   if (response?.ok) {
-    document.dispatchEvent(new CustomEvent("paceline:asked"));
+    document.dispatchEvent(new CustomEvent("paceline:requested"));
     return response;
   }
   const problem = await problemOf(response);

@@ -40,7 +40,7 @@ async function submit(form) {
   alarm(place, "");
   if (form.dataset.then) return location.assign(form.dataset.then.replace("{id}", String((await response.json()).id)));
   form.closest("dialog")?.close();
-  document.dispatchEvent(new CustomEvent("paceline:asked"));
+  document.dispatchEvent(new CustomEvent("paceline:requested"));
   return toast(form.dataset.done ?? "Done.", false, true);
 }
 
@@ -57,7 +57,7 @@ function prepare(button) {
     const field = /** @type {Field | null} */ (form.elements.namedItem(name));
     if (!field) continue;
     field.value = value === null ? "" : String(value);
-    // Whose role is changed stays the same.
+    // The user stays the same when a role is changed.
     if (field instanceof HTMLInputElement && field.dataset.kind === "address") field.readOnly = field.value !== "";
   }
 }

@@ -295,7 +295,7 @@ if (box) {
   // htmx takes charge of the parts at this event; a tick that came before would have no handler.
   document.addEventListener("DOMContentLoaded", () => page.connect());
   document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
-  document.addEventListener("paceline:asked", () => page.mark(ALL));
+  document.addEventListener("paceline:requested", () => page.mark(ALL));
   document.addEventListener("paceline:pause", () => page.togglePause());
   document.querySelector("[data-signs-out]")?.addEventListener("submit", () => page.leave());
   document.addEventListener("visibilitychange", () => {

@@ -148,7 +148,7 @@ async function submitChanges() {
     const problem = await problemOf(response);
     return showMessage(problem?.detail ?? (response ? `Request rejected (status ${response.status}).` : "The control plane is unreachable; nothing was changed."), problem);
   }
-  document.dispatchEvent(new CustomEvent("paceline:asked"));
+  document.dispatchEvent(new CustomEvent("paceline:requested"));
   dialog?.close();
   return toast("Change requested. It takes effect when its generation starts.", false, true);
 }

@@ -17,7 +17,7 @@ const jobPicks = /** @type {HTMLElement} */ (document.getElementById("job-picks"
 const JOB = "job";
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("simulate-alert"));
 
-/** What a slider stands for: the number, its words, and whether it is as the scenario has it. @param {string} name */
+/** The value of a slider: the number, its text, and whether it equals the scenario's. @param {string} name */
 function slider(name) {
   const input = /** @type {HTMLInputElement} */ (document.getElementById(name));
   const own = picked()?.dataset ?? {};

@@ -12,7 +12,7 @@ const picker = document.getElementById("worker-menu");
 const search = /** @type {HTMLInputElement | null} */ (document.getElementById("worker-search"));
 const RANKS = /^\d+(,\d+)*$/;
 
-/** What figures are asked for besides their own switches. @returns {Record<string, string>} */
+/** Query parameters of all figures, in addition to their own switches. @returns {Record<string, string>} */
 export function viewQuery() {
   if (!form) return {};
   /** @type {Record<string, string>} */
@@ -76,7 +76,7 @@ function picks() {
   return [...(picker?.querySelectorAll("#worker-picks input") ?? [])].map((each) => /** @type {HTMLInputElement} */ (each));
 }
 
-/** Only those whose rank or machine has what is searched for. */
+/** Show only workers with a rank or machine that matches the search. */
 function narrow() {
   const sought = (search?.value ?? "").trim().toLowerCase();
   for (const box of picks()) {
