@@ -402,7 +402,7 @@ def test_folding_fills_the_time_of_a_round_and_makes_none_follow_at_once(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(folds, "ROWS", 1)
-    monkeypatch.setattr(folds, "PER_SPEAKER", 1)
+    monkeypatch.setattr(folds, "PER_SENDER", 1)
     monkeypatch.setattr(folding, "BLOCKS", 1)
     monkeypatch.setattr("controlplane.runtime.ingest.time.monotonic", lambda: 1000.0)
     for rank in range(3):
