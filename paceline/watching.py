@@ -4,8 +4,9 @@ A rank's mean gradient counts ``n W / N`` times where the engine averages over `
 ``N`` samples are the rank's. So the sum is the mean over all samples, as one process would have it (LB-BSP Eq. 7).
 """
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from controlplane.protocol.messages import Place
 from paceline.errors import CannotAttach
@@ -215,28 +216,36 @@ def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
 
 
 class _Outputs:
-    """Weighs the gradients that flow back through a module's outputs."""
+    """Weighs the gradients that flow back through a module's outputs, each once.
+
+    One of several outputs may be computed from another, as a loss from logits: the gradient of the former reaches the
+    latter inside the module, where it must not be weighted again. The script gets views of such outputs, and their
+    gradients are weighted on their way into the module.
+    """
 
     def __init__(self, watcher: Watcher, weight: Callable[[], float], *, at_end: bool = False) -> None:
         self._watcher, self._weight, self._at_end = watcher, weight, at_end
         self._is_first = True
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def __call__(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
+    def __call__(self, module: nn.Module, inputs: Any, outputs: Any) -> Any:
+        """None where the outputs stay as they are."""
         if not torch.is_grad_enabled():
-            return
+            return None
         weight = self._weight()
         if weight == 1.0 and not (self._at_end or self._is_first):
-            return
-        hooked = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
+            return None
+        hooked = {id(tensor): tensor for tensor in _tensors(outputs) if tensor.requires_grad}
         if not hooked and self._is_first:
             self._watcher.give_up(
                 f"{type(module).__name__} returns {type(outputs).__name__}, which contains no tensor with a"
                 " gradient; return tensors in tuples, lists, mappings or dataclasses"
             )
         self._is_first = False
-        for tensor in hooked:
+        views = hooked if len(hooked) <= 1 else {key: tensor.view_as(tensor) for key, tensor in hooked.items()}
+        for tensor in views.values():
             tensor.register_hook(_Weighted(self._watcher, weight, at_end=self._at_end))  # type: ignore[no-untyped-call]
+        return None if views is hooked else _replaced(outputs, views)
 
 
 class _Weighted:
@@ -263,6 +272,27 @@ def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
                 yield from _tensors(getattr(leaf, entry.name))
         elif isinstance(leaf, Mapping):
             yield from _tensors(list(leaf.values()))
+
+
+def _replaced(outputs: Any, views: Mapping[int, torch.Tensor]) -> Any:
+    """Such outputs with other tensors, by the ``id`` of those that they replace."""
+
+    def replace(leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return views.get(id(leaf), leaf)
+        if isinstance(leaf, Mapping):
+            mapping = copy.copy(leaf) if isinstance(leaf, MutableMapping) else dict(leaf)
+            for key, value in leaf.items():
+                mapping[key] = _replaced(value, views)
+            return mapping
+        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            record = copy.copy(leaf)
+            for entry in dataclasses.fields(leaf):
+                object.__setattr__(record, entry.name, _replaced(getattr(leaf, entry.name), views))
+            return record
+        return leaf
+
+    return tree_map(replace, outputs)
 
 
 # -- FSDP2

@@ -1,9 +1,12 @@
 """The same gradient: ranks with any shares, heard at any time, train as one process does on the same samples."""
 
 import os
+import re
 import shutil
 import warnings
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -21,6 +24,7 @@ from tests.paceline.ranks import alone, paced, run_ranks, shared
 
 SAMPLES, BATCH = 133, 4
 Wrap = Callable[[nn.Module], nn.Module]
+Build = Callable[[], nn.Module]
 
 
 def data() -> torch.utils.data.TensorDataset:
@@ -34,19 +38,41 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 2)).double()
 
 
+class Layered(nn.Module):
+    """Returns two tensors, of which one is computed from the other, as models that return a loss and its logits do."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.first, self.rest = module[:2], module[2:]  # type: ignore[index]
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.first(x)
+        return {"hidden": hidden, "output": self.rest(hidden)}
+
+
+def layered() -> nn.Module:
+    return Layered(model())
+
+
+def loss_of(outputs: Any, y: torch.Tensor) -> torch.Tensor:
+    if isinstance(outputs, torch.Tensor):
+        return nn.functional.mse_loss(outputs, y)
+    return nn.functional.mse_loss(outputs["output"], y) + 0.1 * outputs["hidden"].square().mean()
+
+
 def optimizer_of(module: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(module.parameters(), lr=0.05, weight_decay=0.1)
 
 
-def as_one_process(passes: int, global_batch: int, seed: int) -> list[torch.Tensor]:
+def as_one_process(passes: int, global_batch: int, seed: int, build: Build = model) -> list[torch.Tensor]:
     """All samples of each iteration at once."""
-    module, inputs = model(), data().tensors
+    module, inputs = build(), data().tensors
     optimizer, order = optimizer_of(module), Order(seed=seed, samples=SAMPLES)
     for number in range(passes):
         each = Pass(number=number, first=0, samples=SAMPLES, batch=global_batch)
         for k in range(each.iterations):
             chosen = order.indices(number, each.span(k))
-            nn.functional.mse_loss(module(inputs[0][chosen]), inputs[1][chosen]).backward()
+            loss_of(module(inputs[0][chosen]), inputs[1][chosen]).backward()
             nn.utils.clip_grad_norm_(module.parameters(), 0.5)
             optimizer.step()
             optimizer.zero_grad()
@@ -63,7 +89,7 @@ def train(
         for place, (x, y) in enumerate(loader):
             is_last = (place + 1) % accumulate == 0
             with module.no_sync() if hasattr(module, "no_sync") and not is_last and not sync else torch.enable_grad():
-                loss = nn.functional.mse_loss(module(x), y)
+                loss = loss_of(module(x), y)
                 (loss / accumulate).backward()
             if is_last:
                 nn.utils.clip_grad_norm_(module.parameters(), 0.5)
@@ -91,21 +117,25 @@ def schedule(seed: int, rank: int, world: int, total: int) -> dict[int, Any]:
     }
 
 
-def trained(rank: int, world: int, cases: list[tuple[int, int, int, bool]], wrap: Wrap) -> list[Any]:
+def trained(
+    rank: int, world: int, cases: list[tuple[int, int, int, bool]], wrap: Wrap, build: Build = model
+) -> list[Any]:
     results = []
     for seed, accumulate, workers, sync in cases:
         pacer, _ = paced(rank, world, schedule(seed, rank, world, world * BATCH * accumulate))
-        module = pacer.watch(wrap(model()))
+        module = pacer.watch(wrap(build()))
         seen = train(pacer, module, passes=2, accumulate=accumulate, workers=workers, seed=seed, sync=sync)
         parameters = [getattr(each, "full_tensor", lambda each=each: each)().detach() for each in module.parameters()]
         results.append(([tensor.numpy() for tensor in parameters], seen))
     return results
 
 
-def check(cases: list[tuple[int, int, int, bool]], wrap: Wrap, world: int = 3, seconds: float = 60.0) -> None:
-    ranks = run_ranks(trained, world, cases, wrap, seconds=seconds)
+def check(
+    cases: list[tuple[int, int, int, bool]], wrap: Wrap, world: int = 3, seconds: float = 60.0, build: Build = model
+) -> None:
+    ranks = run_ranks(trained, world, cases, wrap, build, seconds=seconds)
     for place, (seed, accumulate, *_) in enumerate(cases):
-        expected = as_one_process(2, world * BATCH * accumulate, seed)
+        expected = as_one_process(2, world * BATCH * accumulate, seed, build)
         assert all(rank[place][1] == ranks[0][place][1] for rank in ranks)
         assert len(set(ranks[0][place][1])) > 1, "shares never changed"
         for rank in ranks:
@@ -179,6 +209,15 @@ def test_an_unknown_wrapper_that_averages_equals_one_process() -> None:
     check([(0, 1, 0, False), (3, 1, 0, False)], Averaging)
 
 
+def sharded_layers(module: nn.Module) -> nn.Module:
+    return fully_shard(module, mesh=torch.distributed.init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, sharded_layers, Averaging])
+def test_outputs_that_are_computed_from_each_other_are_weighted_once(wrap: Wrap) -> None:
+    check([(0, 1, 0, False), *([] if wrap is Averaging else [(8, 3, 0, False)])], wrap, build=layered)
+
+
 def hooked(rank: int, world: int, compressing: bool) -> list[Any]:
     pacer, _ = paced(rank, world, schedule(2, rank, world, world * BATCH))
     module = DistributedDataParallel(model())
@@ -232,3 +271,59 @@ def test_without_a_control_plane_shares_are_even_and_the_gradient_is_the_same() 
         assert set(seen) == {(BATCH, BATCH)}
         for one, other in zip(parameters, expected, strict=True):
             torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
+
+
+@dataclass(frozen=True)
+class Scored:
+    loss: torch.Tensor
+    logits: torch.Tensor
+    past: None = None
+
+
+class Named(OrderedDict[str, Any]):
+    """A mapping that torch's trees do not know."""
+
+
+Place = namedtuple("Place", ["loss", "all"])
+
+
+RETURNED: tuple[Callable[[torch.Tensor, torch.Tensor], Any], ...] = (
+    lambda loss, logits: (loss, [logits, "text"]),
+    lambda loss, logits: {"loss": loss, "same": loss, "all": {"logits": logits}},
+    lambda loss, logits: Scored(loss, logits),
+    lambda loss, logits: Named(loss=loss, logits=(logits,)),
+    lambda loss, logits: Place(loss, Scored(loss, logits)),
+)
+
+
+class Returning(nn.Module):
+    def __init__(self, returned: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.returned = nn.Linear(3, 3), returned
+
+    def forward(self, x: torch.Tensor) -> Any:
+        logits = self.linear(x)
+        self.made = self.returned(logits.sum(), logits)
+        return self.made
+
+
+def outputs_of_a_watched_module(rank: int, world: int) -> list[tuple[bool, str, str]]:
+    seen = []
+    for returned in RETURNED:
+        pacer, _ = paced(rank, world)
+        module = pacer.watch(Returning(returned))
+        outputs = module(torch.ones(2, 3))
+        seen.append(
+            (
+                outputs is not module.made,
+                *(re.sub(r", grad_fn=<\w+>", "", repr(each)) for each in (outputs, module.made)),
+            )
+        )
+    return seen
+
+
+def test_outputs_keep_their_types_and_values() -> None:
+    for seen in run_ranks(outputs_of_a_watched_module, 2):
+        for is_other, found, expected in seen:
+            assert is_other
+            assert found == expected
