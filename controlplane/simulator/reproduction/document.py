@@ -48,7 +48,8 @@ chosen with knowledge of the papers' figures or of results:
 - Two of PSLD's headlines were reworded after a look at their figures on one seed.
 - Thresholds of "at most" rows, and figures that a paper shows only as a curve: interpretations, named below the tables.
 - PSLD's workers are machines of two GPUs that sum up before they push, since a review of first results found that
-  missing. Computing and sending still do not overlap.
+  missing. After a review of the second results, blocks travel while GPUs compute (BytePS, section 6.2), and in
+  Cluster-A servers share the links of the GPUs' machines (section 6.1 has no others). No value was varied.
 - Lengths of runs and warm-ups were shortened to make all of this affordable. ResNet-32 on GPUs and the levels of
   heterogeneity but one of L3 are times only. Generated series of other tenants' load were shortened too,
   which changes them: A-BSP's from 20,000 s to 6,000 s, Cluster-B's from 30,000 s to 20,000 s (its SVM's from

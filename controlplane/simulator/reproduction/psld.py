@@ -27,8 +27,8 @@ from controlplane.simulator.scenarios.psld import GAINS, Model
 TIME: Final = ratio_of("iteration_s")
 OURS: Final = ("psld-literal", "psld-lpt")
 COMMUNICATION: Final = (
-    "Nothing is calibrated. Communication is not overlapped with computation, so it makes up more of an iteration than "
-    "in the paper's system, and a slow server costs more: a figure that depends on its weight counts as *not*. "
+    "Nothing is calibrated. Blocks travel while GPUs compute, and an iteration takes as long as the longer of both, as "
+    "if nothing were in the way of overlapping. "
 )
 WEIGHED: Final = both(BLOCKS, OVERLAPPED)
 """Of predicted rows whose figure depends on how much of an iteration communication is."""
@@ -452,8 +452,8 @@ CLAIMS: Final = (
         "epsilon above 0.1: up to 24.3 % slower",
         1 / (1 - 0.243),
         "Taken literally, without a limit on exploration: at a tenth of the bandwidth every explored block is "
-        "noticeable. `limited`: blocks explore only where the prediction shows no effect (ruling 13).",
-        basis="predicted",
+        "noticeable. It is in Cluster-B there, and the text names no slow server; two of eight at a tenth are those of "
+        "Cluster-A. `limited`: blocks explore only where the prediction shows no effect (ruling 13).",
         beside=(
             (
                 "limited",

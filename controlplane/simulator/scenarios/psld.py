@@ -32,8 +32,9 @@ WARM_UP: Final = 45
 """When the placements have settled: all of them look every ten iterations."""
 STORY: Final = (
     "Every worker and server has 10 Gbit/s; a server's bandwidth is shared by the workers' exchanges, which waver by "
-    "5 %. GPU speeds are those commonly measured. The two GPUs of a machine sum up before they push. Computation and "
-    "communication do not overlap, as they do in the paper's system: communication weighs more here. Nothing is "
+    "5 %. GPU speeds are those commonly measured. The two GPUs of a machine sum up before they push, and blocks travel "
+    "while GPUs compute, both as BytePS has it. In Cluster-A servers run on the GPUs' machines and share their links: "
+    "its eight machines have the GPUs and cores for sixteen workers and servers, and there were no others. Nothing is "
     "calibrated."
 )
 
@@ -88,6 +89,8 @@ def job(
         ),
         "policies": PLACEMENTS,
         "groups": (Group(count=workers, machine=machine, link=LINK),),
+        "overlaps": True,
+        "servers_beside_workers": True,
         "tensor_sizes": MODELS[model],
         "servers": USUAL,
         "odd_servers": odd,

@@ -1,4 +1,7 @@
-"""PSLD section 6: servers that become slow and recover, scale-out, and how sensitive the algorithm is."""
+"""PSLD section 6: servers that become slow and recover, scale-out, and how sensitive the algorithm is.
+
+Experiments in Cluster-B, which had hundreds of machines, have servers on machines of their own (section 6.1).
+"""
 
 import random
 from typing import Final
@@ -62,6 +65,7 @@ def _sensitivity(variable: str, values: tuple[float, ...]) -> Scenario:
         8,
         {6: slowed(10), 7: slowed(10)},
         policies={"mxnet": placed("mxnet")} | policies | literal,
+        servers_beside_workers=False,
     )
 
 
@@ -75,6 +79,7 @@ def _block_sizes() -> Scenario:
         8,
         {6: slowed(10), 7: slowed(10)},
         policies={"mxnet": placed("mxnet")} | policies,
+        servers_beside_workers=False,
     )
 
 
@@ -179,6 +184,7 @@ def _real_world(model: Model) -> Scenario:
             "psld-literal": placed("psld", literal=True),
             "psld-lpt": placed("psld-lpt"),
         },
+        servers_beside_workers=False,
         warm_up=0,
     )
 
@@ -202,6 +208,7 @@ SCENARIOS = (
         {2: slowed(2), 3: STRAGGLER},
         spec=_timed("psld-straggler", "resnet50", 4, 250.0),
         policies={"mxnet": placed("mxnet"), "proportional": placed("proportional"), "psld": placed("psld")},
+        servers_beside_workers=False,
         warm_up=0,
     ),
     _six_slow("psld-scale-out", "vgg16 on eight servers, six of which are slow from 120 s on", SCALE_OUT),

@@ -21,6 +21,7 @@ from controlplane.simulator.reproduction.live.declared import ROWS as LIVE_ROWS
 from controlplane.simulator.reproduction.measures import mean_of_pairs, over_the_best, ratio_of
 from controlplane.simulator.reproduction.mechanisms import BLOCKS, OVERLAPPED, SHARES, in_every_pair
 from controlplane.simulator.reproduction.papers import PAPERS
+from controlplane.simulator.reproduction.psld import WEIGHED
 from controlplane.simulator.reproduction.stored import SAMPLED, comparable, digest_of, sample_of
 from controlplane.simulator.reproduction.verdicts import Kind, Verdict, judge
 from controlplane.simulator.scenario import check, chosen
@@ -240,12 +241,13 @@ def test_moved_blocks_must_make_exchanges_shorter() -> None:
     assert not BLOCKS.acts([msgspec.structs.replace(one, exchanges=[])])
 
 
-def test_nothing_overlaps_in_the_simulator_so_rows_that_need_it_are_not_reproduced() -> None:
+def test_rows_on_the_weight_of_sending_need_it_to_overlap_computing() -> None:
     one = played(Run("psld-alexnet-8", "psld"), 0)
-    assert not OVERLAPPED.acts([one])
-    assert OVERLAPPED.acts([msgspec.structs.replace(one, outcome=msgspec.structs.replace(one.outcome, compute=1.0))])
-    found = find(claim_of("psld", "alexnet: PSLD makes training"), [0], played)
-    assert (found.acted, found.verdict) == (0, "not")
+    assert OVERLAPPED.acts([one])
+    assert not OVERLAPPED.acts(
+        [msgspec.structs.replace(one, outcome=msgspec.structs.replace(one.outcome, compute=0.0))]
+    )
+    assert claim_of("psld", "alexnet: PSLD makes training").mechanism == WEIGHED
 
 
 @pytest.mark.parametrize("metric", ["updates_to_target", "time_to_target_s"])
