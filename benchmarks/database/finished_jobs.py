@@ -7,8 +7,7 @@ from django.utils import timezone
 
 from benchmarks.database.empty_database import measured_job
 from benchmarks.database.history import BEGAN, write_reports
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job, Process
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from django.db.models import Sum
 
 from benchmarks.faults.simulated_processes import Records
-from controlplane.core.processes import ProcessState
+from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
 from controlplane.policies.registry import resolve
 from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log

@@ -18,7 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from controlplane.core.supervisors import Judgement
+from controlplane.core.choices import Judgement
 from controlplane.policies.guard.loss_forecast import LossForecast
 from controlplane.protocol.filling import lr_scale
 from controlplane.protocol.guard import Guard

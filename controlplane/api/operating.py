@@ -11,12 +11,7 @@ from django.utils import timezone
 
 from controlplane.api.problems import Problem
 from controlplane.api.steering import UserRequest, ask, check_state
-from controlplane.core.events import (
-    DrainRequested,
-    ExclusionRequested,
-    InclusionRequested,
-    ServerRequested,
-)
+from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ServerRequested
 from controlplane.core.states import JobState
 from controlplane.jobs import flag_notes, requests, services
 from controlplane.jobs.models import Flag, Job, Process

@@ -8,8 +8,7 @@ from typing import Any
 
 from controlplane.config.environment import read_environment
 from controlplane.config.logs import configure_structlog, logging_config
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.runtime.broker_address import broker_url
 
 ENVIRONMENT = read_environment(os.environ)

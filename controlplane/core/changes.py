@@ -12,16 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from controlplane.core import drawing, generations, granting, placing, recovery
+from controlplane.core import granting, membership, placing, recovery, sharing
 from controlplane.core.barriers import includes_all_workers
 from controlplane.core.choices import Partitioned
 from controlplane.core.combinations import conflict, misfit, unsuited
 from controlplane.core.commands import ChangePolicies, DeclineRequest, MoveJob
 from controlplane.core.context import Context, EventRefused
 from controlplane.core.events import ChangeRequested, PauseRequested, ResumeRequested
-from controlplane.core.processes import Worker
 from controlplane.core.state import End, Job, Round, Updates
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import JOB_OVER, JobState, Worker
 from controlplane.protocol.messages import Quiesced
 from controlplane.protocol.spec import CHOICES, Choice
 
@@ -110,7 +109,7 @@ def _restart_batching(context: Context, reason: str) -> None:
     job = context.job
     context.chosen.batching_state = None
     sentence = f"{reason}: batching {job.synchronization.batching.name} restarts"
-    generations.begin_generation(
+    membership.begin_generation(
         context, job.generation.roster, first_iteration=_first_iteration(context), reason=sentence
     )
 
@@ -171,16 +170,16 @@ def _install(context: Context, choices: dict[str, Choice], policies: dict[str, A
     if "barrier" in choices:
         _begin_barrier(job, first)
     if "data" in choices:
-        drawing.take_back(context, first)
+        sharing.withdraw_pieces(context, first)
     if had_global_batch and not has_global_batch:
         _become_asynchronous(job, first)
     elif has_global_batch and not had_global_batch:
         _become_synchronous(job, first)
     elif not has_global_batch:
         _shorten_leases(job)
-    generations.begin_generation(context, job.generation.roster, first_iteration=first, reason=reason)
+    membership.begin_generation(context, job.generation.roster, first_iteration=first, reason=reason)
     if "placement" in choices:
-        placing.adopt(context, reason)
+        placing.adopt_policy(context, reason)
 
 
 def _begin_barrier(job: Job, first: int) -> None:
@@ -200,7 +199,7 @@ def _shorten_leases(job: Job) -> None:
     """Grant only the iteration that each worker is in: the next one is under the new barrier."""
     for worker in job.counting:
         worker.watermark = min(worker.watermark, worker.last_completed + 1)
-        drawing.drop_after(job, worker, worker.watermark)
+        sharing.drop_leases_after(job, worker, worker.watermark)
 
 
 def _become_asynchronous(job: Job, first: int) -> None:
@@ -218,14 +217,14 @@ def _become_synchronous(job: Job, first: int) -> None:
     """All workers continue with ``first``, regardless of the iterations they had reached."""
     assert job.spec is not None
     for worker in job.counting:
-        drawing.drop_after(job, worker, worker.done)
+        sharing.drop_leases_after(job, worker, worker.done)
         worker.done = worker.watermark = worker.granted = first - 1
         worker.skip_to = first
     job.updates.skip_to = first
     job.round = Round(completed=first - 1)
     job.samples.origin_iteration, job.samples.origin_position = first, job.samples.cursor
     job.end.stop_at = None
-    left = drawing.left_over(job)
+    left = sharing.samples_left(job)
     if left is not None:
         job.end.stop_at = first + max(1, -(-left // job.batch))
         job.end.reason = f"samples for {job.spec.stop.iterations} iterations were requested"

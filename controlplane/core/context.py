@@ -13,12 +13,14 @@ from controlplane.core.barriers import AsyncBarrier, Barrier, PartialBarrier, Qu
 from controlplane.core.choices import (
     Batching,
     Carrying,
+    ConvergenceGuard,
     DataPolicy,
     Detector,
     Finding,
     Metered,
     Observation,
     Partitioned,
+    Pilot,
     PlacementPolicy,
     Rebalancing,
     Resolve,
@@ -37,10 +39,19 @@ from controlplane.core.commands import (
     StopProcess,
 )
 from controlplane.core.modes import Lockstep, mode_of
-from controlplane.core.processes import AT_WORK, PROCESS_ARROWS, Process, ProcessState, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_ARROWS, JobState, in_words, move
-from controlplane.core.supervisors import ConvergenceGuard, Pilot
+from controlplane.core.states import (
+    AT_WORK,
+    JOB_ARROWS,
+    PROCESS_ARROWS,
+    JobState,
+    Process,
+    ProcessState,
+    Server,
+    Worker,
+    in_words,
+    move,
+)
 from controlplane.protocol.autopilot import Autopilot
 from controlplane.protocol.guard import Guard
 from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization

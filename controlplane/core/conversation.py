@@ -9,18 +9,15 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from controlplane.core import (
+    attached,
     changes,
-    drawing,
     granting,
-    hangs,
     iterations,
     membership,
-    moving,
     ordering,
-    partial,
-    rank_ends,
-    ranks,
+    placing,
     recovery,
+    sharing,
     starting,
 )
 from controlplane.core.commands import BeginIncarnation, MoveJob, RejectMessage, SetRoster, SetShares
@@ -33,9 +30,19 @@ from controlplane.core.events import (
     ServerMessageReceived,
     WorkerMessageReceived,
 )
-from controlplane.core.processes import PROCESS_OVER, READY, UNREACHABLE, Process, ProcessState, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState, in_words
+from controlplane.core.states import (
+    JOB_OVER,
+    PROCESS_OVER,
+    READY,
+    UNREACHABLE,
+    JobState,
+    Process,
+    ProcessState,
+    Server,
+    Worker,
+    in_words,
+)
 from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.messages import (
     BlocksFilled,
@@ -82,7 +89,7 @@ def on_worker_message(context: Context, event: WorkerMessageReceived) -> None:
     """Handle a message of a worker."""
     message, worker = event.message, context.job.workers.get(event.rank)
     if (worker is None or worker.instance != event.instance) and not context.mode.owns_processes:
-        worker = ranks.speaker(context, event)
+        worker = attached.instance_of(context, event)
     if worker is None or not _is_accepted(context, worker, "worker", event.rank, event.instance, message.number):
         return
     if not _is_next(context, worker, message):
@@ -98,7 +105,7 @@ def on_worker_message(context: Context, event: WorkerMessageReceived) -> None:
     elif isinstance(message, RankHello):
         _greet_rank(context, worker, message)
     elif isinstance(message, Stalled):
-        hangs.on_stalled(context, worker, message)
+        attached.on_stalled(context, worker, message)
     else:
         _handle_progress(context, worker, message)
 
@@ -118,13 +125,13 @@ def on_server_message(context: Context, event: ServerMessageReceived) -> None:
 
 def _handle_server_progress(context: Context, server: Server, message: ServerProgress) -> None:
     if isinstance(message, BlocksHanded):
-        moving.on_handed(context, server, message)
+        placing.on_handed(context, server, message)
     elif isinstance(message, BlocksFilled):
         recovery.on_filled(context, message)
     elif isinstance(message, ServerReport):
         server.generation, server.highest = message.generation, message.highest
         if message.late or message.missing:
-            partial.note_updates(context, message)
+            granting.note_updates(context, message)
     else:
         _handle_checkpoint(context, server, message)
 
@@ -175,7 +182,7 @@ def _greet_worker(context: Context, worker: Worker, hello: WorkerHello) -> None:
 def _greet_rank(context: Context, worker: Worker, hello: RankHello) -> None:
     if context.mode.owns_processes:
         _reject(context, worker, "unexpected", "this job is native: no launcher attaches ranks to it", hello.number)
-    elif ranks.greet(context, worker, hello):
+    elif attached.greet(context, worker, hello):
         for rank in list(context.job.generation.roster):
             take_early(context, context.job.workers[rank])
         iterations.complete(context)
@@ -254,8 +261,8 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
         return
     iterations.on_report(context, worker, report)
     if rank is not None:
-        ranks.forget_old(job)
-        hangs.on_report(context, report)
+        attached.forget_old(job)
+        attached.close_hang_at(context, report)
 
 
 def _is_granted(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
@@ -305,22 +312,22 @@ def _handle_progress(context: Context, worker: Worker, message: WorkerProgress) 
     elif isinstance(message, CheckpointReport):
         _handle_checkpoint(context, worker, message)
     elif isinstance(message, MicroBatch):
-        partial.on_micro_batch(context, worker, message)
+        granting.on_micro_batch(context, worker, message)
     elif not _is_granted(job, worker, message.iteration):
         text = f"a message about iteration {message.iteration}, but {worker.title} is granted iterations up to"
         _reject(context, worker, "unexpected", f"{text} {worker.granted}", message.number)
         _keep_early(worker, message)
     elif isinstance(message, ProgressReport):
-        partial.on_progress(context, worker, message)
+        granting.on_progress(context, worker, message)
     else:
-        partial.on_computed(context, worker, message)
+        granting.on_computed(context, worker, message)
         iterations.complete(context)
 
 
 def _take_finished(context: Context, worker: Worker, message: WorkerFinished) -> None:
     job = context.job
     if worker.rank is not None:
-        rank_ends.on_finished(context, worker, message)
+        attached.on_loop_ended(context, worker, message)
         return
     if job.forgot and job.end.stop_at is None and context.mode.ends_together and job.counts(worker.index):
         granting.stop_at(context, message.iteration, f"{worker.title} had been ordered so by orders that were lost")
@@ -349,7 +356,7 @@ def _is_accepted(context: Context, process: Process, role: Role, index: int, ins
         if process.state is UNREACHABLE:
             context.move_process(process, READY, "it speaks again")
             if isinstance(process, Worker) and process.rank is not None:
-                ranks.on_return(context, process)
+                attached.on_return(context, process)
         return True
     now = f"{process.instance} is {process.state}" if process.instance == instance else f"{process.instance} follows it"
     over = f"the job {in_words(job.state)}" if job.state in JOB_OVER else now
@@ -404,7 +411,7 @@ def _adopt(context: Context, published: dict[int, Orders]) -> None:
     job = context.job
     current = {rank: orders for rank, orders in published.items() if job.counts(rank)}
     for rank, orders in current.items():
-        drawing.raise_to(job.workers[rank], max(job.workers[rank].watermark, orders.watermark))
+        sharing.raise_watermark(job.workers[rank], max(job.workers[rank].watermark, orders.watermark))
     versions = [orders.shares_version for orders in published.values()]
     job.attachment.version = max([job.attachment.version, *versions])
     context.mode.take_over(job, current)

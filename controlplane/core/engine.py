@@ -11,21 +11,18 @@ from typing import Any
 import msgspec
 
 from controlplane.core import (
-    autopilot,
+    attached,
     changes,
     conversation,
     granting,
-    guard,
-    invariants,
     iterations,
-    ledger,
     lifecycle,
     membership,
-    moving,
     placing,
-    rank_ends,
     recovery,
     sharing,
+    state,
+    supervisors,
 )
 from controlplane.core.choices import Resolve
 from controlplane.core.commands import AnyCommand, DeclineRequest
@@ -69,7 +66,7 @@ ENGINE_VERSION = "11"
 HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     JobSubmitted: lifecycle.on_submitted,
     SlotsAssigned: lifecycle.on_slots_assigned,
-    SlotRefused: moving.on_slot_refused,
+    SlotRefused: placing.on_slot_refused,
     WorkerMessageReceived: conversation.on_worker_message,
     ServerMessageReceived: conversation.on_server_message,
     ConnectionLost: conversation.on_connection_lost,
@@ -78,13 +75,13 @@ HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     ControlPlaneResumed: lifecycle.on_resumed,
     IncarnationBegan: conversation.on_incarnation_began,
     StopRequested: lifecycle.on_stop_requested,
-    LauncherEnded: rank_ends.on_launcher_ended,
+    LauncherEnded: attached.on_launcher_ended,
     EngineFailed: lifecycle.on_engine_failed,
     PredictorTrained: sharing.on_predictor_outcome,
     PredictorPromoted: sharing.on_predictor_outcome,
     ChangeRequested: changes.on_change_requested,
-    AutopilotRequested: autopilot.on_requested,
-    AlternativesPlayed: autopilot.on_played,
+    AutopilotRequested: supervisors.on_autopilot_requested,
+    AlternativesPlayed: supervisors.on_alternatives_played,
     PauseRequested: changes.on_pause_requested,
     ResumeRequested: changes.on_resume_requested,
     ExclusionRequested: lifecycle.on_exclusion_requested,
@@ -140,9 +137,9 @@ class Engine:
             if job.refilling.current is not None:
                 recovery.advance_refill(context)
             if self._policies is not None and self._policies.pilot is not None:
-                autopilot.review(context)
+                supervisors.review_autopilot(context)
             if self._policies is not None and self._policies.guard is not None:
-                guard.review(context)
+                supervisors.review_guard(context)
             if context.fault is not None:
                 self._pause(context, context.fault)
         except EventRefused as refusal:
@@ -169,12 +166,12 @@ class Engine:
         """Whether ``TimePassed`` should say at ``at_ms`` who has sent heartbeats; if not, it ``is_look``."""
         return self._process_deadline_ms is not None and at_ms >= self._process_deadline_ms
 
-    def open_ledger(self) -> ledger.Ledger | None:
+    def open_ledger(self) -> iterations.Ledger | None:
         """Where a driver may have reports noted from which nothing follows, until the next entry; None: nowhere now.
 
         ``cursor`` stays at the last entry that was handled.
         """
-        return ledger.open_ledger(self._job, self._policies)
+        return iterations.open_ledger(self._job, self._policies)
 
     def _give_up(self, entry: Entry, error: Exception) -> Context:
         """A fault of the engine or of a policy ends only the affected job, in the same way at every replay."""
@@ -218,7 +215,7 @@ class Engine:
 
     def validate(self) -> None:
         """Assert every invariant."""
-        invariants.check(self._job)
+        state.check_invariants(self._job)
         if self._job.spec is not None:
             due_ms, never = lifecycle.next_deadline(self._job), float("inf")
             planned_ms = never if self.deadline_ms is None else self.deadline_ms

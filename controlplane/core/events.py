@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from controlplane.core.choices import PlayedAlternative
 from controlplane.core.choices import PredictorPromoted as PredictorPromoted
 from controlplane.core.choices import PredictorTrained as PredictorTrained
-from controlplane.core.supervisors import PlayedAlternative
 from controlplane.protocol.autopilot import Mode
 from controlplane.protocol.base import Count, Count32, Finite, Name, Positive32, Status, Text, Value, Word
 from controlplane.protocol.energy import Power

@@ -11,8 +11,8 @@ from typing import Final
 from controlplane.core import sharing
 from controlplane.core.choices import Finding, Observation, ShareDecision
 from controlplane.core.context import Context, flag_key
-from controlplane.core.processes import Worker
 from controlplane.core.records import Guarded
+from controlplane.core.states import Worker
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.filling import lr_scale
 from controlplane.protocol.noise import combined

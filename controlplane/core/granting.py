@@ -1,25 +1,29 @@
-"""How far each worker may go: grants by the barrier, holding every worker at a boundary, and the end.
+"""How far each worker may go: grants by the barrier, pauses, and the end of a job.
 
-In lockstep the barrier grants some iterations ahead, and servers hold each pull until the updates of all are in. In
-asynchronous modes each worker is released by itself, with its own samples. Everything about that costs the same per
-report at any number of workers.
+**Grants.** In lockstep the barrier grants some iterations ahead, and servers hold each pull until all updates are in.
+A barrier may close an iteration early: cut it short (A-BSP), or name the updates that make it (backup workers). In
+asynchronous modes each worker is released by itself, with its own samples. The cost of all of this is constant per
+report, at any number of workers.
 
-A job may be paused for several causes at once, each with its reason: a user asked for it, too few workers are
-connected, limits forbid the shares of those that are, a batching policy failed. It resumes when the last cause is
+**Pauses.** A job may be paused for several causes at once, each with its reason: a user asked for it, too few workers
+are connected, limits forbid the shares of those that are, a batching policy failed. It resumes when the last cause is
 lifted.
+
+**The end.** All workers stop before the same iteration, or, in asynchronous modes, each at its own. The job has
+succeeded once every live worker has reached its end and a checkpoint that is due there is complete.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from controlplane.core import drawing, ordering, restarts
-from controlplane.core.barriers import Arrival, Members, Passage, Progress, Release
-from controlplane.core.commands import HoldWorker, MoveJob
+from controlplane.core import ordering, sharing
+from controlplane.core.barriers import Arrival, Cut, Members, Passage, Processed, Progress, Quorum, Release
+from controlplane.core.commands import CutIteration, HoldWorker, MoveJob, NameQuorum, NoteMicroBatch, NoteUpdates
 from controlplane.core.context import Context, Policies
-from controlplane.core.processes import AT_WORK, READY, UNREACHABLE, ProcessState, Worker
 from controlplane.core.state import Hold, Job
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import AT_WORK, JOB_OVER, READY, UNREACHABLE, JobState, ProcessState, Worker
 from controlplane.protocol.base import MAX_INT32
-from controlplane.protocol.messages import IterationReport
+from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport, ServerReport
 
 LEAD_ITERATIONS = 50
 """How far ahead a synchronous barrier grants at most."""
@@ -63,7 +67,7 @@ def raise_watermarks(context: Context) -> dict[int, str]:
         return {}
     if not context.mode.grants_iterations:
         for worker in job.counting:
-            drawing.raise_to(worker, MAX_INT32)
+            sharing.raise_watermark(worker, MAX_INT32)
         return {}
     progress = Progress(
         done={rank: job.workers[rank].done for rank in job.generation.roster},
@@ -79,9 +83,9 @@ def raise_watermarks(context: Context) -> dict[int, str]:
     for rank, release in context.chosen.barrier.release(progress).items():
         mark, worker = release.watermark if last is None else min(release.watermark, last), job.workers[rank]
         if mark > worker.watermark:
-            drawing.raise_to(worker, mark)
+            sharing.raise_watermark(worker, mark)
             grown[rank] = release.reason
-    drawing.hand_out(context, job.generation.roster)
+    sharing.hand_out_pieces(context, job.generation.roster)
     return grown
 
 
@@ -125,7 +129,7 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
     busy_s = report.busy_s
     iteration_s = busy_s + report.waiting_s + report.coordination_s
     worker.pace_s += (iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
-    drawing.use_up(worker)
+    sharing.drop_used_leases(worker)
     if policies.async_barrier is None or not _lets_go(job):
         return False
     arrival = Arrival(
@@ -171,7 +175,7 @@ def _let_pass(context: Context, passage: Passage) -> None:
         named = ", ".join(f"w{rank}" for rank in sorted(passed))
         for server in job.live_servers:
             ordering.issue_server_orders(context, server, f"the updates of {named} are applied as one sum")
-    if drawing.left_over(job) == 0:
+    if sharing.samples_left(job) == 0:
         reason = f"samples for {context.spec.stop.iterations} iterations were requested and handed out"
         stop_each(context, reason, soon=False)
 
@@ -181,11 +185,11 @@ def _extend(context: Context, worker: Worker, release: Release) -> bool:
     done = worker.last_completed
     ahead = 1 if context.chosen.partitioned is not None else _ahead(context, worker)
     watermark = min(release.watermark, done + ahead)
-    watermark = drawing.reach(context.job, worker, watermark)
+    watermark = sharing.limit_near_end(context.job, worker, watermark)
     if watermark <= worker.watermark or worker.watermark - done > (watermark - done) // 2:
         return False
-    granted = drawing.grant(context.job, worker, watermark)
-    drawing.hand_out(context, [worker.index])
+    granted = sharing.grant_samples(context.job, worker, watermark)
+    sharing.hand_out_pieces(context, [worker.index])
     return granted
 
 
@@ -386,7 +390,7 @@ def worker_finished(context: Context, worker: Worker) -> None:
         _leave_out_latecomers(context)
     if not context.mode.ends_together and job.starts.at_work == 1:
         _let_finish(context)
-    restarts.finish_if_all_have(context)
+    finish_if_all_have(context)
 
 
 def _leave_out_latecomers(context: Context) -> None:
@@ -398,3 +402,196 @@ def _leave_out_latecomers(context: Context) -> None:
         if not job.counts(worker.index):
             context.move_process(worker, ProcessState.STOPPED, "the job ends before it could count")
             context.stop_process(worker, "the job ends before it could count")
+
+
+def begin_partial(context: Context, left: Mapping[int, int]) -> None:
+    """A generation begins; ``left`` has the workers that no longer count, with their shares. Orders follow."""
+    job, policies = context.job, context.chosen
+    if policies.partial_barrier is not None:
+        policies.barrier_state, cuts = policies.partial_barrier.begin(left, policies.barrier_state)
+        for cut in cuts:
+            _note_cut(context, cut)
+    if policies.quorum_barrier is not None:
+        policies.barrier_state, quorums = policies.quorum_barrier.appoint(
+            list(job.generation.roster), job.updates.apply_from - 1, policies.barrier_state
+        )
+        for quorum in quorums:
+            _note_quorum(context, quorum)
+
+
+def on_progress(context: Context, worker: Worker, progress: ProgressReport) -> None:
+    """A worker reports its progress within an iteration."""
+    _observe_progress(context, worker, progress.iteration, progress.samples_done, None)
+
+
+def on_micro_batch(context: Context, worker: Worker, size: MicroBatch) -> None:
+    """A worker has measured its micro-batch size for iterations that may be cut short."""
+    compared = f"{size.overhead:.0%} longer than {size.whole} at once, as measured"
+    context.emit(
+        NoteMicroBatch,
+        f"{worker.title} works in micro-batches of {size.samples} samples: {compared}",
+        rank=worker.index,
+        samples=size.samples,
+        whole=size.whole,
+        overhead=size.overhead,
+    )
+
+
+def on_computed(context: Context, worker: Worker, computed: Computed) -> None:
+    """A worker's update is ready."""
+    if computed.iteration <= worker.done:
+        return
+    _observe_progress(context, worker, computed.iteration, computed.samples, None, finished=True)
+    _name_quorum(context, worker, computed.iteration)
+
+
+def on_partial_report(context: Context, worker: Worker, report: IterationReport) -> None:
+    """A worker has finished an iteration, and has certainly computed it."""
+    _observe_progress(context, worker, report.iteration, report.samples, report.loss, finished=True)
+    _name_quorum(context, worker, report.iteration)
+
+
+def note_updates(context: Context, report: ServerReport) -> None:
+    """A server reports which updates it dropped or lacked; what another server reported already is not repeated."""
+    job = context.job
+    late = [
+        (iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.updates.late_until.get(rank, -1)
+    ]
+    missing = [each for each in sorted(report.missing) if each[0] > job.updates.missing.get(each[1], -1)]
+    if not late and not missing:
+        return
+    job.updates.late = dict(job.updates.late)
+    for iteration, rank in late:
+        job.updates.late[rank] = job.updates.late.get(rank, 0) + 1
+        job.updates.late_until = {**job.updates.late_until, rank: iteration}
+    job.updates.missing = {**job.updates.missing, **{rank: iteration for iteration, rank in missing}}
+    dropped = ", ".join(f"w{rank}" for rank in sorted({rank for _, rank in late}))
+    lacks = ", ".join(f"w{rank} in iteration {iteration}" for iteration, rank in missing)
+    parts = [f"{len(late)} updates of {dropped} came when others had made their iterations"] if late else []
+    parts += (
+        [f"not all blocks have an update of {lacks}, which it left: each divides by its own samples"] if lacks else []
+    )
+    context.emit(NoteUpdates, "; ".join(parts), late=job.updates.late, missing=missing)
+
+
+def close_partial(context: Context) -> None:
+    """Iterations are complete: nothing more is decided about them."""
+    job, policies = context.job, context.chosen
+    if policies.partial_barrier is not None:
+        policies.barrier_state = policies.partial_barrier.close(job.round.completed, policies.barrier_state)
+    if policies.quorum_barrier is not None:
+        policies.barrier_state = policies.quorum_barrier.close(job.round.completed, policies.barrier_state)
+    if job.updates.quorums:
+        job.updates.quorums = {
+            number: ranks for number, ranks in job.updates.quorums.items() if number >= job.round.completed
+        }
+
+
+def _observe_progress(
+    context: Context, worker: Worker, iteration: int, samples: int, loss: float | None, *, finished: bool = False
+) -> None:
+    job, policies = context.job, context.chosen
+    if policies.partial_barrier is None or iteration < job.updates.apply_from:
+        return
+    processed = Processed(
+        rank=worker.index,
+        iteration=iteration,
+        samples=samples,
+        requests=finished or samples >= job.generation.shares[worker.index],
+        total=job.batch,
+        loss=loss,
+    )
+    policies.barrier_state, cut = policies.partial_barrier.observe(processed, policies.barrier_state)
+    if cut is not None:
+        _note_cut(context, cut)
+        _issue_each(context, _not_done(context, cut.iteration), cut.reason)
+
+
+def _name_quorum(context: Context, worker: Worker, iteration: int) -> None:
+    job, policies = context.job, context.chosen
+    if policies.quorum_barrier is None or iteration < job.updates.apply_from:
+        return
+    policies.barrier_state, quorum = policies.quorum_barrier.computed(worker.index, iteration, policies.barrier_state)
+    if quorum is not None:
+        late = _note_quorum(context, quorum)
+        _issue_each(context, late, quorum.reason)
+        job.sequence += 1
+        for server in job.live_servers:
+            ordering.issue_server_orders(context, server, quorum.reason)
+
+
+def _note_cut(context: Context, cut: Cut) -> None:
+    job = context.job
+    job.updates.cut = cut.iteration if job.updates.cut is None else max(job.updates.cut, cut.iteration)
+    context.emit(CutIteration, cut.reason, iteration=cut.iteration, processed=cut.processed, total=cut.total)
+
+
+def _note_quorum(context: Context, quorum: Quorum) -> list[Worker]:
+    """Workers that are not named need not report that iteration any more."""
+    job = context.job
+    job.updates.quorums[quorum.iteration] = quorum.ranks
+    context.emit(NameQuorum, quorum.reason, iteration=quorum.iteration, ranks=quorum.ranks)
+    late = [worker for worker in _not_done(context, quorum.iteration) if worker.index not in quorum.ranks]
+    for worker in late:
+        worker.skip_to = quorum.iteration + 1
+        job.advance(worker, quorum.iteration)
+    return late
+
+
+def _not_done(context: Context, iteration: int) -> list[Worker]:
+    job = context.job
+    return [job.workers[rank] for rank in job.generation.roster if job.workers[rank].done < iteration]
+
+
+def _issue_each(context: Context, workers: Iterable[Worker], reason: str) -> None:
+    for worker in workers:
+        ordering.issue(context, worker, reason)
+
+
+LAST_CHECKPOINT_MS = 60_000
+"""How long a job whose workers have reached the end waits for its servers to write the last checkpoint."""
+
+
+def finish_if_all_have(context: Context) -> None:
+    """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
+    job = context.job
+    if job.state is not JobState.FINISHING or job.starts.at_work:
+        return
+    is_due = _last_checkpoint_is_due(context)
+    if is_due and _last_checkpoint_has_time(context):
+        return
+    count = job.round.completed + 1
+    done = context.mode.done_sentence(count)
+    saved = (
+        ""
+        if job.end.model_saved
+        else "; the final parameters were not saved: the process that should save them ended before"
+    )
+    kept = "; its final checkpoint is incomplete" if is_due else ""
+    context.end_job(JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
+
+
+def finish_without_checkpoint(context: Context) -> None:
+    """The servers will not save the final parameters any more: no process waits for them."""
+    context.job.end.by_ms = context.now_ms
+    finish_if_all_have(context)
+
+
+def _last_checkpoint_is_due(context: Context) -> bool:
+    """Whether the servers still have to save the final parameters; workers that hold them do so as they end."""
+    job, checkpoint = context.job, context.spec.checkpoint
+    if checkpoint is None or context.spec.workers_hold or not context.mode.keeps_versions:
+        return False
+    last = job.round.completed + 1
+    return last > 0 and last % checkpoint.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)
+
+
+def _last_checkpoint_has_time(context: Context) -> bool:
+    """Whether to wait longer for it; the first call starts the wait."""
+    job = context.job
+    if job.end.by_ms is None:
+        job.end.by_ms = context.now_ms + LAST_CHECKPOINT_MS
+        context.has_new_deadline = True
+        awaited = f"the checkpoint of iteration {job.round.completed + 1}"
+        context.emit(MoveJob, "all workers have reached the end", state=job.state, awaited=awaited)
+    return context.now_ms < job.end.by_ms

@@ -1,30 +1,27 @@
-"""The iterations that a generation makes: reports lead to observations, complete iterations, shares and releases.
+"""Reports and complete iterations, and what follows from them: observations, shares and releases.
 
-What is complete is shown once to the batching policy, the detector and the placement policy: in lockstep an iteration,
-else a round of as many reports as there are workers.
+A complete iteration is shown once to the batching policy, the detector and the placement policy. In asynchronous modes
+a round of as many reports as there are workers takes its place.
+
+A job of ten thousand workers reports ten thousand times per iteration, and the engine decides once, when the last
+report is in. A driver that has an earlier report of the iteration may write it into the ``Ledger``, without an entry
+and a context. The ledger changes the job exactly as ``conversation`` and ``on_report`` would, to the byte of a snapshot
+(``tests/core/test_ledger.py``); it refuses any report from which more could follow.
+
+Where workers sample their peers, some may not be reachable by others. A worker that reaches no other waits, and delays
+those that wait for it. A worker that is not reached delays no other: the others continue without it, so a flag says
+that the barrier no longer includes it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import UNSET
 
-from controlplane.core import (
-    answering,
-    drawing,
-    filling,
-    granting,
-    moving,
-    ordering,
-    partial,
-    placing,
-    recovery,
-    sharing,
-)
+from controlplane.core import filling, granting, ordering, placing, recovery, sharing
 from controlplane.core.choices import Observation
-from controlplane.core.context import Context, flag_key
-from controlplane.core.processes import Worker
-from controlplane.core.state import Round
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.context import Context, Policies, flag_key
+from controlplane.core.state import Job, Round
+from controlplane.core.states import JOB_OVER, READY, JobState, Worker
 from controlplane.protocol.messages import Evaluation, IterationReport
 
 WARM_UP_REPORTS = 2
@@ -51,14 +48,14 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
     worker.reports += 1
     worker.ceiling = report.ceiling
     if report.moving_s > 0.0:
-        moving.note_pause(job, worker, report)
+        placing.note_pause(job, worker, report)
     mode = policies.mode
     if _is_measured(worker, report):
         mode.seen(job, iteration)[worker.index] = _observation(worker, report)
         sharing.note_draw(context, worker, report)
         if report.exchanges:
             mode.exchanges(job, iteration).extend(placing.transfers_of(worker, report))
-    drawing.note_processed(context, worker, report)
+    sharing.note_processed(context, worker, report)
     if policies.pilot is not None:
         job.piloted.samples += report.samples
     if policies.guard is not None:
@@ -69,12 +66,12 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
         if report.noise_scale is not UNSET and context.spec.fill is not None:
             job.attachment.noise[worker.index] = report.noise_scale
     if report.unanswered or job.flags.unanswered:
-        answering.on_report(context, worker, report)
+        _note_unanswered(context, worker, report)
     if policies.async_barrier is not None:
         if granting.on_arrival(context, worker, report):
             _count_round(context)
     elif policies.is_partial:
-        partial.on_report(context, worker, report)
+        granting.on_partial_report(context, worker, report)
     complete(context)
     if not mode.keeps_versions and recovery.checkpoint_is_due(context):
         recovery.hold_for_checkpoint(context)
@@ -135,12 +132,12 @@ def complete(context: Context) -> None:
         changed |= sharing.decide_shares(context, observations)
         transfers = job.round.transfers.pop(iteration, [])
         context.look(observations, transfers)
-        placing.review(context, transfers)
+        placing.review_placement(context, transfers)
     job.round.completed = reached
     job.attachment.complete(reached)
     job.recount()
-    partial.close(context)
-    drawing.close_data(context, observations)
+    granting.close_partial(context)
+    sharing.close_data(context, observations)
     if job.state in JOB_OVER:
         return
     _release(context, changed=changed)
@@ -166,9 +163,9 @@ def _count_round(context: Context) -> None:
     paces = [(job.generation.shares[rank], job.workers[rank].pace_s) for rank in job.generation.roster]
     job.pace.speed = sum(share / pace_s for share, pace_s in paces if pace_s > 0)
     sharing.decide_shares(context, observations)
-    drawing.rebalance(context, observations)
+    sharing.rebalance(context, observations)
     context.look(observations, done.recent_transfers)
-    placing.review(context, done.recent_transfers)
+    placing.review_placement(context, done.recent_transfers)
 
 
 def _release(context: Context, *, changed: bool) -> None:
@@ -204,3 +201,122 @@ def _observation(worker: Worker, report: IterationReport) -> Observation:
         cpu=report.cpu,
         memory=report.memory,
     )
+
+
+UNANSWERED = "unanswered"
+
+
+def _note_unanswered(context: Context, worker: Worker, report: IterationReport) -> None:
+    """A worker reports the ranks that it continues without."""
+    known = context.job.flags.unanswered
+    for rank in sorted({*known, *report.unanswered}):
+        asking = [other for other in known.get(rank, []) if other != worker.index and context.job.counts(other)]
+        if rank in report.unanswered:
+            asking = sorted([*asking, worker.index])
+        if asking and context.job.counts(rank):
+            known[rank] = asking
+            _flag_unanswered(context, context.job.workers[rank], asking)
+        elif rank in known:
+            del known[rank]
+            context.close_flag(rank, UNANSWERED, "every worker that samples it has its answers again")
+
+
+def _flag_unanswered(context: Context, silent: Worker, asking: list[int]) -> None:
+    titles = [context.job.workers[rank].title for rank in asking]
+    hosts = ", ".join(sorted({context.job.workers[rank].host for rank in asking}))
+    sentence = (
+        f"{silent.title} does not answer {', '.join(titles)}, which asked how far it is: the barrier no longer keeps "
+        f"them within its bound of {silent.title}. Let {hosts} reach {silent.host} at port {silent.port}, "
+        "or change the barrier to sampling: central"
+    )
+    context.open_flag(silent.index, UNANSWERED, "lasting", sentence, {"asked_by": titles})
+
+
+LOSS = "loss:"
+"""How the keys of flags begin that a report with a number for its loss closes."""
+
+
+Row = tuple[int, str, int, int, int, int, float, float, float, float, float]
+"""Of a report: rank, instance, number, generation, the log's clock, samples, and what it measured: seconds of
+computation, communication and waiting, CPU and memory."""
+
+
+class Ledger:
+    """Takes reports until the engine handles another entry: it must not be used after that."""
+
+    __slots__ = ("_job", "_open")
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._open = job.round.completed + 1
+
+    def note(self, iteration: int, rows: Iterable[Row]) -> int:
+        """Note reports of ``iteration``, with a loss and nothing beyond these numbers; how many of them.
+
+        The first that is not counted has changed nothing: its entry is to be handled.
+        """
+        job, current, noted = self._job, self._job.round, 0
+        if iteration != self._open:
+            return 0
+        workers, shares, newest = job.workers, job.generation.shares, job.generation.number
+        behind, processed = current.behind, 0
+        seen = current.observed.get(iteration)
+        for row in rows:
+            rank, instance, number, generation, at_ms, samples, compute_s, communication_s, waiting_s, cpu, memory = row
+            worker = workers[rank]
+            if (
+                behind < 2
+                or worker.done >= iteration
+                or worker.last_number != number - 1
+                or worker.instance != instance
+                or worker.state is not READY
+                or worker.from_iteration > iteration
+                or worker.granted < iteration
+                or generation > newest
+                or rank not in shares
+            ):
+                break
+            worker.last_number = number
+            worker.seen_ms = worker.done_ms = at_ms
+            worker.done = iteration
+            if worker.watermark < iteration:
+                worker.watermark = iteration
+            worker.ceiling = None
+            reports = worker.reports = worker.reports + 1
+            if reports > WARM_UP_REPORTS and samples > 0:
+                if seen is None:
+                    seen = current.observed.setdefault(iteration, {})
+                seen[rank] = Observation(
+                    rank=rank,
+                    iteration=iteration,
+                    samples=samples,
+                    compute_s=compute_s,
+                    communication_s=communication_s,
+                    waiting_s=waiting_s,
+                    cpu=cpu,
+                    memory=memory,
+                )
+            behind -= 1
+            noted += 1
+            processed += samples
+        if noted:
+            current.behind = behind
+            current.processed[iteration] = current.processed.get(iteration, 0) + processed
+        return noted
+
+
+def open_ledger(job: Job, policies: Policies | None) -> Ledger | None:
+    """The ledger of the open iteration; None where something may follow from any report."""
+    if policies is None or job.spec is None or not policies.mode.owns_loop or job.state is not JobState.RUNNING:
+        return None
+    if policies.pilot is not None or policies.guard is not None:
+        return None  # both are shown every report
+    if policies.is_metered:
+        return None  # rows have no joules
+    if policies.async_barrier is not None or policies.is_partial or policies.partitioned is not None:
+        return None
+    if job.forgot or job.hold.sequence is not None or job.requests.join_at is not None:
+        return None
+    if job.refilling.current is not None or any(key.startswith(LOSS) for key in job.flags.open):
+        return None
+    return Ledger(job)

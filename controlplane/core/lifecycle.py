@@ -10,17 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from controlplane.core import (
-    generations,
-    granting,
-    iterations,
-    membership,
-    moving,
-    rank_ends,
-    recovery,
-    restarts,
-    starting,
-)
+from controlplane.core import attached, granting, iterations, membership, placing, recovery, restarts, starting
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
 from controlplane.core.events import (
@@ -36,9 +26,8 @@ from controlplane.core.events import (
     TimePassed,
     WorkerMessageReceived,
 )
-from controlplane.core.processes import AT_WORK, Process, ProcessState, Server, Worker
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, Process, ProcessState, Server, Worker
 from controlplane.protocol.messages import ServerHello, WorkerHello
 
 _PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
@@ -80,7 +69,7 @@ def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
     if not context.mode.owns_processes:
         raise EventRefused(f"job {job.number}: slots were assigned, but its launcher starts its ranks")
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
-        if moving.takes_slot(context, event.assignments):
+        if placing.takes_slot(context, event.assignments):
             restarts.start_instance(context, event.assignments[0])
         elif not restarts.take_slots(context, event.assignments):
             raise EventRefused(f"job {job.number}: slots were assigned, but no process waits for one")
@@ -111,7 +100,7 @@ def on_stop_requested(context: Context, event: StopRequested) -> None:
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
     if not context.mode.owns_processes:
-        rank_ends.stop(context, event.sentence)
+        attached.stop_ranks(context, event.sentence)
         return
     context.end_job(JobState.CANCELLED, event.sentence)
 
@@ -146,7 +135,7 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
     only fail again. ``is_lost``: its agent is out of reach.
     """
     job = context.job
-    if isinstance(process, Server) and moving.let_server_go(context, process, why):
+    if isinstance(process, Server) and placing.let_server_go(context, process, why):
         return
     counted = isinstance(process, Worker) and job.counts(process.index)
     is_back = _may_return(context, process, failed=failed) and restarts.plan_restart(context, process, is_lost=is_lost)
@@ -169,12 +158,12 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
 
 def go_on_without(context: Context, worker: Worker, why: str) -> None:
     """The others continue in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
-    generations.depart(context, worker, why)
+    membership.depart(context, worker, why)
     recovery.on_worker_gone(context, worker)
     iterations.complete(context)
     membership.let_in_latecomers(context)
     membership.reconsider(context)
-    restarts.finish_if_all_have(context)
+    granting.finish_if_all_have(context)
 
 
 def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
@@ -238,7 +227,7 @@ def _can_go_on(context: Context, process: Process, *, counted: bool) -> bool:
 def _lose_server(context: Context, server: Server, why: str, *, is_back: bool) -> None:
     job = context.job
     if job.state is JobState.FINISHING and (job.end.model_saved or not job.starts.at_work):
-        restarts.finish_without_checkpoint(context)
+        granting.finish_without_checkpoint(context)
         return
     if not is_back:
         before = " before the job had begun" if job.state is JobState.STARTING else "; the parameters it held are lost"
@@ -246,7 +235,7 @@ def _lose_server(context: Context, server: Server, why: str, *, is_back: bool) -
     elif job.state is JobState.STARTING or job.starts.is_rebuilding:
         starting.begin_when_ready(context)
     else:
-        moving.on_server_lost(context, server)
+        placing.on_server_lost(context, server)
         if not recovery.begin_refill(context, server, f"{server.title} {why}"):
             recovery.roll_back(context, f"{server.title} {why}")
 
@@ -285,7 +274,7 @@ def next_deadline(job: Job) -> int | None:
     if job.state in JOB_OVER:
         return job.since_ms + SLOTS_RETURN_MS if job.holds_slots else None
     if job.spec is not None and job.spec.attached:
-        return min([*rank_ends.next_ms(job), *_limit_ms(job)], default=None)
+        return min([*attached.deadlines_ms(job), *_limit_ms(job)], default=None)
     processes = itertools.chain(job.workers.values(), job.servers.values())
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     times += _limit_ms(job)
@@ -339,8 +328,8 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
             context.return_slots(late=True)
         return
     if not context.mode.owns_processes:
-        rank_ends.note_lease(job, event.seen)
-        rank_ends.look(context)
+        attached.note_lease(job, event.seen)
+        attached.check_ranks(context)
         _end_after_seconds(context)
         return
     # After an outage of the control plane, machines too get time to reconnect.
@@ -351,7 +340,7 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
         restarts.start_due(context)
         _begin_with_fewer(context)
         _end_after_seconds(context)
-        restarts.finish_if_all_have(context)
+        granting.finish_if_all_have(context)
     if job.state not in JOB_OVER:
         granting.recheck(context)
 

@@ -1,4 +1,4 @@
-"""Workers that join or leave a running job: from a given iteration on, in a new generation.
+"""Who counts, and from which iteration: workers that join or leave, each time in a new generation with its own shares.
 
 In synchronous modes that is the first iteration that no worker was granted. All workers stop before it, so the roster
 changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
@@ -9,14 +9,14 @@ since it may be included again; a drained one releases it. Neither is restarted 
 between two iterations, as new workers join: none of its work is lost.
 """
 
-from controlplane.core import drawing, generations, granting, placing
-from controlplane.core.commands import LeaveOut, ReleaseSlot, TakeBack
+from controlplane.core import granting, ordering, placing, sharing
+from controlplane.core.choices import ImpossibleShares, ShareRequest
+from controlplane.core.commands import LeaveOut, ReleaseSlot, SetRoster, TakeBack
 from controlplane.core.context import Context, EventRefused, being, number_of
 from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ProcessDied
-from controlplane.core.processes import HERE, Process, ProcessState, Worker
 from controlplane.core.records import LeftOut, Revival
-from controlplane.core.state import Job, Round
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.state import Generation, Job, Round
+from controlplane.core.states import HERE, JOB_OVER, JobState, Process, ProcessState, Worker
 
 
 def on_hello(context: Context, worker: Worker) -> None:
@@ -40,7 +40,7 @@ def _is_late(context: Context) -> bool:
 
 def _has_data(context: Context, worker: Worker) -> bool:
     """Whether the data can be divided among one more; the job continues without a worker for whom there are none."""
-    job, room = context.job, drawing.data_room(context)
+    job, room = context.job, sharing.most_workers_for_data(context)
     if room is None or len(job.generation.roster) + len(newcomers(job)) <= room:
         return True
     samples, workers = number_of(room, "sample"), number_of(len(job.generation.roster), "worker")
@@ -178,7 +178,7 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
         worker = job.workers[rank]
         worker.done = first - 1
         worker.skip_to = first
-        drawing.raise_to(worker, first - 1)
+        sharing.raise_watermark(worker, first - 1)
         if context.mode.is_ending(job):
             worker.stop_at = first
         context.close_flag(rank, "lost", f"{worker.title} counts again from iteration {first} on")
@@ -188,7 +188,7 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
         _let_out(context, job.workers[rank])
         changes.append(f"w{rank} {job.requests.left_out[rank].reason}")
     members = sorted({*job.generation.roster, *ranks} - {*leaving})
-    generations.begin_generation(context, members, first_iteration=first, reason="; ".join(changes))
+    begin_generation(context, members, first_iteration=first, reason="; ".join(changes))
     if leavers(job):
         job.requests.join_at = context.mode.soonest(job)
 
@@ -197,7 +197,7 @@ def _let_out(context: Context, worker: Worker) -> None:
     why = context.job.requests.left_out[worker.index].reason
     context.move_process(worker, ProcessState.STOPPED, why)
     context.stop_process(worker, why)
-    generations.forget(context, worker, why)
+    forget(context, worker, why)
 
 
 def _named(ranks: list[int]) -> str:
@@ -353,3 +353,104 @@ def _end(context: Context, worker: Worker, why: str) -> None:
     elif not worker.over:
         context.move_process(worker, ProcessState.STOPPED, why)
         context.stop_process(worker, why)
+
+
+def begin_generation(context: Context, ranks: list[int], *, first_iteration: int, reason: str) -> None:
+    """From ``first_iteration`` on, ``ranks`` count: new shares, and orders for everyone."""
+    job = context.job
+    before = job.generation
+    left = {rank: before.shares[rank] for rank in before.roster if rank not in ranks}
+    for rank in set(ranks) - set(before.roster):
+        job.workers[rank].from_iteration = first_iteration
+    job.generation = Generation(number=before.number + 1, roster=ranks, first_iteration=first_iteration)
+    job.recount()
+    _resize(context, first_iteration)
+    job.generation.shares = _even_split(job.batch, ranks) if ranks else {}
+    context.emit(SetRoster, reason, generation=job.generation.number, first_iteration=first_iteration, ranks=ranks)
+    if ranks and not sharing.begin_data(context, ranks):
+        return
+    sentence = _decide_first_shares(context, before, first_iteration) if ranks else reason
+    granting.raise_watermarks(context)
+    granting.begin_partial(context, left)
+    granting.begin_asynchronous(context)
+    if context.spec.reduces and context.mode.owns_loop:
+        job.placement.renew()  # without servers it lists the members and their addresses
+    # Placement before orders: orders name a placement version that the worker must have. Sequence numbers of the
+    # servers' orders come from the workers' ones, so those are made first and the servers' follow.
+    for worker in [job.workers[rank] for rank in ranks]:
+        ordering.issue_placement(context, worker, reason)
+    ordering.issue_all(context, sentence)
+    for server in job.live_servers:
+        ordering.issue_server_orders(context, server, reason)
+    if ranks and not job.generation.is_short:
+        granting.lift(context, "policy", sentence)
+        granting.lift(context, "limits", sentence)
+
+
+def _decide_first_shares(context: Context, before: Generation, first_iteration: int) -> str:
+    """Shares for the new roster, with the reason; where limits forbid any, or the policy fails, the job pauses."""
+    request: ShareRequest = sharing.share_request(context, first_iteration)
+    try:
+        state, decision = context.chosen.batching.start(request, context.chosen.batching_state)
+    except ImpossibleShares as error:
+        return _keep_shares(context, before, "limits", str(error))
+    except Exception as error:
+        context.fault = error
+        return _keep_shares(context, before, "policy", sharing.failure_sentence(context, error))
+    context.chosen.batching_state = state
+    decision = sharing.in_multiples(context, decision, request)
+    sharing.record_decision(context, decision)
+    sharing.take_shares(context, decision, first_iteration, announce=True)
+    return decision.reason
+
+
+def _keep_shares(context: Context, before: Generation, cause: granting.Cause, why: str) -> str:
+    """Keep the earlier shares and pause the job; returns the reason."""
+    job = context.job
+    shares = {rank: before.shares.get(rank, 0) for rank in job.generation.roster}
+    job.generation.shares, job.generation.share_from = shares, before.share_from
+    job.generation.offsets = context.chosen.data.offsets(shares)
+    job.generation.is_short = True
+    job.samples.budget_width = 0
+    reason = f"no shares for generation {job.generation.number}: {why}"
+    granting.pause(context, cause, reason)
+    return reason
+
+
+def _resize(context: Context, first_iteration: int) -> None:
+    """Where the global batch depends on the number of workers: later iterations take their samples from here on."""
+    job, spec = context.job, context.spec
+    size = len(job.generation.roster) * spec.usual_share
+    if spec.elastic.global_batch == "keep" or size in (0, job.batch):
+        return
+    if context.mode.has_global_batch:
+        job.samples.origin_position += (first_iteration - job.samples.origin_iteration) * job.width
+        job.samples.origin_iteration = first_iteration
+    job.samples.global_batch = size
+
+
+def depart(context: Context, worker: Worker, why: str) -> None:
+    """A counting worker is lost: the others, if any, continue without it in a new generation."""
+    job = context.job
+    forget(context, worker, why)
+    left = [rank for rank in job.generation.roster if rank != worker.index]
+    first = min((job.workers[rank].last_completed for rank in left), default=job.round.completed) + 1
+    begin_generation(context, left, first_iteration=first, reason=f"{worker.title} {why}")
+
+
+def forget(context: Context, worker: Worker, why: str) -> None:
+    """Expect nothing more from a worker that counted until now; a generation without it follows."""
+    job = context.job
+    context.close_flags(f"{worker.title} {why}", rank=worker.index)
+    if worker.state is ProcessState.LOST:
+        context.open_flag(worker.index, "lost", "lasting", f"{worker.title} {why}", {"iteration": worker.done})
+    for observed in (*job.round.observed.values(), job.round.recent):
+        observed.pop(worker.index, None)
+    sharing.drop_leases_after(job, worker, worker.done)
+    sharing.note_departure(context, worker)
+    job.updates.passed.pop(worker.index, None)
+
+
+def _even_split(total: int, ranks: list[int]) -> dict[int, int]:
+    base, rest = divmod(total, len(ranks))
+    return {rank: base + (position < rest) for position, rank in enumerate(ranks)}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from controlplane.core.barriers import AsyncBarrier, Stepping, stepping_of
 from controlplane.core.choices import Observation, Transfer
-from controlplane.core.processes import AT_WORK, Worker
 from controlplane.core.records import Checkpoint
+from controlplane.core.states import AT_WORK, Worker
 from controlplane.protocol.orders import Apply, Orders
 from controlplane.protocol.spec import JobSpec
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from controlplane.core.commands import IssueOrders, IssuePlacement, IssueServerOrders
 from controlplane.core.context import Context
-from controlplane.core.processes import ProcessState, Server, Worker
 from controlplane.core.records import Refill
 from controlplane.core.state import Job
+from controlplane.core.states import ProcessState, Server, Worker
 from controlplane.protocol.base import MAX_SECONDS
 from controlplane.protocol.optimizers import clips_by_norm
 from controlplane.protocol.orders import Member, Orders, PeerAddress, ServerOrders

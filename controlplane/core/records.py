@@ -28,7 +28,7 @@ class LeftOut(msgspec.Struct, kw_only=True):
 
 
 class BlockMove(msgspec.Struct, kw_only=True):
-    """One moving block: ``state`` is one of ``moving.MoveState``."""
+    """One moving block: ``state`` is one of ``placing.MoveState``."""
 
     source: int
     destination: int

@@ -21,13 +21,12 @@ back to that instead.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from controlplane.core import drawing, granting, moving, ordering, restarts
+from controlplane.core import granting, ordering, placing, restarts, sharing
 from controlplane.core.commands import KeepCheckpoint, RefillBlocks, RollBack, SkipCheckpoint
 from controlplane.core.context import Context
-from controlplane.core.processes import AT_WORK, Process, ProcessState, Server, Worker
 from controlplane.core.records import Checkpoint, Refill, Revival
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, Process, ProcessState, Server, Worker
 from controlplane.protocol.checkpoints import SavedBlock, WholeCheckpoint
 from controlplane.protocol.messages import BlocksFilled, CheckpointSaved, CopiesHeld, RestoreFailed
 from controlplane.protocol.optimizers import is_stateless
@@ -101,7 +100,7 @@ def begin_cut(context: Context) -> None:
     job.checkpoints.save_at = (
         max((job.workers[rank].last_completed for rank in job.generation.roster), default=job.round.completed) + 1
     )
-    drawing.remember_data(context, job.checkpoints.save_at)
+    sharing.remember_data(context, job.checkpoints.save_at)
     _order_keepers(
         context, f"every worker has stopped: save all blocks as the checkpoint of iteration {job.checkpoints.save_at}"
     )
@@ -157,7 +156,7 @@ def _note_whole(context: Context, iteration: int) -> None:
     size = sum(piece.bytes for piece in whole.pieces)
     reason = f"{len(whole.pieces)} blocks of {size / 1e6:.1f} MB in all are on disk"
     context.emit(KeepCheckpoint, reason, iteration=iteration, position=whole.position, bytes=size)
-    restarts.finish_if_all_have(context)
+    granting.finish_if_all_have(context)
 
 
 def _order_manifest(context: Context, iteration: int) -> None:
@@ -177,7 +176,7 @@ def _give_up(context: Context, iteration: int, reason: str) -> None:
     job.checkpoints.whole = None
     if job.state is JobState.FINISHING:  # no worker is left to be held
         context.emit(SkipCheckpoint, reason, iteration=iteration)
-        restarts.finish_without_checkpoint(context)
+        granting.finish_without_checkpoint(context)
         return
     granting.pause(context, "checkpoint", reason)
     _go_on(context, reason)
@@ -236,9 +235,9 @@ def go_back(context: Context, target: Checkpoint, lost: str) -> None:
     if job.state is not JobState.PAUSED:
         context.move_job(JobState.PAUSED, reason, awaited=granting.awaited(job))
     if job.placement.change is not None:
-        moving.abandon(context, reason)
+        placing.abandon_change(context, reason)
     restore(context, target)
-    drawing.restore_data(context, target)
+    sharing.restore_data(context, target)
     for process in job.live_processes:
         context.move_process(process, ProcessState.STOPPED, "it restarts from the checkpoint")
         context.stop_process(process, reason)
@@ -343,7 +342,7 @@ def advance_refill(context: Context) -> None:
     if set(refill.reporting) - refill.copies.keys():
         return
     # Without workers no copy will come: do not wait for the servers.
-    if refill.reporting and not all(moving.is_up(job.servers[index]) for index in refill.servers):
+    if refill.reporting and not all(placing.is_up(job.servers[index]) for index in refill.servers):
         return
     nowhere = [block for block in refill.lost if not _holders(refill, block)]
     if nowhere and not _is_untouched(job):
@@ -351,7 +350,7 @@ def advance_refill(context: Context) -> None:
         missing = f"no worker has a complete copy of {len(nowhere)} of its blocks"
         roll_back(context, f"{refill.reason}; {missing if refill.reporting else _ALL_GONE}")
         return
-    if not all(moving.is_up(job.servers[index]) for index in refill.servers):
+    if not all(placing.is_up(job.servers[index]) for index in refill.servers):
         return
     refill.lost = [block for block in refill.lost if block not in nowhere]
     chosen = _choose_copies(context, refill)
@@ -387,7 +386,7 @@ def _place_refill(context: Context, refill: Refill) -> None:
         block: job.refilling.by_block.get(block, 0) + 1 for block in refill.lost
     }
     named = ", ".join(f"s{index}" for index in refill.servers)
-    moving.order_all(context, f"{named} restarted and receives its blocks from workers")
+    placing.placement_holds(context, f"{named} restarted and receives its blocks from workers")
 
 
 def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:

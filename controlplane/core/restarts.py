@@ -7,13 +7,11 @@ out of reach, the engine requests another slot, and the process waits for it wit
 
 from typing import Final
 
-from controlplane.core.commands import MoveJob
 from controlplane.core.context import Context
 from controlplane.core.events import Assignment
-from controlplane.core.processes import Process, ProcessState, Server, Worker
 from controlplane.core.records import Revival
 from controlplane.core.state import Job
-from controlplane.core.states import JobState
+from controlplane.core.states import Process, ProcessState, Server, Worker
 from controlplane.protocol.emulation import Emulation
 
 FIRST_PAUSE_MS: Final = 500
@@ -25,9 +23,6 @@ SETTLED_MS: Final = 10_000
 
 PROVEN_MS: Final = 600_000
 """After a run of this long, the count of restarts is reset."""
-
-LAST_CHECKPOINT_MS = 60_000
-"""How long a job whose workers have reached the end waits for its servers to write the last checkpoint."""
 
 
 def plan_restart(context: Context, process: Process, *, is_lost: bool) -> bool:
@@ -175,48 +170,3 @@ def _title(assignment: Assignment) -> str:
 def _named(job: Job, title: str) -> Process:
     index = int(title[1:])
     return job.workers[index] if title[0] == "w" else job.servers[index]
-
-
-def finish_if_all_have(context: Context) -> None:
-    """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
-    job = context.job
-    if job.state is not JobState.FINISHING or job.starts.at_work:
-        return
-    is_due = _last_checkpoint_is_due(context)
-    if is_due and _last_checkpoint_has_time(context):
-        return
-    count = job.round.completed + 1
-    done = context.mode.done_sentence(count)
-    saved = (
-        ""
-        if job.end.model_saved
-        else "; the final parameters were not saved: the process that should save them ended before"
-    )
-    kept = "; its final checkpoint is incomplete" if is_due else ""
-    context.end_job(JobState.SUCCEEDED, f"{job.end.reason}; {done}{saved}{kept}")
-
-
-def finish_without_checkpoint(context: Context) -> None:
-    """The servers will not save the final parameters any more: no process waits for them."""
-    context.job.end.by_ms = context.now_ms
-    finish_if_all_have(context)
-
-
-def _last_checkpoint_is_due(context: Context) -> bool:
-    """Whether the servers still have to save the final parameters; workers that hold them do so as they end."""
-    job, checkpoint = context.job, context.spec.checkpoint
-    if checkpoint is None or context.spec.workers_hold or not context.mode.keeps_versions:
-        return False
-    last = job.round.completed + 1
-    return last > 0 and last % checkpoint.every == 0 and all(each.iteration < last for each in job.checkpoints.kept)
-
-
-def _last_checkpoint_has_time(context: Context) -> bool:
-    """Whether to wait longer for it; the first call starts the wait."""
-    job = context.job
-    if job.end.by_ms is None:
-        job.end.by_ms = context.now_ms + LAST_CHECKPOINT_MS
-        context.has_new_deadline = True
-        awaited = f"the checkpoint of iteration {job.round.completed + 1}"
-        context.emit(MoveJob, "all workers have reached the end", state=job.state, awaited=awaited)
-    return context.now_ms < job.end.by_ms

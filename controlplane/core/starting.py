@@ -2,12 +2,11 @@
 
 import itertools
 
-from controlplane.core import drawing, generations, granting, placing, recovery
+from controlplane.core import granting, membership, placing, recovery, sharing
 from controlplane.core.commands import MoveJob
 from controlplane.core.context import Context, being, number_of
-from controlplane.core.processes import HERE
 from controlplane.core.state import Hold, Job
-from controlplane.core.states import JobState
+from controlplane.core.states import HERE, JobState
 
 NAMED = 8
 """How many of the processes that have not said hello are named."""
@@ -41,7 +40,7 @@ def begin_when_ready(context: Context) -> None:
         job.end.stop_at = last
         job.end.reason = f"{spec.stop.iterations} iterations were requested"
     _enlist(context, ready, job.round.completed + 1)
-    generations.begin_generation(context, ready, first_iteration=job.round.completed + 1, reason="the first roster")
+    membership.begin_generation(context, ready, first_iteration=job.round.completed + 1, reason="the first roster")
 
 
 def enough_at_ms(job: Job) -> int | None:
@@ -85,7 +84,7 @@ def _begin_again(context: Context, ready: list[int]) -> None:
         job.paused_ms += context.now_ms - job.since_ms
         context.move_job(JobState.RUNNING, reason, awaited=granting.BOUNDARY if job.requests.choices else "")
     _enlist(context, ready, first)
-    generations.begin_generation(context, ready, first_iteration=first, reason=reason)
+    membership.begin_generation(context, ready, first_iteration=first, reason=reason)
 
 
 def _and_servers(number: int) -> str:
@@ -98,5 +97,5 @@ def _enlist(context: Context, ranks: list[int], first: int) -> None:
     for rank in ranks:
         worker = context.job.workers[rank]
         worker.done = first - 1
-        drawing.raise_to(worker, first - 1)
+        sharing.raise_watermark(worker, first - 1)
         context.close_flag(rank, "lost", f"w{rank} counts again from iteration {first} on")

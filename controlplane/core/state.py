@@ -1,15 +1,22 @@
 """The engine's state of one job, and how it changes: read this first.
 
-A job is a value. ``Engine.handle`` takes one entry of the job's log, changes the ``Job`` below, and returns commands.
-Nothing else decides: the same entries lead to the same job and the same commands, in the live driver, in the simulator
-and in a replay. So a job can be kept as a snapshot, which is written whole and carries the version of these records; a
+**What the engine is.** A job is a value. ``Engine.handle`` takes one entry of the job's log (``events``), changes the
+``Job`` below, and returns commands (``commands``). Nothing else decides: the same entries lead to the same job and the
+same commands, in the live driver, in the simulator and in a replay. Time is the time of the entry, chance is drawn from
+the job's seed. So a job can be kept as a snapshot, which is written whole and carries the version of these records; a
 snapshot of another version is refused, and the driver rebuilds the job from the log.
 
-Four things begin and end, one within the other:
+**One entry.** ``engine`` finds the handler of the event; a message of a process goes through ``conversation``, which
+rejects what is stale or out of order. Handlers share a ``Context``: the job, its policies, the time, the commands so
+far. An event that is not valid in the present state raises ``EventRefused`` and changes nothing. After the handler,
+``engine`` starts what was waiting for this entry: a change that needs all workers to stop, workers that join, blocks
+that are filled again. It then computes the next deadline, at which the driver appends ``TimePassed``.
+
+**What begins and ends.** Four things do, one within the other:
 
     incarnation   one version of the log. A new one begins where a part of the log was lost. All current decisions are
                   ordered again, under orders that replace all that were given before.
-    process       one instance of a worker or server. A new one is a record of its own (``processes``), with a
+    process       one instance of a worker or server. A new one is a record of its own (``states``), with a
                   new instance.
     generation    a roster and its shares. A new one begins whenever a worker joins or leaves, or policies change. It
                   is numbered, and servers count updates by it.
@@ -34,15 +41,35 @@ are lost; the few things that outlive a rollback are named there and nowhere els
     piloted       what an autopilot is shown of the job
     guarded       what a guard of convergence is shown
 
-A worker is *granted* iterations up to its watermark. Lockstep grants some iterations ahead, since the servers hold each
-pull until all updates are in; asynchronous barriers grant by worker, each time with a lease of samples. A grant cannot
-be revoked reliably, since the worker may have used it before it receives the revocation. ``granted`` is therefore the
-highest watermark that was ever sent, and every change to a running job begins with the first iteration that no worker
-was granted. Where that is too late, the job is held: every worker stops at its next boundary and reports it, and the
-job is *quiesced* once all have.
+**Orders and grants.** What a worker may do is one value, its orders: newer ones replace older ones whole, so a lost,
+late or repeated message does no harm. They are compared by incarnation, generation and sequence. A worker is *granted*
+iterations up to its watermark. Lockstep grants some iterations ahead: the servers hold each pull until all updates
+are in; asynchronous barriers grant by worker, each time with a lease of samples. A grant cannot be revoked reliably,
+since the worker may have used it before it receives the revocation. ``granted`` is therefore the highest watermark that
+was ever sent, and every change to a running job begins with the first iteration that no worker was granted. Where that
+is too late, the job is held: every worker stops at its next boundary and reports it, and the job is *quiesced* once all
+have.
 
-The state machines of the job and of a process are tables, in ``states`` and ``processes``. Everything else is in these
-records.
+**Where things are.** Each module imports only modules above it:
+
+    states, records            life cycles as tables, processes, and other single records
+    choices, barriers          policies as the engine sees them; ``combinations``: which of them go together
+    commands, events           what comes out and what goes in
+    state, modes               this module; what differs between lockstep, asynchronous and attached jobs
+    context                    one entry being handled
+    ordering                   how decisions become orders
+    sharing                    shares, and the samples that they are made of
+    restarts                   new instances of processes
+    granting, placing          how far each worker may go; which server holds which block
+    membership, filling        who counts from when; a global batch that grows
+    recovery                   checkpoints, and what follows when parameters are lost
+    iterations, starting       complete iterations and what follows; how a job begins
+    attached                   ranks of a launcher
+    changes, supervisors       other policies while the job runs; the autopilot and the guard that ask for them
+    lifecycle, conversation    from submission to the end, with all deadlines; messages of processes
+    engine                     from an entry to its commands
+
+``check_invariants`` says what holds after every entry, whatever the log.
 """
 
 from typing import Any, Final
@@ -50,7 +77,6 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.core.choices import Observation, Transfer
-from controlplane.core.processes import Pieces, Process, Server, Worker
 from controlplane.core.records import (
     Attachment,
     Checkpoint,
@@ -63,7 +89,7 @@ from controlplane.core.records import (
     Revival,
     SlotRequest,
 )
-from controlplane.core.states import JobState
+from controlplane.core.states import AT_WORK, JOB_OVER, JobState, Pieces, Process, ProcessState, Server, Worker
 from controlplane.protocol.base import UNREADABLE
 from controlplane.protocol.checkpoints import Restore, SavedBlock, WholeCheckpoint
 from controlplane.protocol.keys import instance_name
@@ -485,3 +511,103 @@ def read_snapshot(data: bytes) -> Snapshot:
         return _decoder.decode(data)
     except UNREADABLE as error:
         raise SnapshotVersionError(f"snapshot of version {SNAPSHOT_VERSION} cannot be read: {error}") from None
+
+
+def check_invariants(job: Job) -> None:
+    """Assert every invariant.
+
+    Raises:
+        AssertionError: naming the job and what does not hold.
+    """
+    if job.spec is None:
+        assert not job.workers, _story(job, "there are workers before submission")
+        return
+    _check_counts(job)
+    _check_roster(job)
+    _check_shares(job)
+    _check_placement(job)
+    for worker in job.workers.values():
+        assert worker.done <= worker.watermark, _story(job, f"{worker.title} is at {worker.done}, beyond its grant")
+        if worker.orders is not None:
+            orders = worker.orders
+            assert orders.watermark <= worker.watermark, _story(job, f"{worker.title} was granted more than recorded")
+            assert orders.sequence <= job.sequence, _story(job, f"{worker.title} has orders of the future")
+            # An asynchronous worker may be stopped before the end of its grant: no other worker waits for it.
+            reaches_stop = orders.stop_at is not None and orders.watermark >= orders.stop_at
+            excused = worker.stop_at is not None or job.forgot or worker.rank is not None
+            assert not reaches_stop or excused, _story(job, "granted beyond the stop")
+    for key, name in job.flags.open.items():
+        assert job.state not in JOB_OVER, _story(job, f"flag {name} ({key}) is open after the end")
+
+
+def _check_counts(job: Job) -> None:
+    """Cached counts agree with the records that they summarize."""
+    processes: list[Process] = [*job.workers.values(), *job.servers.values()]
+    silent = {process.title for process in processes if process.state is ProcessState.ORDERED}
+    assert set(job.starts.starting) == silent, _story(job, f"{set(job.starts.starting) ^ silent} start, or do not")
+    busy = sum(worker.state in AT_WORK for worker in job.workers.values())
+    assert job.starts.at_work == busy, _story(job, f"{busy} workers are at work, not {job.starts.at_work}")
+
+
+def _check_roster(job: Job) -> None:
+    assert job.generation.roster == sorted(set(job.generation.roster)), _story(
+        job, f"roster {job.generation.roster} is not a sorted set"
+    )
+    if job.state not in {JobState.RUNNING, JobState.PAUSED, JobState.FINISHING}:
+        return
+    gone = [rank for rank in job.generation.roster if job.workers[rank].state is ProcessState.LOST]
+    assert not gone, _story(job, f"lost workers {gone} count")
+    assert (job.state is JobState.PAUSED) == bool(job.pauses), _story(job, f"it is paused for {job.pauses}")
+    if not job.generation.roster:
+        excused = job.pauses or job.requests.join_at is not None
+        assert excused, _story(job, "no worker counts, it is not paused, and no worker waits to join")
+        return
+    reached = min(job.workers[rank].last_completed for rank in job.generation.roster)
+    assert job.round.completed >= reached or job.round.completed == -1 == reached, _story(
+        job, f"iteration {reached} stays open"
+    )
+
+
+def _check_shares(job: Job) -> None:
+    if not job.generation.number or job.state in JOB_OVER:
+        return
+    assert job.spec is not None
+    assert sorted(job.generation.shares) == job.generation.roster, _story(
+        job, f"shares of {sorted(job.generation.shares)}, roster {job.generation.roster}"
+    )
+    total = sum(job.generation.shares.values())
+    if not job.generation.roster or job.generation.is_short:
+        return
+    assert total == job.batch, _story(job, f"shares sum to {total}, not {job.batch}")
+    low, high = job.spec.limits.minimum, job.spec.limits.maximum
+    for rank, share in job.generation.shares.items():
+        assert low <= share <= (total if high is None else high), _story(job, f"w{rank} has share {share}")
+    for rank, most in job.generation.ceilings.items():
+        assert job.generation.shares[rank] <= most, _story(
+            job, f"w{rank} may process {most}, its share is {job.generation.shares[rank]}"
+        )
+    widths = job.generation.ceilings or job.generation.shares
+    spans = sorted(
+        (job.generation.offsets[rank], job.generation.offsets[rank] + width) for rank, width in widths.items()
+    )
+    ends = [0, *(stop for _, stop in spans)]
+    assert all(start == end for (start, _), end in zip(spans, ends, strict=False)), _story(job, f"ranges {spans}")
+    assert ends[-1] == job.width, _story(job, f"ranges end at {ends[-1]}, the batch at {job.width}")
+
+
+def _check_placement(job: Job) -> None:
+    if not job.placement.version or not job.servers:
+        return
+    edges = [0]
+    for block in job.placement.blocks:
+        assert block.start == edges[-1], _story(job, f"block {block.index} starts at {block.start}, not {edges[-1]}")
+        assert block.server in job.servers, _story(job, f"block {block.index} is on server {block.server}")
+        edges.append(block.stop)
+    size = sum(next(iter(job.servers.values())).tensor_sizes)
+    assert edges[-1] == size, _story(job, f"blocks end at {edges[-1]} of {size}")
+
+
+def _story(job: Job, what: str) -> str:
+    return (
+        f"job {job.number} ({job.state}, generation {job.generation.number}, iteration {job.round.completed}): {what}"
+    )

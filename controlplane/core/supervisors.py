@@ -1,159 +1,317 @@
-"""The policies that change a job's other policies: an autopilot and a guard of convergence, as the engine sees them.
+"""The autopilot and the guard of a job: what each is shown, and the changes that it makes.
 
-What each is shown and what it answers. They are in ``policies/autopilot`` and ``policies/guard``.
+**Autopilot.** It is shown every global batch, asks for simulations of other policies, and switches or proposes to. The
+result of a simulation enters as an event. So its decisions follow from the log like all others, and a replay needs no
+simulation.
+
+**Guard.** It is shown the training loss by global batches, and goes back where a change harms convergence. A change is
+judged if its barrier is not plain lockstep, or workers draw from splits of their own: then an update is computed from
+old parameters, or from other samples than an even draw gives. A global batch that ``fill`` made larger is judged
+likewise: fewer updates are made of the same samples. Shares alone do not change what is learned.
 """
 
-from typing import Any, ClassVar, Final, Literal, Protocol
+from collections.abc import Mapping
+from typing import Final
 
-import msgspec
+from controlplane.core import changes, filling
+from controlplane.core.choices import GUARD, Ask, ConvergenceGuard, Judgement, Mark, Measured, Pilot
+from controlplane.core.commands import (
+    JudgeAlternatives,
+    JudgeConvergence,
+    MeasureSwitch,
+    PlayAlternatives,
+    SetAutopilot,
+)
+from controlplane.core.context import Context, EventRefused
+from controlplane.core.events import AlternativesPlayed, AutopilotRequested
+from controlplane.core.states import JobState
+from controlplane.protocol.spec import Choice, Synchronization
 
-from controlplane.core.pilot_commands import Judged
-from controlplane.protocol.autopilot import Mode
-from controlplane.protocol.base import Finite, Name, Value
-from controlplane.protocol.spec import JobSpec, Synchronization
+ACTOR: Final = "autopilot"
+"""Who asks for the changes."""
 
-GUARD: Final = "guard"
-"""Who asks for the changes of a guard."""
-
-
-class Mark(Value, frozen=True, kw_only=True):
-    """How far a job was at some time, pauses not counted."""
-
-    batches: int
-    """Global batches' worth of samples that were reported so far."""
-    samples: int
-    at_s: float
-
-    def pace_to(self, later: "Mark") -> float | None:
-        """Seconds per sample from here to ``later``; None: nothing was processed."""
-        samples = later.samples - self.samples
-        return (later.at_s - self.at_s) / samples if samples > 0 and later.at_s > self.at_s else None
+CHANGED: Final = ("batching", "barrier")
+"""Policies that an autopilot changes; placement and data are not changed."""
 
 
-class PlayedAlternative(Value, frozen=True, kw_only=True):
-    """What the simulation of other policies gave. Parts of the present policies' time per sample, simulated alike."""
-
-    name: Name
-    saved: Finite
-    low: Finite
-    high: Finite
-    """Mean, least and most over the seeds."""
-    unfinished: bool = False
-    """Whether any of its runs did not come to its end."""
-
-
-class Ask(Value, frozen=True, kw_only=True):
-    """Simulate the alternatives on what was seen since the present policies took effect."""
-
-    look: int
-    reason: str
-
-
-class Verdict(Value, frozen=True, kw_only=True):
-    """What follows from a simulation."""
-
-    chosen: str
-    """The alternative that is better; empty: the present policies stay."""
-    switches: bool
-    """Whether to switch to it, or only to propose it."""
-    rows: list[Judged]
-    reason: str
+def review_autopilot(context: Context) -> None:
+    """Show it what has happened since it was last shown something; called after every entry."""
+    job, pilot = context.job, context.chosen.pilot
+    assert pilot is not None
+    piloted = job.piloted
+    has_changed = piloted.present != job.synchronization
+    batches = (piloted.samples - piloted.counted) // job.batch
+    if job.state is not JobState.RUNNING or not job.generation.roster or job.hold.sequence is not None:
+        return
+    if has_changed:
+        _note_switch(context, pilot)
+    if not batches:
+        return
+    piloted.batches += batches
+    piloted.counted += batches * job.batch
+    mark, workers = _mark(context), len(job.generation.roster)
+    context.chosen.pilot_state, action = pilot.observe(mark, workers, context.chosen.pilot_state)
+    if isinstance(action, Ask):
+        _request_simulation(context, pilot, action)
+    elif isinstance(action, Measured):
+        _take_measurement(context, pilot, action, mark)
 
 
-class Measured(Value, frozen=True, kw_only=True):
-    """What came of a switch, in seconds per sample."""
-
-    name: str
-    came_from: str
-    before_s: float
-    after_s: float
-    predicted: float
-    error: float
-    kept: bool
-    reason: str
-
-    @property
-    def gain(self) -> float:
-        """The part of the time that it saved, as measured."""
-        return 1.0 - self.after_s / self.before_s
-
-
-class Pilot(Protocol):
-    """Decides when to simulate alternatives, which one to switch to, and whether the switch was right."""
-
-    name: ClassVar[str]
-    state_type: ClassVar[type[msgspec.Struct]]
-
-    def start(self) -> Any:
-        """The state before any observation."""
-
-    def alternatives(self, spec: JobSpec) -> dict[str, Synchronization]:
-        """Policies that this job may have, by name; those that it was submitted with are among them."""
-
-    def observe(self, mark: Mark, workers: int, state: Any) -> tuple[Any, Ask | Measured | None]:
-        """The job has processed another global batch, by so many workers."""
-
-    def decide(
-        self, look: int, present: str, played: list[PlayedAlternative], error: float, mark: Mark, state: Any
-    ) -> tuple[Any, Verdict]:
-        """The answer to an ``Ask``.
-
-        Raises:
-            ValueError: if it is not the answer that is waited for.
-        """
-
-    def switched(self, came_from: str, to: str, mark: Mark, state: Any, *, by_itself: bool) -> Any:
-        """Other policies take effect: the autopilot's own choice, or someone's."""
-
-    def switches(self, state: Any) -> bool:
-        """Whether it changes policies by itself."""
-
-    def impossible(self, name: str, mark: Mark, state: Any) -> Any:
-        """The job cannot have this alternative now, or it was found to do harm: it is not tried again soon."""
-
-    def restarted(self, mark: Mark, state: Any) -> Any:
-        """An answer came when the job could not act on it: measure anew, and ask again."""
-
-    def told(self, mode: Mode, mark: Mark, state: Any) -> Any:
-        """Someone set its mode."""
+def on_alternatives_played(context: Context, event: AlternativesPlayed) -> None:
+    """A simulation is done: switch, propose, or stay."""
+    job, pilot = context.job, _pilot(context)
+    alternatives, mark = pilot.alternatives(context.spec), _mark(context)
+    present = _name_of(job.piloted.present or job.synchronization, alternatives)
+    played, state = list(event.played), context.chosen.pilot_state
+    try:
+        state, verdict = pilot.decide(event.look, present, played, event.error, mark, state)
+    except ValueError as error:
+        raise EventRefused(f"job {job.number}: {error}") from None
+    context.chosen.pilot_state = state
+    obstacle = _obstacle(context) or ("" if event.played else event.reason)
+    target = alternatives.get(verdict.chosen) if not obstacle else None
+    choices = job.synchronization.changes_to(target, CHANGED) if target is not None else {}
+    context.emit(
+        JudgeAlternatives,
+        f"{present} stays: {obstacle}" if obstacle else verdict.reason,
+        look=event.look,
+        iteration=max(0, job.round.completed),
+        present=present,
+        chosen=verdict.chosen if choices else "",
+        switches=verdict.switches and bool(choices),
+        choices=choices,
+        rows=verdict.rows,
+    )
+    if verdict.switches and choices:
+        job.piloted.chosen = verdict.chosen
+        _switch(context, pilot, choices, verdict.chosen, mark)
+    elif obstacle and event.played:
+        context.chosen.pilot_state = pilot.restarted(mark, context.chosen.pilot_state)
+        _note_switch(context, pilot)
 
 
-class Judgement(Value, frozen=True, kw_only=True):
-    """What became of the training loss after a change of policies or a larger global batch, at equal samples."""
-
-    verdict: Literal["harmful", "harmless", "unknown"]
-    batches: int
-    """Global batches since the change."""
-    measured: float | None = None
-    """Mean training loss over the last of them; None: not a number, or nothing was measured."""
-    expected: float | None = None
-    """What the policies before the change would have given, at the same number of samples."""
-    limit: float | None = None
-    """The loss above which the change counts as harmful."""
-    reason: str
+def on_autopilot_requested(context: Context, event: AutopilotRequested) -> None:
+    """A user set the mode."""
+    pilot = _pilot(context)
+    context.chosen.pilot_state = pilot.told(event.mode, _mark(context), context.chosen.pilot_state)
+    verb = "switches by itself" if event.mode == "auto" else "only proposes"
+    context.emit(SetAutopilot, f"{event.actor}: the autopilot {verb} from now on", mode=event.mode)
 
 
-class ConvergenceGuard(Protocol):
-    """Judges from the training loss at equal samples whether a change harms convergence: of policies, or a larger
-    global batch, which is a relaxation too.
+def _obstacle(context: Context) -> str:
+    """Why what was simulated cannot be acted on now; empty: it can."""
+    job = context.job
+    if job.state is not JobState.RUNNING:
+        return f"the job is {job.state}"
+    if job.requests.choices:
+        return "another change waits until every worker has stopped"
+    if job.hold.sequence is not None:
+        return "its workers are about to stop"
+    if job.piloted.present != job.synchronization:
+        return "its policies were changed in the meantime"
+    return ""
+
+
+def _pilot(context: Context) -> Pilot:
+    pilot = context.chosen.pilot
+    if pilot is None:
+        cure = "submit a job with policy: auto or policy: suggest"
+        raise EventRefused(f"job {context.job.number}: news for an autopilot, but it has none; {cure}")
+    return pilot
+
+
+def _request_simulation(context: Context, pilot: Pilot, ask: Ask) -> None:
+    job, present = context.job, _present(context, pilot)
+    others = pilot.alternatives(context.spec)
+    context.emit(
+        PlayAlternatives,
+        ask.reason,
+        look=ask.look,
+        present=present,
+        alternatives={**others, present: job.synchronization},
+        since=job.piloted.since,
+    )
+
+
+def _take_measurement(context: Context, pilot: Pilot, measured: Measured, mark: Mark) -> None:
+    job = context.job
+    target = pilot.alternatives(context.spec).get(measured.came_from)
+    back = job.synchronization.changes_to(target, CHANGED) if target is not None and not measured.kept else {}
+    goes_back = bool(back) and pilot.switches(context.chosen.pilot_state)
+    context.emit(
+        MeasureSwitch,
+        measured.reason,
+        iteration=max(0, job.round.completed),
+        name=measured.name,
+        came_from=measured.came_from,
+        before_s=measured.before_s,
+        after_s=measured.after_s,
+        predicted=measured.predicted,
+        error=measured.error,
+        kept=measured.kept,
+        goes_back=goes_back,
+    )
+    if goes_back:
+        job.piloted.chosen = measured.came_from
+        _switch(context, pilot, back, measured.came_from, mark)
+
+
+def _switch(context: Context, pilot: Pilot, choices: dict[str, Choice], name: str, mark: Mark) -> None:
+    """As if a user had asked for it; where the job cannot have it now, nothing changes."""
+    if not changes.attempt(context, ACTOR, choices, failing=f"{name} is not possible now"):
+        context.job.piloted.chosen = ""
+        context.chosen.pilot_state = pilot.impossible(name, mark, context.chosen.pilot_state)
+
+
+def _note_switch(context: Context, pilot: Pilot) -> None:
+    """Other policies hold: by the autopilot's choice or someone else's, or for the first time.
+
+    What the guard took back is not tried again soon, in the same mode: no one has taken over.
     """
+    job, piloted = context.job, context.job.piloted
+    came_from, piloted.present = piloted.present, job.synchronization
+    if came_from is None or not came_from.changes_to(job.synchronization, CHANGED):
+        return
+    piloted.since = job.generation.first_iteration
+    present = _present(context, pilot)
+    by_itself, piloted.chosen = piloted.chosen == present, ""
+    before = _name_of(came_from, pilot.alternatives(context.spec))
+    state = context.chosen.pilot_state
+    switched = pilot.switches(state)
+    is_taken_back = context.spec.guard is not None and job.requests.actor == GUARD
+    state = pilot.switched(before, present, _mark(context), state, by_itself=by_itself or is_taken_back)
+    if is_taken_back and came_from.barrier != job.synchronization.barrier:
+        for name in _with_barrier(came_from.barrier, before, pilot.alternatives(context.spec)):
+            state = pilot.impossible(name, _mark(context), state)
+    context.chosen.pilot_state = state
+    if switched and not pilot.switches(state):
+        reason = f"{job.requests.actor or 'somebody'} changed {before} to {present}: the autopilot only proposes now"
+        context.emit(SetAutopilot, reason, mode="suggest")
 
-    state_type: ClassVar[type[msgspec.Struct]]
 
-    def start(self) -> Any:
-        """The state before any observation."""
+def _mark(context: Context) -> Mark:
+    job = context.job
+    began_ms = job.running_ms if job.running_ms is not None else context.now_ms
+    paused_ms = job.paused_ms + (context.now_ms - job.since_ms if job.state is JobState.PAUSED else 0)
+    return Mark(
+        batches=job.piloted.batches,
+        samples=job.piloted.samples,
+        at_s=(context.now_ms - began_ms - paused_ms) / 1000,
+    )
 
-    def is_ready(self, state: Any) -> bool:
-        """Whether a change that took effect now could be judged."""
 
-    def is_blind(self, state: Any) -> bool:
-        """Whether no change can be judged, however many batches follow: the losses cannot be compared."""
+def _present(context: Context, pilot: Pilot) -> str:
+    return _name_of(context.job.synchronization, pilot.alternatives(context.spec))
 
-    def relaxed(self, state: Any) -> tuple[Any, Judgement | None]:
-        """Relaxed policies take effect; a judgement if there is too little to compare them with."""
 
-    def restored(self, state: Any) -> Any:
-        """Stricter policies take effect, or samples are repeated: nothing before counts any more."""
+def _name_of(synchronization: Synchronization, known: Mapping[str, Synchronization]) -> str:
+    """Of policies that someone chose which the autopilot may not: their two names."""
+    found = (name for name, each in known.items() if not synchronization.changes_to(each, CHANGED))
+    return next(found, f"{synchronization.batching.name}, {synchronization.barrier.name}, as set")
 
-    def observe(self, samples: int, loss: float, state: Any) -> tuple[Any, Judgement | None]:
-        """The mean loss over one more global batch, after so many samples in all; NaN or infinite: it diverged."""
+
+def _with_barrier(barrier: Choice, present: str, known: Mapping[str, Synchronization]) -> list[str]:
+    """The present policies, and all others with this barrier: what harmed was the barrier."""
+    return [present, *(name for name, each in known.items() if each.barrier == barrier and name != present)]
+
+
+GUARDED: Final = ("barrier", "data")
+"""Choices that decide what an update is made of."""
+
+
+def review_guard(context: Context) -> None:
+    """Show it what has happened since it was last shown something; called after every entry."""
+    job, guard, guarded = context.job, context.chosen.guard, context.job.guarded
+    assert guard is not None
+    if job.state is not JobState.RUNNING or not job.generation.roster:
+        return
+    if guarded.present != job.synchronization:
+        _note_relaxation(context, guard)
+    if guarded.batch != job.batch:
+        _note_batch(context, guard)
+    guarded.finish(job.round.completed)
+    if guarded.pending < job.batch:
+        return
+    loss, state = guarded.take_batch(), context.chosen.guard_state
+    context.chosen.guard_state, judgement = guard.observe(guarded.samples, loss, state)
+    if judgement is not None:
+        _take_judgement(context, judgement)
+
+
+def _note_relaxation(context: Context, guard: ConvergenceGuard) -> None:
+    """Other policies hold than those that it knows of; or the records begin anew, since samples are repeated."""
+    job, guarded, chosen = context.job, context.job.guarded, context.chosen
+    known, guarded.present = guarded.present, job.synchronization
+    if known is None:
+        chosen.guard_state = guard.restored(chosen.guard_state)
+        if _is_relaxed(context):
+            since = "samples are repeated since a checkpoint" if guarded.before else "the job began with them"
+            reason = f"cannot judge whether the relaxed policies harm convergence: {since}"
+            _take_judgement(context, Judgement(verdict="unknown", batches=0, reason=reason))
+        return
+    if not known.changes_to(job.synchronization, GUARDED):
+        return
+    guarded.take_batch()
+    if not _is_relaxed(context):
+        guarded.before = None
+        chosen.guard_state = guard.restored(chosen.guard_state)
+        return
+    guarded.before = guarded.before or known
+    chosen.guard_state, judgement = guard.relaxed(chosen.guard_state)
+    if judgement is not None:
+        _take_judgement(context, judgement)
+
+
+def _note_batch(context: Context, guard: ConvergenceGuard) -> None:
+    """The global batch has another size than the one that it knows of."""
+    job, guarded, chosen = context.job, context.job.guarded, context.chosen
+    known, guarded.batch = guarded.batch, job.batch
+    if not known or context.spec.fill is None:
+        return
+    guarded.take_batch()
+    if job.batch < known:
+        guarded.smaller = 0
+        chosen.guard_state = guard.restored(chosen.guard_state)
+        return
+    guarded.smaller = guarded.smaller or known
+    chosen.guard_state, judgement = guard.relaxed(chosen.guard_state)
+    if judgement is not None:
+        _take_judgement(context, judgement)
+
+
+def _take_judgement(context: Context, judgement: Judgement) -> None:
+    job, guarded, spec = context.job, context.job.guarded, context.spec
+    assert spec.guard is not None
+    before, guarded.before = guarded.before, None
+    smaller, guarded.smaller = guarded.smaller, 0
+    is_harmful, acts = judgement.verdict == "harmful", spec.guard.mode == "revert"
+    choices = job.synchronization.changes_to(before, GUARDED) if is_harmful and before is not None else {}
+    reverts = acts and (bool(choices) or (is_harmful and smaller > 0))
+    reason = judgement.reason
+    if smaller:
+        reason = f"global batch {job.batch} instead of {smaller}: {reason}"
+        if (scale := filling.noise_scale(context)) is not None:
+            reason = f"{reason}; the gradient-noise scale is {scale:.3g} samples"
+    if smaller and reverts:
+        job.attachment.most_batch = smaller
+        reason = f"{reason}; the ranks take {smaller} samples again from their next pass on, and no more than that"
+    context.emit(
+        JudgeConvergence,
+        reason,
+        iteration=max(0, job.round.completed),
+        verdict=judgement.verdict,
+        batches=judgement.batches,
+        measured=judgement.measured,
+        expected=judgement.expected,
+        limit=judgement.limit,
+        choices=choices,
+        grown_from=smaller,
+        reverts=reverts,
+    )
+    if reverts and choices:
+        changes.attempt(context, GUARD, choices, failing="the guard cannot restore the earlier policies")
+
+
+def _is_relaxed(context: Context) -> bool:
+    chosen = context.chosen
+    return chosen.async_barrier is not None or chosen.is_partial or chosen.partitioned is not None

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 from django.db.models import Count, Q
 
-from controlplane.core.autopilot import ACTOR as AUTOPILOT
 from controlplane.core.changes import AFTER_STOP
+from controlplane.core.supervisors import ACTOR as AUTOPILOT
 from controlplane.jobs.models import Decision, Job
 from controlplane.protocol.spec import Choice
 

@@ -5,8 +5,7 @@ import secrets
 from django.conf import settings
 from django.db import models
 
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from controlplane.jobs.sealing import seal
 
 

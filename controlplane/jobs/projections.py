@@ -31,8 +31,7 @@ from controlplane.core.commands import (
     SetShares,
     TrainPredictor,
 )
-from controlplane.core.processes import PROCESS_OVER, ProcessState
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import JOB_OVER, PROCESS_OVER, JobState, ProcessState
 from controlplane.fleet.reservations import release_slot, release_slots
 from controlplane.jobs.environment import control_plane, machines_run
 from controlplane.jobs.models import Decision, Flag, Job, Process

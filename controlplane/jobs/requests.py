@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from controlplane.core.processes import PROCESS_OVER, ProcessState
+from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.models import AuditEntry, Decision, Job, Process
 
 SHOWN: Final = 20

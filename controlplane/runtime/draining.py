@@ -13,8 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.core.events import DrainRequested, InclusionRequested, ServerRequested
-from controlplane.core.processes import PROCESS_OVER, ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import PROCESS_OVER, JobState, ProcessState
 from controlplane.fleet import scheduling
 from controlplane.fleet.models import Agent, Move, Reservation
 from controlplane.fleet.selectors import slots_now

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from controlplane.core.choices import PlayedAlternative
 from controlplane.core.commands import PlayAlternatives
 from controlplane.core.events import (
     AlternativesPlayed,
@@ -21,7 +22,6 @@ from controlplane.core.events import (
     WorkerMessageReceived,
 )
 from controlplane.core.states import JobState
-from controlplane.core.supervisors import PlayedAlternative
 from controlplane.protocol.messages import IterationReport, ServerHello
 from controlplane.protocol.spec import JobSpec, Stop, Synchronization
 from controlplane.simulator.cluster import Cluster

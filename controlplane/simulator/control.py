@@ -33,7 +33,7 @@ from controlplane.core.commands import (
 from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import AlternativesPlayed, Entry, Event, TimePassed
-from controlplane.core.ledger import Ledger
+from controlplane.core.iterations import Ledger
 from controlplane.core.sharing import fit
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.base import Seconds

@@ -1,6 +1,6 @@
 """Recorded jobs as input of simulations: whether one can be simulated, and what is known before its log is read."""
 
-from controlplane.core.processes import ProcessState
+from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.stored_specs import UnreadableSpec, stored_spec
 from controlplane.jobs.viewing import visible

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from controlplane.api.steering import job_policy
-from controlplane.core import autopilot, supervisors
+from controlplane.core import choices, supervisors
 from controlplane.core.states import JobState
 from controlplane.jobs.autopilots import changed_by
 from controlplane.jobs.models import Decision, Job
@@ -19,7 +19,7 @@ from controlplane.runtime.models import Forecast
 from frontend.queries.effects import effects
 from frontend.queries.job import request_actors
 
-BY_THEMSELVES: Final = {autopilot.ACTOR: "the autopilot", supervisors.GUARD: "the guard"}
+BY_THEMSELVES: Final = {supervisors.ACTOR: "the autopilot", choices.GUARD: "the guard"}
 """Who asks for changes besides users."""
 
 OFFERED: Final = timedelta(hours=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from controlplane.core import hangs
+from controlplane.core import attached
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.selectors import submitted_jobs
@@ -40,7 +40,9 @@ class CostLine:
 def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
     """At most three, the greatest first; none where nothing is lost."""
     running = list(submitted_jobs().filter(state=JobState.RUNNING, iteration__gt=0)[:JOBS])
-    hung = set(Flag.objects.filter(job__in=running, kind=hangs.KIND, closed_at=None).values_list("job_id", flat=True))
+    hung = set(
+        Flag.objects.filter(job__in=running, kind=attached.HANG, closed_at=None).values_list("job_id", flat=True)
+    )
     jobs = {job.pk: job for job in running}
     paces = [pace for job in running if (pace := legible(job, lambda job: of_job("pace", job, _pace))[0]) is not None]
     found = costs([_with_hang(pace, hung) for pace in paces], _absent(machines))

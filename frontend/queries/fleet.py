@@ -9,8 +9,7 @@ from typing import Any
 from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
-from controlplane.core.processes import PROCESS_OVER, ProcessState
-from controlplane.core.states import JOB_OVER
+from controlplane.core.states import JOB_OVER, PROCESS_OVER, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.stored_specs import stored_specs

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import F, Q, QuerySet
 
-from controlplane.core.processes import PROCESS_OVER, ProcessState
+from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
 from controlplane.jobs.models import AuditEntry, Decision, Flag, Job, Process
 from controlplane.jobs.stored_specs import stored_spec

@@ -8,7 +8,7 @@ import numpy as np
 from django.db.models import Max, Q, QuerySet
 from numpy.typing import NDArray
 
-from controlplane.core.processes import PROCESS_OVER
+from controlplane.core.states import PROCESS_OVER
 from controlplane.fleet.models import Agent, AgentSample
 from controlplane.jobs.models import Flag, Process
 from controlplane.jobs.stored_specs import UnreadableSpec

@@ -17,8 +17,7 @@ from rest_framework.test import APIClient
 
 from controlplane.api.metrics import jobs, machines
 from controlplane.api.metrics.families import UNITS, measured_name
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.flag_notes import flag_acknowledge, flag_mute
 from controlplane.jobs.models import Flag, Job, Process

@@ -8,6 +8,9 @@ from pathlib import Path
 from tests.architecture.sources import ROOT, sources
 
 MAX_LINES = 500
+MAX_CORE_LINES = 700
+"""The engine has few modules, each of which is one subject from its theory to its last rule."""
+CORE = ROOT / "controlplane" / "core"
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".html", ".js", ".css", ".cfg", ".ini", ".sh", ""}
 
 
@@ -37,9 +40,9 @@ def test_no_module_is_longer_than_one_can_keep_in_mind() -> None:
         path.relative_to(ROOT): count
         for path in own_files()
         if path.suffix == ".py"
-        if (count := _lines(path)) > MAX_LINES
+        if (count := _lines(path)) > (MAX_CORE_LINES if path.is_relative_to(CORE) else MAX_LINES)
     }
-    assert long == {}, f"at most {MAX_LINES} lines: split it by subject"
+    assert long == {}, f"at most {MAX_LINES} lines, in core {MAX_CORE_LINES}: split it by subject"
 
 
 def test_the_package_of_the_pure_parts_is_empty() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.training import guard_growth
 from benchmarks.training.guard_growth import Drawn, Row
-from controlplane.core.supervisors import Judgement
+from controlplane.core.choices import Judgement
 
 HARM = Judgement(verdict="harmful", batches=24, reason="")
 NONE = Judgement(verdict="harmless", batches=48, reason="")

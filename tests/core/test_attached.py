@@ -15,8 +15,7 @@ from controlplane.core.commands import (
     SetShares,
     StartProcess,
 )
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.base import MAX_INT32
 from tests.core.attached import BATCH, Attached
 from tests.core.story import LB_BSP, of

@@ -13,9 +13,7 @@ from controlplane.core.commands import (
     SetShares,
     StartProcess,
 )
-from controlplane.core.events import (
-    IncarnationBegan,
-)
+from controlplane.core.events import IncarnationBegan
 from controlplane.core.states import JobState
 from tests.core.attached import Attached
 from tests.core.story import LB_BSP, of

@@ -27,8 +27,7 @@ from controlplane.core.events import (
     StopRequested,
 )
 from controlplane.core.granting import RANKS_AWAITED
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.spec import Choice
 from tests.core.attached import Attached
 

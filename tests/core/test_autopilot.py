@@ -2,6 +2,7 @@
 
 import pytest
 
+from controlplane.core.choices import PlayedAlternative
 from controlplane.core.commands import (
     ChangePolicies,
     DeclineRequest,
@@ -20,7 +21,6 @@ from controlplane.core.events import (
     PauseRequested,
     ResumeRequested,
 )
-from controlplane.core.supervisors import PlayedAlternative
 from controlplane.policies.registry import resolve
 from controlplane.protocol.spec import Choice
 from tests.core.attached import Attached

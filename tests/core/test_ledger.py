@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controlplane.core.engine import Engine
 from controlplane.core.events import Entry, WorkerMessageReceived
-from controlplane.core.ledger import Row
+from controlplane.core.iterations import Row
 from controlplane.policies import registry
 from controlplane.policies.registry import resolve
 from controlplane.protocol.autopilot import Autopilot

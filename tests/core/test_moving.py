@@ -15,7 +15,7 @@ from controlplane.core.commands import (
 from controlplane.core.engine import Engine
 from controlplane.core.events import ChangeRequested, ProcessDied, ServerMessageReceived
 from controlplane.core.iterations import WARM_UP_REPORTS
-from controlplane.core.moving import MOVE_ARROWS, MoveState
+from controlplane.core.placing import MOVE_ARROWS, MoveState
 from controlplane.policies.registry import resolve
 from controlplane.protocol.messages import BlocksHanded, Exchanged
 from controlplane.protocol.spec import Choice

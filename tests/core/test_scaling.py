@@ -25,7 +25,7 @@ from controlplane.core.events import (
     SlotRefused,
     SlotsAssigned,
 )
-from controlplane.core.moving import ANSWER_MS, ASK_AGAIN_MS
+from controlplane.core.placing import ANSWER_MS, ASK_AGAIN_MS
 from controlplane.protocol.messages import BlocksHanded, Exchanged
 from controlplane.protocol.spec import Choice
 from tests.core.story import Story, of

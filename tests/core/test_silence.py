@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controlplane.core.commands import MoveProcess
 from controlplane.core.events import ConnectionLost, ControlPlaneResumed, TimePassed
 from controlplane.core.lifecycle import GRACE_MS, SILENCE_MS
-from controlplane.core.processes import ProcessState
+from controlplane.core.states import ProcessState
 from tests.core.story import START_MS, Story, of
 
 STEP_MS = 100

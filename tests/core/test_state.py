@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.engine import Engine
-from controlplane.core.processes import Pieces, ProcessState, Worker
 from controlplane.core.records import Checkpoint
 from controlplane.core.state import SNAPSHOT_VERSION, Job, SnapshotVersionError, read_snapshot
+from controlplane.core.states import Pieces, ProcessState, Worker
 from controlplane.policies.registry import resolve
 from controlplane.protocol.checkpoints import Restore
 from controlplane.protocol.spec import parse_spec

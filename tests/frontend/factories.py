@@ -7,8 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from controlplane.core.events import ControlPlaneResumed, WorkerMessageReceived
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, AgentSample, Reservation
 from controlplane.fleet.samples import sample_of
 from controlplane.jobs.models import Decision, Flag, Job, Process

@@ -7,7 +7,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.hangs import KIND
+from controlplane.core.attached import HANG
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from frontend.figures.costs import NOTICED, SHOWN, Absent, JobPace, costs
@@ -61,7 +61,7 @@ def test_the_overview_begins_with_them_and_has_their_price(uneven: Job, viewer: 
 
 
 def test_an_iteration_that_does_not_end_costs_all_workers(uneven: Job) -> None:
-    factories.make_flag(uneven, kind=KIND, subject="job", rank=0)
+    factories.make_flag(uneven, kind=HANG, subject="job", rank=0)
     [line] = greatest([], timezone.now())
     assert (line.cost.kind, line.cost.workers) == ("hang", 4.0)
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.test import Client
 
-from controlplane.core.processes import ProcessState
+from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
 from frontend.queries.fleet import SHOWN_FOR, Loss, machines
 from frontend.queries.job import decisions, processes

@@ -3,8 +3,7 @@
 import pytest
 
 from controlplane.core.commands import MoveJob, MoveProcess
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.services import agent_connected
 from controlplane.jobs.environment import control_plane
 from controlplane.jobs.models import Process

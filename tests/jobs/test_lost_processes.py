@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controlplane.core.processes import ProcessState
+from controlplane.core.states import ProcessState
 
 
 def test_snapshots_and_logs_of_earlier_releases_can_be_read() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.supervisors import Ask, Mark, Measured, PlayedAlternative
+from controlplane.core.choices import Ask, Mark, Measured, PlayedAlternative
 from controlplane.policies.autopilot.predicted_gain import LEAST_GAIN, PredictedGain
 from controlplane.protocol.autopilot import Autopilot
 

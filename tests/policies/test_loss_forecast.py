@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.supervisors import Judgement
+from controlplane.core.choices import Judgement
 from controlplane.policies.guard.loss_forecast import GuardState, LossForecast, fitted
 from controlplane.protocol.guard import Guard
 

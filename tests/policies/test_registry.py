@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from controlplane.core.barriers import AsyncBarrier, Barrier
-from controlplane.core.choices import Batching, DataPolicy, Detector, PlacementPolicy
-from controlplane.core.supervisors import ConvergenceGuard, Pilot
+from controlplane.core.choices import Batching, ConvergenceGuard, DataPolicy, Detector, Pilot, PlacementPolicy
 from controlplane.policies import catalogue, registry
 from controlplane.policies.catalogue.prediction import ArimaParameters, EmaParameters
 from controlplane.policies.catalogue.stragglers import EvidenceParameters

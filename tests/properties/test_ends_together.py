@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from controlplane.core.commands import MoveJob
 from controlplane.core.context import EventRefused
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JOB_OVER, JobState
+from controlplane.core.states import JOB_OVER, JobState, ProcessState
 from tests.core.story import Story
 from tests.support.examples import examples
 

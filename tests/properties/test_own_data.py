@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from controlplane.core.commands import IssueOrders, MoveJob
 from controlplane.core.context import EventRefused
 from controlplane.core.events import ChangeRequested, ExclusionRequested, InclusionRequested
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JOB_OVER
+from controlplane.core.states import JOB_OVER, ProcessState
 from controlplane.protocol.schedule import Schedule
 from controlplane.protocol.spec import Choice
 from tests.core.story import LB_BSP, Story

@@ -8,18 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import DataError, OperationalError
 
-from controlplane.core.commands import (
-    MoveJob,
-    MoveProcess,
-    RaiseFlag,
-    ReleaseSlots,
-    SetPlacement,
-    SetRoster,
-    SetShares,
-)
+from controlplane.core.commands import MoveJob, MoveProcess, RaiseFlag, ReleaseSlots, SetPlacement, SetRoster, SetShares
 from controlplane.core.events import EngineFailed, StopRequested, WorkerMessageReceived
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.protocol.messages import BlockExchanged, Exchanged, WorkerHello

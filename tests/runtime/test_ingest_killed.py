@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection, connections
 
 from controlplane.core.commands import MoveProcess
-from controlplane.core.processes import ProcessState
+from controlplane.core.states import ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Decision, Job, Process
 from controlplane.protocol.spec import spec_document

@@ -12,8 +12,7 @@ from django.utils import timezone
 
 from controlplane.api.metrics.families import Families, Labels, measured_name
 from controlplane.core.barriers import is_full
-from controlplane.core.processes import AT_WORK, ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import AT_WORK, JobState, ProcessState
 from controlplane.jobs.autopilots import decision_counts
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.selectors import jobs_synchronization

@@ -32,8 +32,7 @@ from controlplane.api.serializers.jobs import (
     SubmittedJob,
 )
 from controlplane.api.views.base import user_of
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Job, Process

@@ -1,4 +1,3 @@
-import controlplane.core.processes
 import controlplane.core.states
 import controlplane.jobs.models
 import django.db.models.deletion
@@ -65,7 +64,7 @@ class Migration(migrations.Migration):
                 ('slot', models.PositiveIntegerField(default=0)),
                 ('emulate', models.JSONField(null=True)),
                 ('environment', models.JSONField(default=dict)),
-                ('state', models.CharField(choices=[(controlplane.core.processes.ProcessState['ORDERED'], controlplane.core.processes.ProcessState['ORDERED']), (controlplane.core.processes.ProcessState['READY'], controlplane.core.processes.ProcessState['READY']), (controlplane.core.processes.ProcessState['UNREACHABLE'], controlplane.core.processes.ProcessState['UNREACHABLE']), (controlplane.core.processes.ProcessState['FINISHED'], controlplane.core.processes.ProcessState['FINISHED']), (controlplane.core.processes.ProcessState['LOST'], controlplane.core.processes.ProcessState['LOST']), (controlplane.core.processes.ProcessState['STOPPED'], controlplane.core.processes.ProcessState['STOPPED'])], max_length=12)),
+                ('state', models.CharField(choices=[(controlplane.core.states.ProcessState['ORDERED'], controlplane.core.states.ProcessState['ORDERED']), (controlplane.core.states.ProcessState['READY'], controlplane.core.states.ProcessState['READY']), (controlplane.core.states.ProcessState['UNREACHABLE'], controlplane.core.states.ProcessState['UNREACHABLE']), (controlplane.core.states.ProcessState['FINISHED'], controlplane.core.states.ProcessState['FINISHED']), (controlplane.core.states.ProcessState['LOST'], controlplane.core.states.ProcessState['LOST']), (controlplane.core.states.ProcessState['STOPPED'], controlplane.core.states.ProcessState['STOPPED'])], max_length=12)),
                 ('state_since', models.DateTimeField()),
                 ('reason', models.TextField(blank=True, default='')),
                 ('started_at', models.DateTimeField()),

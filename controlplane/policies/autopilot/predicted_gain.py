@@ -12,8 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.core.pilot_commands import Judged
-from controlplane.core.supervisors import Ask, Mark, Measured, PlayedAlternative, Verdict
+from controlplane.core.choices import Ask, Judged, Mark, Measured, PlayedAlternative, Verdict
 from controlplane.policies.autopilot.alternatives import alternatives
 from controlplane.policies.wording import seconds
 from controlplane.protocol.autopilot import Autopilot, Mode

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.core.supervisors import Judgement
+from controlplane.core.choices import Judgement
 from controlplane.protocol.base import Value
 from controlplane.protocol.guard import Guard
 

@@ -3,12 +3,7 @@
 import pytest
 from django.contrib.auth.models import User
 
-from controlplane.core.events import (
-    Assignment,
-    ServerMessageReceived,
-    SlotsAssigned,
-    WorkerMessageReceived,
-)
+from controlplane.core.events import Assignment, ServerMessageReceived, SlotsAssigned, WorkerMessageReceived
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Job
 from controlplane.protocol.messages import ServerHello, WorkerHello

@@ -7,13 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from controlplane.core.commands import IssueOrders, MoveJob
-from controlplane.core.events import (
-    ConnectionLost,
-    IncarnationBegan,
-    StopRequested,
-)
-from controlplane.core.processes import ProcessState
-from controlplane.core.states import JobState
+from controlplane.core.events import ConnectionLost, IncarnationBegan, StopRequested
+from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Decision, Job, Process
 from controlplane.jobs.projections import LOST_AWAITS
