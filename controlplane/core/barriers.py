@@ -115,7 +115,7 @@ class AsyncBarrier(Protocol):
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """That of its state."""
+        """The type of its state."""
 
     def start(self, members: Members, state: Any | None) -> tuple[Any, Passage]:
         """A generation begins: evaluate every stopped worker.
@@ -131,14 +131,14 @@ class AsyncBarrier(Protocol):
         """When to evaluate waiting workers again even if no report arrives; too early does no harm."""
 
     def recheck(self, at_ms: int, state: Any) -> tuple[Any, Passage]:
-        """The time given by ``wake`` has come."""
+        """The time given by ``recheck_at_ms`` has come."""
 
 
 @runtime_checkable
 class SampledByPeers(AsyncBarrier, Protocol):
     """An asynchronous barrier that each worker applies by itself: it asks others how far they are.
 
-    The control plane hands out samples in advance, says who takes part, and hears what has happened.
+    The control plane hands out samples in advance, publishes the roster, and receives the reports.
     """
 
     @property
@@ -182,7 +182,7 @@ class PartialBarrier(Protocol):
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """That of its state."""
+        """The type of its state."""
 
     def begin(self, left: Mapping[int, int], state: Any | None) -> tuple[Any, list[Cut]]:
         """A generation begins; ``left`` has the workers that left, with their shares.
@@ -211,7 +211,7 @@ class QuorumBarrier(Protocol):
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """That of its state."""
+        """The type of its state."""
 
     def appoint(self, ranks: list[int], completed: int, state: Any | None) -> tuple[Any, list[Quorum]]:
         """A generation begins, with these workers; fewer of them may be enough for iterations that are under way.

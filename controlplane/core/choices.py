@@ -419,7 +419,7 @@ class PlayedAlternative(Value, frozen=True, kw_only=True):
     """Whether any of its runs did not come to its end."""
 
 
-class Ask(Value, frozen=True, kw_only=True):
+class RequestSimulation(Value, frozen=True, kw_only=True):
     """Simulate the alternatives on what was seen since the present policies took effect."""
 
     look: int
@@ -480,13 +480,13 @@ class Pilot(Protocol):
     def alternatives(self, spec: JobSpec) -> dict[str, Synchronization]:
         """Policies that this job may have, by name; those that it was submitted with are among them."""
 
-    def observe(self, mark: Mark, workers: int, state: Any) -> tuple[Any, Ask | Measured | None]:
+    def observe(self, mark: Mark, workers: int, state: Any) -> tuple[Any, RequestSimulation | Measured | None]:
         """The job has processed another global batch, by so many workers."""
 
     def decide(
         self, look: int, present: str, played: list[PlayedAlternative], error: float, mark: Mark, state: Any
     ) -> tuple[Any, Verdict]:
-        """The answer to an ``Ask``.
+        """The answer to an ``RequestSimulation``.
 
         Raises:
             ValueError: if it is not the answer that is waited for.
@@ -502,10 +502,10 @@ class Pilot(Protocol):
         """The job cannot have this alternative now, or it was found to do harm: it is not tried again soon."""
 
     def restarted(self, mark: Mark, state: Any) -> Any:
-        """An answer came when the job could not act on it: measure anew, and ask again."""
+        """An answer came when the job could not act on it: measure again, and request another simulation."""
 
-    def told(self, mode: Mode, mark: Mark, state: Any) -> Any:
-        """Someone set its mode."""
+    def set_mode(self, mode: Mode, mark: Mark, state: Any) -> Any:
+        """A user has set its mode: it switches by itself, or only proposes."""
 
 
 class Judgement(Value, frozen=True, kw_only=True):

@@ -28,10 +28,10 @@ WORTH: Final = 1.05
 """A change by less is not asked for."""
 
 KIND: Final = "fill"
-"""Of findings."""
+"""Kind of a finding: the learning rate does not follow the batch."""
 
 NOISY: Final = "noise"
-"""Likewise."""
+"""Kind of a finding: the batch is far above the gradient-noise scale."""
 
 FAR: Final = 2.0
 """So many times the noise scale is far above it. A batch of B samples needs 1 + N / B times the fewest iterations, with
@@ -41,7 +41,7 @@ NEARER: Final = 0.8
 """A finding that a batch is far above ends at that part of the limit: the scale is an estimate, and fluctuates."""
 
 BLIND: Final = "guard"
-"""Likewise: the guard has no loss to compare, so the batch stays."""
+"""Kind of a finding: the guard has no loss to compare, so the batch stays."""
 
 
 def begin(context: Context, members: list[Worker]) -> None:
@@ -75,7 +75,7 @@ def review(context: Context, observations: list[Observation]) -> bool:
     if total > job.batch or (total < job.batch and _has_shrunk(context, total, iteration)):
         _adopt(context, taken, iteration)
         return True
-    return taken == job.generation.shares and _ask(context, observations)
+    return taken == job.generation.shares and _request_batch(context, observations)
 
 
 def _has_shrunk(context: Context, total: int, iteration: int) -> bool:
@@ -105,12 +105,12 @@ def _adopt(context: Context, taken: dict[int, int], iteration: int) -> None:
     sharing.take_shares(context, ShareDecision(shares=taken, reason=reason), iteration, announce=True)
 
 
-def _ask(context: Context, observations: list[Observation]) -> bool:
-    """Ask for a larger batch, or no longer for one; whether that is news."""
+def _request_batch(context: Context, observations: list[Observation]) -> bool:
+    """Request a larger batch, or withdraw the request; whether that changes what ranks are asked for."""
     job, fill, shares = context.job, context.spec.fill, context.job.generation.shares
     assert fill is not None
     if (bound := _bound(context)) is not None and job.batch > bound:
-        return _ask_for(context, bound)
+        return _set_request(context, bound)
     if not all(seen.memory > 0.0 for seen in observations):
         return False
     most = context.spec.limits.maximum
@@ -122,11 +122,11 @@ def _ask(context: Context, observations: list[Observation]) -> bool:
     size = min(int(job.batch * min(growth, AT_ONCE)), int(_base(context) * fill.limit), job.samples.count or MAX_INT32)
     size = size if bound is None else min(size, bound)
     size -= size % sharing.multiple_of(context)
-    return _ask_for(context, size if size >= WORTH * job.batch and _may_grow(context, size) else 0)
+    return _set_request(context, size if size >= WORTH * job.batch and _may_grow(context, size) else 0)
 
 
-def _ask_for(context: Context, size: int) -> bool:
-    """Ask for that batch, or, with 0, for none but the present one; whether that is news."""
+def _set_request(context: Context, size: int) -> bool:
+    """Request that batch, or the present one with 0; whether that changes what ranks are asked for."""
     attachment, present = context.job.attachment, context.job.batch
     before = attachment.fill_batch if attachment.fill_batch != present else 0
     if size == before or (size > present and before and 1 / WORTH < size / before < WORTH):

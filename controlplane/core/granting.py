@@ -104,7 +104,7 @@ def lead_of(iteration_s: float, *, lead_s: float = LEAD_S, most: int = LEAD_ITER
 def begin_asynchronous(context: Context) -> None:
     """A generation begins, or continues after a hold: grant all workers that the barrier releases. Orders follow."""
     job, policies = context.job, context.chosen
-    if policies.async_barrier is None or not _lets_go(job):
+    if policies.async_barrier is None or not _may_release(job):
         return
     going = [job.workers[rank] for rank in job.generation.roster if _continues(job.workers[rank])]
     members = Members(
@@ -117,20 +117,17 @@ def begin_asynchronous(context: Context) -> None:
     for rank, release in passage.releases.items():
         _extend(context, job.workers[rank], release)
     _emit_waits(context, passage)
-    job.updates.passed |= _let_in(context, passage)
+    job.updates.passed |= _applied_up_to(context, passage)
 
 
 def on_arrival(context: Context, worker: Worker, report: IterationReport) -> bool:
-    """A worker waits or continues: the consequences for it and for workers that waited for it. False: no worker is
-    released
-    now.
-    """
+    """A worker has arrived at the barrier: release it and those that waited for it. False: none can be released now."""
     job, policies = context.job, context.chosen
     busy_s = report.busy_s
     iteration_s = busy_s + report.waiting_s + report.coordination_s
     worker.pace_s += (iteration_s - worker.pace_s) * (SMOOTHING if worker.pace_s else 1.0)
     sharing.drop_used_leases(worker)
-    if policies.async_barrier is None or not _lets_go(job):
+    if policies.async_barrier is None or not _may_release(job):
         return False
     arrival = Arrival(
         rank=worker.index,
@@ -146,7 +143,12 @@ def on_arrival(context: Context, worker: Worker, report: IterationReport) -> boo
 
 def next_look_ms(job: Job, policies: Policies) -> int | None:
     """When the barrier will evaluate waiting workers again, in milliseconds of the log's clock; None: never."""
-    if policies.async_barrier is None or policies.barrier_state is None or job.state in JOB_OVER or not _lets_go(job):
+    if (
+        policies.async_barrier is None
+        or policies.barrier_state is None
+        or job.state in JOB_OVER
+        or not _may_release(job)
+    ):
         return None
     return policies.async_barrier.recheck_at_ms(policies.barrier_state)
 
@@ -168,7 +170,7 @@ def _let_pass(context: Context, passage: Passage) -> None:
             ordering.issue(context, worker, release.reason)
     if passage.waits:
         _emit_waits(context, passage)
-    if barrier is not None and barrier.holds_updates and (passed := _let_in(context, passage)):
+    if barrier is not None and barrier.holds_updates and (passed := _applied_up_to(context, passage)):
         # As one decision to all servers, so that each applies the same sum.
         job.updates.passed |= passed
         job.sequence += 1
@@ -207,7 +209,7 @@ def _emit_waits(context: Context, passage: Passage) -> None:
         context.emit(HoldWorker, wait.reason, rank=rank, iteration=iteration, waits_for=wait.waits_for)
 
 
-def _let_in(context: Context, passage: Passage) -> dict[int, int]:
+def _applied_up_to(context: Context, passage: Passage) -> dict[int, int]:
     """PSP taken literally: up to which iteration updates of the workers released now are applied."""
     job, barrier = context.job, context.chosen.async_barrier
     if barrier is None or not barrier.holds_updates:
@@ -215,7 +217,7 @@ def _let_in(context: Context, passage: Passage) -> dict[int, int]:
     return {rank: job.workers[rank].done for rank in passage.releases if job.workers[rank].done >= 0}
 
 
-def _lets_go(job: Job) -> bool:
+def _may_release(job: Job) -> bool:
     """Whether any worker may be released: no pause is requested, and samples are left to hand out."""
     return job.hold.sequence is None and job.end.stop_at is None
 

@@ -161,7 +161,7 @@ def go_on_without(context: Context, worker: Worker, why: str) -> None:
     membership.depart(context, worker, why)
     recovery.on_worker_gone(context, worker)
     iterations.complete(context)
-    membership.let_in_latecomers(context)
+    membership.admit_late_joiners(context)
     membership.reconsider(context)
     granting.finish_if_all_have(context)
 
@@ -207,7 +207,7 @@ def _may_return(context: Context, process: Process, *, failed: bool) -> bool:
             or not job.generation.number
             or _holds_the_last(context, counted=job.counts(process.index))
         )
-        if process.index in job.requests.left_out or (context.spec.server_mode == "aggregating" and not alone):
+        if process.index in job.requests.left_out or (not context.spec.workers_can_join and not alone):
             return False
     if job.state is JobState.FINISHING:
         return isinstance(process, Server)

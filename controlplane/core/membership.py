@@ -26,7 +26,7 @@ def on_hello(context: Context, worker: Worker) -> None:
         return
     if job.requests.join_at is None:
         job.requests.join_at = context.mode.soonest(job)
-    if _entrance(context) is None:
+    if _joining_iteration(context) is None:
         reconsider(context)
 
 
@@ -51,7 +51,7 @@ def _has_data(context: Context, worker: Worker) -> bool:
     return False
 
 
-def let_in_latecomers(context: Context) -> None:
+def admit_late_joiners(context: Context) -> None:
     """Late joiners are admitted if all others failed, even if those were granted up to the end."""
     job = context.job
     if not job.generation.roster and newcomers(job):
@@ -72,11 +72,11 @@ def admit(context: Context) -> bool:
         job.requests.join_at = None
         reconsider(context)
         return False
-    first = _entrance(context)
+    first = _joining_iteration(context)
     ready = [rank for rank in leaving if context.mode.may_leave(job, job.workers[rank])]
     if first is None or not (waiting or ready):
         return False
-    _turn_over(context, waiting, ready, first)
+    _change_roster(context, waiting, ready, first)
     return True
 
 
@@ -134,7 +134,7 @@ def may_be_enough(context: Context, *, without: int) -> bool:
     return len(job.generation.roster) - without + len(coming) >= (context.spec.elastic.minimum_workers or 1)
 
 
-def _entrance(context: Context) -> int | None:
+def _joining_iteration(context: Context) -> int | None:
     """The iteration from which newcomers count, once it has come."""
     job = context.job
     if not context.mode.joins_together:
@@ -168,7 +168,7 @@ def _revoke_grants(job: Job) -> None:
     job.requests.join_at = furthest + 1
 
 
-def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: int) -> None:
+def _change_roster(context: Context, ranks: list[int], leaving: list[int], first: int) -> None:
     """``ranks`` count from ``first`` on; ``leaving`` no longer do."""
     job = context.job
     job.requests.join_at = None
@@ -185,7 +185,7 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
     job.hold.is_quiesced = False
     changes = [f"{_named(ranks)} {'counts' if len(ranks) == 1 else 'count'} from iteration {first} on"] if ranks else []
     for rank in leaving:
-        _let_out(context, job.workers[rank])
+        _remove(context, job.workers[rank])
         changes.append(f"w{rank} {job.requests.left_out[rank].reason}")
     members = sorted({*job.generation.roster, *ranks} - {*leaving})
     begin_generation(context, members, first_iteration=first, reason="; ".join(changes))
@@ -193,7 +193,7 @@ def _turn_over(context: Context, ranks: list[int], leaving: list[int], first: in
         job.requests.join_at = context.mode.soonest(job)
 
 
-def _let_out(context: Context, worker: Worker) -> None:
+def _remove(context: Context, worker: Worker) -> None:
     why = context.job.requests.left_out[worker.index].reason
     context.move_process(worker, ProcessState.STOPPED, why)
     context.stop_process(worker, why)
@@ -281,7 +281,7 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
         return
     if worker.title in job.starts.revivals:
         raise EventRefused(f"{request}, but it is already about to be restarted")
-    if context.spec.server_mode == "aggregating":
+    if not context.spec.workers_can_join:
         raise EventRefused(
             f"{request}, but with server_mode aggregating no worker can join: only workers have parameters"
         )

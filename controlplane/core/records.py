@@ -200,7 +200,7 @@ class Guarded(Tally, kw_only=True):
 
 
 class Attachment(msgspec.Struct, kw_only=True):
-    """State of attached jobs only: reports of their ranks, the reason for waiting, and the requested end."""
+    """State of attached jobs only: shares, ranks that do not report, the growing batch, and the requested end."""
 
     version: int = 0
     """Of the shares."""
@@ -219,7 +219,7 @@ class Attachment(msgspec.Struct, kw_only=True):
     ends: dict[int, int] = {}
     """Of iterations that not all ranks have reported: the furthest position in the permutations that one reached."""
     begins: dict[int, int] = {}
-    """Where the last complete iteration and the next one begin in the permutations, as far as reports told."""
+    """Where the last complete iteration and the next one begin in the permutations, as far as reports say."""
     fill_batch: int = 0
     """Samples of one iteration that the ranks are asked to take from their next pass on; 0: as many as now."""
     most_batch: int = 0

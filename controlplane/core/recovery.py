@@ -426,7 +426,7 @@ def _finish_refill(context: Context, refill: Refill) -> None:
 def _is_best(context: Context) -> bool:
     """Whether workers can have the parameters, and no checkpoint is better."""
     job, spec = context.job, context.spec
-    if spec.server_mode == "aggregating" or job.starts.is_rebuilding:
+    if spec.workers_hold or job.starts.is_rebuilding:
         return False
     return not job.checkpoints.kept or (not context.mode.loses_unpulled and _is_stateless(context))
 

@@ -172,7 +172,7 @@ def on_predictor_outcome(context: Context, event: PredictorTrained | PredictorPr
     job, policies = context.job, context.chosen
     if not isinstance(policies.batching, Learner) or policies.batching_state is None:
         name = context.spec.synchronization.batching.name
-        raise EventRefused(f"job {job.number}: news of predictor {event.predictor}, but {name} does not wait for any")
+        raise EventRefused(f"job {job.number}: an event for predictor {event.predictor}, but {name} trains none")
     try:
         policies.batching_state, acting, sentence = policies.batching.learn(policies.batching_state, event)
     except ValueError as error:

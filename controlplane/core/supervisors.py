@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from controlplane.core import changes, filling
-from controlplane.core.choices import GUARD, Ask, ConvergenceGuard, Judgement, Mark, Measured, Pilot
+from controlplane.core.choices import GUARD, ConvergenceGuard, Judgement, Mark, Measured, Pilot, RequestSimulation
 from controlplane.core.commands import (
     JudgeAlternatives,
     JudgeConvergence,
@@ -51,7 +51,7 @@ def review_autopilot(context: Context) -> None:
     piloted.counted += batches * job.batch
     mark, workers = _mark(context), len(job.generation.roster)
     context.chosen.pilot_state, action = pilot.observe(mark, workers, context.chosen.pilot_state)
-    if isinstance(action, Ask):
+    if isinstance(action, RequestSimulation):
         _request_simulation(context, pilot, action)
     elif isinstance(action, Measured):
         _take_measurement(context, pilot, action, mark)
@@ -93,7 +93,7 @@ def on_alternatives_played(context: Context, event: AlternativesPlayed) -> None:
 def on_autopilot_requested(context: Context, event: AutopilotRequested) -> None:
     """A user set the mode."""
     pilot = _pilot(context)
-    context.chosen.pilot_state = pilot.told(event.mode, _mark(context), context.chosen.pilot_state)
+    context.chosen.pilot_state = pilot.set_mode(event.mode, _mark(context), context.chosen.pilot_state)
     verb = "switches by itself" if event.mode == "auto" else "only proposes"
     context.emit(SetAutopilot, f"{event.actor}: the autopilot {verb} from now on", mode=event.mode)
 
@@ -116,17 +116,17 @@ def _pilot(context: Context) -> Pilot:
     pilot = context.chosen.pilot
     if pilot is None:
         cure = "submit a job with policy: auto or policy: suggest"
-        raise EventRefused(f"job {context.job.number}: news for an autopilot, but it has none; {cure}")
+        raise EventRefused(f"job {context.job.number}: an event for an autopilot, but it has none; {cure}")
     return pilot
 
 
-def _request_simulation(context: Context, pilot: Pilot, ask: Ask) -> None:
+def _request_simulation(context: Context, pilot: Pilot, request: RequestSimulation) -> None:
     job, present = context.job, _present(context, pilot)
     others = pilot.alternatives(context.spec)
     context.emit(
         PlayAlternatives,
-        ask.reason,
-        look=ask.look,
+        request.reason,
+        look=request.look,
         present=present,
         alternatives={**others, present: job.synchronization},
         since=job.piloted.since,

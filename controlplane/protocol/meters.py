@@ -1,8 +1,8 @@
 """Meters of energy, for workers and attached ranks: NVML's counter of a GPU, or RAPL's of the processors.
 
-RAPL counts whole processors, whoever uses them. A process is charged by its part of all CPU time that was used in the
-same span; so the processes of a machine add up to what its processors drew. Counters and clocks are arguments: they are
-read elsewhere.
+RAPL counts whole processors, for all processes together. A process is charged by its part of the CPU time that was
+used in the same span; so the processes of a machine add up to what its processors drew. Counters and clocks are
+arguments: they are read elsewhere.
 """
 
 from collections.abc import Callable, Sequence

@@ -9,9 +9,9 @@ Pure: a driver carries questions and answers, and owns the clock::
         case Passing.ASK:  ...   # ask ``barrier.asks``; then ``answered`` or ``silent`` for each
         case Passing.WAIT: ...   # until an answer, a newer roster, or ``barrier.wake_at_s``
 
-Progress only increases during the life of a process. So a late or repeated answer does no harm, and what a worker has
-heard once is known for good: a peer that is known to be far enough is not asked. An answer of another instance than
-the roster's counts for nothing.
+Progress only increases during the life of a process. So a late or repeated answer does no harm, and an answer
+stays valid: a peer that is known to be far enough is not asked again. An answer of another instance than the
+roster's is ignored.
 
 A peer that does not answer is replaced by another one, drawn from those that are left. Where no one is left, the worker
 waits until the silent ones have been silent for ``GONE_S``; from then on they do not count, and are tried again every

@@ -1,7 +1,8 @@
 """What an agent and the gateway send on ``/ws/relay``: the frames of a machine's processes, in batches.
 
 A channel is the conversation of one process instance, as on a websocket of its own. The agent numbers channels upwards
-and uses no number twice on a connection, so that late frames of a channel that has ended are told from hostile ones.
+and uses no number twice on a connection, so that late frames of a channel that
+has ended can be distinguished from hostile ones.
 """
 
 from typing import Annotated, Final

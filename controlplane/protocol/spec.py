@@ -188,6 +188,11 @@ class JobSpec(Part, frozen=True, kw_only=True):
         return self.reduces or self.server_mode == "aggregating"
 
     @property
+    def workers_can_join(self) -> bool:
+        """Whether a worker that starts later gets the parameters from another process."""
+        return self.server_mode != "aggregating"
+
+    @property
     def asks_peers(self) -> bool:
         """Whether workers listen for one another from the beginning, to ask how far each is."""
         return self.synchronization.barrier.parameters.get("sampling") == "peers"

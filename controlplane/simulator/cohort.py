@@ -75,8 +75,8 @@ class Cohort:
         self._loaded = np.zeros(count, dtype=bool)
         self._any = False
         """Whether any worker is in step."""
-        self._news: dict[int, Orders | None] = {}
-        """By rank, the orders by which it began the lap, where it has newer ones."""
+        self._orders_before: dict[int, Orders | None] = {}
+        """By rank, the orders that the worker began its lap with; only where it has newer ones."""
         self._last = -1
         """The last iteration that the orders of all in step let them begin, and continue from, without a question."""
         self._at: Integers = np.zeros(count, dtype=np.int64)
@@ -130,7 +130,7 @@ class Cohort:
             return False
         if protocol.receive(orders):
             self._generations[rank] = orders.generation
-            self._news.setdefault(rank, before)
+            self._orders_before.setdefault(rank, before)
         return True
 
     def has(self, rank: int) -> bool:
@@ -139,9 +139,9 @@ class Cohort:
 
     def _load(self, held: Sequence[tuple[SimulatedWorker, int]], ranks: Integers, iteration: int) -> bool:
         """Take in workers that are not in step yet, and newer orders; False where something is not plain."""
-        news, members, workers = self._news, self._servers.members, self._job.workers
+        before, members, workers = self._orders_before, self._servers.members, self._job.workers
         new = [held[place] for place in np.flatnonzero(~self._loaded[ranks]).tolist()]
-        renewed = [workers[rank] for rank in news if self._loaded[rank]]
+        renewed = [workers[rank] for rank in before if self._loaded[rank]]
         last = min((_last_plain(worker, attempt, iteration) for worker, attempt in new), default=self._last)
         if renewed:
             last = min(last, *(_last_by_newer(worker, iteration) for worker in renewed))
@@ -149,7 +149,7 @@ class Cohort:
         self._last = last if begins_anew else min(last, self._last)
         if self._last < iteration or not all(worker.rank in members for worker, _ in new):
             return False
-        news.clear()
+        before.clear()
         changed = [*renewed, *(worker for worker, _ in new)]
         at = np.array([worker.rank for worker in changed], dtype=np.int64)
         self._share[at] = [worker.protocol.orders.share for worker in changed if worker.protocol.orders is not None]
@@ -293,7 +293,7 @@ class Cohort:
             generation=worker.orders.generation,
             iteration=k,
             samples=int(self._share[rank]),
-            position=task_of(self._news.get(rank) or worker.orders, k).position,
+            position=task_of(self._orders_before.get(rank) or worker.orders, k).position,
             loss=0.0,
             compute_s=float(spent.compute_s[place]),
             push_s=float(spent.push_s[place]),
@@ -315,7 +315,7 @@ class Cohort:
         ranks = np.flatnonzero(self._loaded)
         self._write_back(ranks)
         self._any = False
-        self._news.clear()
+        self._orders_before.clear()
         self._servers.part()
         if lap is None or lap.next == len(lap.times):
             return

@@ -18,8 +18,8 @@ ANSWER_S: Final = 2.0
 """How long a worker waits for an answer, as a live one does."""
 
 
-class Asked(Protocol):
-    """A worker, as others see it."""
+class PeerWorker(Protocol):
+    """A worker that others may ask how far it is."""
 
     rank: int
     instance: str
@@ -31,7 +31,7 @@ class Asked(Protocol):
 
     @property
     def silent_s(self) -> float | None:
-        """Since when it hangs, if it does."""
+        """For how long its process has hung; None: it has not."""
 
     def look_again(self) -> None:
         """An answer arrived: it may continue now, or not."""
@@ -44,13 +44,13 @@ class Questions:
         kernel: virtual time.
         workers: the worker of that rank.
         way_s: how long a message takes from one to another.
-        are_asked: whether workers listen for questions.
+        are_asked: whether workers listen for questions of others.
     """
 
     def __init__(
         self,
         kernel: Kernel,
-        workers: Callable[[int], Asked],
+        workers: Callable[[int], PeerWorker],
         way_s: Callable[[int, int], float],
         *,
         are_asked: bool,
@@ -61,34 +61,34 @@ class Questions:
         """Questions and answers so far."""
 
     def with_address(self, hello: WorkerHello) -> WorkerHello:
-        """With where others find it, if they ask."""
+        """With the address at which others ask it, if they do."""
         return replace(hello, host=HOST, port=PORT) if self._are_asked else hello
 
-    def ask(self, asker: Asked) -> None:
+    def ask(self, asker: PeerWorker) -> None:
         """Send the questions that the worker's barrier wants to ask."""
         for peer in asker.protocol.peers.asks:
             self.messages += 1
             way_s = self._way_s(asker.rank, peer.rank)
             self._kernel.after(way_s, self._arrive, asker, asker.protocol.peers, peer, way_s)
 
-    def _arrive(self, asker: Asked, barrier: PeerBarrier, peer: PeerAddress, way_s: float) -> None:
+    def _arrive(self, asker: PeerWorker, barrier: PeerBarrier, peer: PeerAddress, way_s: float) -> None:
         asked = self._workers(peer.rank)
         if asked.instance == peer.instance and asked.is_alive:
             self.messages += 1
             self._kernel.after(way_s, self._answer, asker, barrier, peer, asked.protocol.iteration)
         else:
             hangs = asked.instance == peer.instance and asked.silent_s is not None
-            self._kernel.after(max(way_s, ANSWER_S - way_s) if hangs else way_s, self._silence, asker, barrier, peer)
+            self._kernel.after(max(way_s, ANSWER_S - way_s) if hangs else way_s, self._no_answer, asker, barrier, peer)
 
-    def _answer(self, asker: Asked, barrier: PeerBarrier, peer: PeerAddress, iteration: int) -> None:
+    def _answer(self, asker: PeerWorker, barrier: PeerBarrier, peer: PeerAddress, iteration: int) -> None:
         barrier.answered(peer.rank, peer.instance, iteration, self._kernel.now)
         self._go_on(asker, barrier)
 
-    def _silence(self, asker: Asked, barrier: PeerBarrier, peer: PeerAddress) -> None:
+    def _no_answer(self, asker: PeerWorker, barrier: PeerBarrier, peer: PeerAddress) -> None:
         barrier.silent(peer.rank, peer.instance, self._kernel.now)
         self._go_on(asker, barrier)
 
-    def _go_on(self, asker: Asked, barrier: PeerBarrier) -> None:
+    def _go_on(self, asker: PeerWorker, barrier: PeerBarrier) -> None:
         """Unless its process has been replaced meanwhile, or it does something else."""
         if asker.protocol.peers is barrier and asker.is_alive and asker.protocol.phase is Phase.BOUNDARY:
             asker.look_again()

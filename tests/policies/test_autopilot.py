@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.choices import Ask, Mark, Measured, PlayedAlternative
+from controlplane.core.choices import Mark, Measured, PlayedAlternative, RequestSimulation
 from controlplane.policies.autopilot.predicted_gain import LEAST_GAIN, PredictedGain
 from controlplane.protocol.autopilot import Autopilot
 
@@ -36,7 +36,7 @@ class Flight:
     def mark(self) -> Mark:
         return Mark(batches=self.batches, samples=self.batches * BATCH, at_s=self.at_s)
 
-    def fly(self, pace_s: float) -> Ask | None:
+    def fly(self, pace_s: float) -> RequestSimulation | None:
         """One more global batch."""
         self.batches += 1
         self.at_s += pace_s * BATCH
@@ -48,7 +48,7 @@ class Flight:
             return None
         return action
 
-    def answer(self, ask: Ask, saved: dict[str, Sequence[float]], error: float) -> str:
+    def answer(self, ask: RequestSimulation, saved: dict[str, Sequence[float]], error: float) -> str:
         """What a simulation gave, by name and seed; the name that was switched to, or empty."""
         played = [
             PlayedAlternative(name=name, saved=sum(found) / len(found), low=min(found), high=max(found))
@@ -66,7 +66,7 @@ class Flight:
         came_from, self.present = self.present, to
         self.state = self.pilot.switched(came_from, to, self.mark, self.state, by_itself=by_itself)
 
-    def until_asked(self, pace_s: float = 0.01) -> Ask:
+    def until_asked(self, pace_s: float = 0.01) -> RequestSimulation:
         for _ in range(2000):
             if (ask := self.fly(pace_s)) is not None:
                 return ask
@@ -216,7 +216,7 @@ def test_after_a_change_by_others_it_only_proposes_until_it_is_set_to_auto() -> 
     flight._switch("c", by_itself=False)
     assert not flight.pilot.switches(flight.state)
     assert flight.answer(flight.until_asked(), {"a": (0.5, 0.5)}, 0.01) == ""
-    flight.state = flight.pilot.told("auto", flight.mark, flight.state)
+    flight.state = flight.pilot.set_mode("auto", flight.mark, flight.state)
     assert flight.answer(flight.until_asked(), {"a": (0.5, 0.5)}, 0.01) == "a"
 
 

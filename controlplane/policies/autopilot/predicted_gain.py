@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controlplane.core.choices import Ask, Judged, Mark, Measured, PlayedAlternative, Verdict
+from controlplane.core.choices import Judged, Mark, Measured, PlayedAlternative, RequestSimulation, Verdict
 from controlplane.policies.autopilot.alternatives import alternatives
 from controlplane.policies.wording import seconds
 from controlplane.protocol.autopilot import Autopilot, Mode
@@ -97,7 +97,9 @@ class PredictedGain:
             self._found = spec, alternatives(spec, self._of)
         return self._found[1]
 
-    def observe(self, mark: Mark, workers: int, state: PilotState) -> tuple[PilotState, Ask | Measured | None]:
+    def observe(
+        self, mark: Mark, workers: int, state: PilotState
+    ) -> tuple[PilotState, RequestSimulation | Measured | None]:
         """The job has processed another global batch, by so many workers."""
         if state.block is None or workers != state.workers:
             return self._begin(replace(state, workers=workers, trial=None, offer=None), mark), None
@@ -120,7 +122,7 @@ class PredictedGain:
     def decide(
         self, look: int, present: str, played: list[PlayedAlternative], error: float, mark: Mark, state: PilotState
     ) -> tuple[PilotState, Verdict]:
-        """The answer to an ``Ask``.
+        """The answer to an ``RequestSimulation``.
 
         Raises:
             ValueError: if it is not the answer that is waited for.
@@ -164,7 +166,7 @@ class PredictedGain:
         """An answer came when the job could not act on it: measure anew, and ask again."""
         return self._begin(replace(state, trial=None, offer=None), mark)
 
-    def told(self, mode: Mode, mark: Mark, state: PilotState) -> PilotState:
+    def set_mode(self, mode: Mode, mark: Mark, state: PilotState) -> PilotState:
         """A user set its mode: it compares again soon."""
         return self._begin(replace(state, mode=mode, rests=0, trial=state.trial), mark)
 
@@ -177,9 +179,9 @@ class PredictedGain:
         wait = self._of.learn * min(RARELY, 2**rests)
         return replace(state, rests=rests, next_look=mark.batches + wait)
 
-    def _ask(self, state: PilotState, mark: Mark, reason: str) -> tuple[PilotState, Ask]:
+    def _ask(self, state: PilotState, mark: Mark, reason: str) -> tuple[PilotState, RequestSimulation]:
         looks = state.looks + 1
-        return replace(state, looks=looks, asked_s=mark.at_s), Ask(look=looks, reason=reason)
+        return replace(state, looks=looks, asked_s=mark.at_s), RequestSimulation(look=looks, reason=reason)
 
     def _avoid(self, state: PilotState, name: str, mark: Mark) -> dict[str, int]:
         kept = {each: until for each, until in state.avoided.items() if until > mark.batches}

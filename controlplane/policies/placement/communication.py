@@ -1,7 +1,7 @@
 """How long an exchange with a server takes, by its size (PSLD section 4.1): Pred(r, s) = alpha_r s + beta_r.
 
-A line per server by least squares over all workers' measurements; older ones count less. What is kept of them is their
-moments, so a server costs the same to remember after ten measurements and after ten million. The standard error of a
+A line per server by least squares over all workers' measurements; older ones count less. Only weighted moments are
+kept, so a server's state has the same size after ten measurements and after ten million. The standard error of a
 prediction is that of the line's mean at ``s``: it grows with the distance from the sizes that were measured.
 
 Measurements of a single size cannot separate latency from bandwidth, and where noise makes a line fall or

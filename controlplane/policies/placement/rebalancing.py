@@ -91,7 +91,7 @@ class Looking(Measuring):
 def take_note(
     request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState, *, forgetting: float
 ) -> ServersState:
-    """The state after one more iteration; servers that are gone are forgotten."""
+    """The state after one more iteration; lost servers are left out."""
     known = remember(state.moments, transfers, forgetting=forgetting)
     loads = loads_of(request.blocks, request.servers)
     return ServersState(
@@ -104,7 +104,7 @@ def take_note(
 
 
 def is_due(request: PlacementRequest, state: ServersState, *, every: int) -> bool:
-    """Whether it is time for a look. A server that is gone cannot be waited for."""
+    """Whether a decision is due: every so many iterations, and at once where a server with blocks is lost."""
     lost = any(block.server not in request.servers for block in request.blocks)
     return lost or request.iteration - (state.looked or 0) >= every
 
@@ -115,7 +115,7 @@ def reachable(request: PlacementRequest, state: ServersState) -> dict[int, Line]
 
 
 def present_s(request: PlacementRequest, lines: Mapping[int, Line]) -> float:
-    """How long an exchange takes as the blocks are; infinite where one of them is on a server that is gone."""
+    """How long an exchange takes as the blocks are; infinite where one of them is on a lost server."""
     loads = loads_of(request.blocks, request.servers)
     return exchange_s(lines, loads) if loads.keys() == lines.keys() else float("inf")
 
