@@ -13,8 +13,8 @@ HEAD = """\
 # Glossary
 
 Made by `.venv/bin/python docs/make_glossary.py` from `frontend/glossary.py`; a test compares the two. The
-dashboard shows it at `/glossary/`, and terms on its pages link there. Sections are those of the papers in the README's
-list.
+dashboard shows it at `/glossary/`, and terms on its pages link there. The column *paper* gives sections of the papers
+that [rulings.md](rulings.md) lists.
 """
 
 

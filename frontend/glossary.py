@@ -51,8 +51,8 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="autopilot",
-        meaning="Simulates the policies that a job may have on what was measured, and switches to a better one, or "
-        "proposes it. A switch after which a sample takes longer than before is taken back.",
+        meaning="Simulates other policies with the measured speeds, and switches the job to a better one or proposes "
+        "it. If a sample takes longer after a switch, the switch is reverted.",
     ),
     Term(
         name="barrier",
@@ -65,7 +65,7 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="busy time",
-        meaning="Data loading, compute and communication time of a worker. Machine cards show it as a share of "
+        meaning="Data loading, compute and communication time of a worker. Machine cards show it as a fraction of "
         "worker time in the last 60 seconds; the rest is lost time.",
     ),
     Term(
@@ -79,12 +79,12 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="data loading",
-        meaning="Time that a worker waits for its next batch. Pages show it apart from compute where it takes at least "
-        "1% of some worker's time.",
+        meaning="Time that a worker waits for its next batch. Pages show it separately from compute if it takes at "
+        "least 1% of some worker's time.",
     ),
     Term(
         name="decision",
-        meaning="A command of the engine about a job, kept with its cause and its reason.",
+        meaning="A command of the engine about a job, stored with its cause and its reason.",
     ),
     Term(
         name="drain",
@@ -135,7 +135,7 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="machine share",
-        meaning="The part of the global batch of its jobs that the workers of a machine process.",
+        meaning="The part of the global batch of its jobs that a machine's workers process.",
     ),
     Term(
         name="parameter server",
@@ -154,8 +154,8 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="sampled by peers",
-        meaning="Each worker asks a sample of the others itself when it may continue, and needs no control plane for "
-        "it. Otherwise the control plane samples.",
+        meaning="Each worker draws a sample of the other workers and requests their progress directly, without the "
+        "control plane. Otherwise the control plane draws the sample.",
         paper="PSP 3.2",
     ),
     Term(
@@ -169,12 +169,12 @@ TERMS: Final[tuple[Term, ...]] = (
     ),
     Term(
         name="slot",
-        meaning="Room for one worker or one parameter server on a machine.",
+        meaning="Capacity of a machine for one worker or one parameter server.",
     ),
     Term(
         name="speed-up",
-        meaning="Iteration time with equal shares at the beginning of the job, divided by the iteration time now. Of an"
-        " attached job that had none when it was warm, the former is estimated from each worker's time per sample.",
+        meaning="Iteration time with equal shares at the beginning of the job, divided by the iteration time now. If "
+        "an attached job had none after its warm-up, the former is estimated from each worker's time per sample.",
     ),
     Term(
         name="staleness",
