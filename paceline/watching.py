@@ -1,21 +1,18 @@
-"""Gradients weighted by samples, and when they were ready: for DDP in its hook, for others at the module's output.
+"""Gradients weighted by samples, and when they were ready: for DDP in its hook, for others at the parameters.
 
 A rank's mean gradient counts ``n W / N`` times where the engine averages over ``W`` ranks: ``n`` of the iteration's
 ``N`` samples are the rank's. So the sum is the mean over all samples, as one process would have it (LB-BSP Eq. 7).
 """
 
-import copy
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_leaves, tree_map
 
 from controlplane.protocol.messages import Place
 from paceline.errors import CannotAttach
@@ -23,6 +20,10 @@ from paceline.marks import Norms, Part
 
 Hook = Callable[[Any, Any], torch.futures.Future[Any]]
 """Of DDP: ``hook(state, bucket)``, whose future has the average over the ranks."""
+
+
+FORWARDS_WITHOUT_GRADIENT: Final = 16
+"""Passes of an unknown wrapper after which a gradient must have reached a parameter."""
 
 
 class Watcher(Protocol):
@@ -89,17 +90,16 @@ def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) ->
     inner = _unwrapped(module)
     if isinstance(inner, DistributedDataParallel):
         _watch_ddp(inner, watcher, hook, state)
-        module.register_forward_hook(_Outputs(watcher, watcher.micro_weight))
+        _watch_micro_batches(module, watcher)
         return
     if hook is not None:
         raise CannotAttach(f"watch(): hook is for DDP, but the module is a {type(inner).__name__}; omit it")
     if isinstance(inner, FSDPModule):
-        _watch_fsdp(module, inner, watcher)
+        _watch_fsdp(inner, watcher)
     elif isinstance(inner, FullyShardedDataParallel):
-        module.register_forward_hook(_Outputs(watcher, _total(watcher)))
-        watcher.give_up("FSDP1 reduces gradients during backward, which cannot be timed; use fully_shard (FSDP2)")
+        _watch_fsdp1(inner, watcher)
     else:
-        module.register_forward_hook(_Outputs(watcher, _total(watcher), at_end=True))
+        _watch_unknown(inner, watcher)
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
@@ -212,93 +212,101 @@ def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
         gradients.div_(world)
 
 
-# -- wrappers without a hook
+# -- parameters
 
 
-class _Outputs:
-    """Weighs the gradients that flow back through a module's outputs, each once.
+class _Gradients:
+    """Weighs the gradients that arrive at parameters, in each backward, before they are accumulated or reduced.
 
-    One of several outputs may be computed from another, as a loss from logits: the gradient of the former reaches the
-    latter inside the module, where it must not be weighted again. The script gets views of such outputs, and their
-    gradients are weighted on their way into the module.
+    So a loss may be computed from anything: several outputs, attributes of the module, gradients by its inputs.
     """
 
     def __init__(self, watcher: Watcher, weight: Callable[[], float], *, at_end: bool = False) -> None:
         self._watcher, self._weight, self._at_end = watcher, weight, at_end
-        self._is_first = True
+        self._is_marked = self.has_seen_any = False
+
+    def watch(self, parameter: torch.Tensor) -> None:
+        """Weigh the gradients of this one, also if it is frozen now and trained later."""
+        requires_grad = parameter.requires_grad
+        parameter.requires_grad_(True)
+        parameter.register_hook(self._weighted)  # type: ignore[no-untyped-call]
+        parameter.requires_grad_(requires_grad)
+
+    def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.has_seen_any = True
+        if self._at_end and not self._is_marked:
+            self._is_marked = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._mark)
+        weight = self._weight()
+        if weight == 1.0:
+            return gradient
+        return torch.zeros_like(gradient) if weight == 0.0 else gradient * weight
+
+    def _mark(self) -> None:
+        self._is_marked = False
+        self._watcher.mark(Part.COMPUTE)
+
+
+class _BeforeForward:
+    """Calls a function before each training forward of a module; left out where the module is pickled or copied."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def __call__(self, module: nn.Module, inputs: Any, outputs: Any) -> Any:
-        """None where the outputs stay as they are."""
-        if not torch.is_grad_enabled():
-            return None
-        weight = self._weight()
-        if weight == 1.0 and not (self._at_end or self._is_first):
-            return None
-        hooked = {id(tensor): tensor for tensor in _tensors(outputs) if tensor.requires_grad}
-        if not hooked and self._is_first:
-            self._watcher.give_up(
-                f"{type(module).__name__} returns {type(outputs).__name__}, which contains no tensor with a"
-                " gradient; return tensors in tuples, lists, mappings or dataclasses"
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled():
+            self._function()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _BeforeForward, (_nothing,)
+
+
+def _nothing() -> None:
+    """What a copied module does before its forward."""
+
+
+def _watch_micro_batches(module: nn.Module, watcher: Watcher) -> None:
+    """Weigh the micro-batches of an iteration, which DDP's hook sees as one gradient, once two of them differ."""
+    gradients = _Gradients(watcher, watcher.micro_weight)
+    parameters = list(module.parameters())
+
+    def begin() -> None:
+        if parameters and watcher.micro_weight() != 1.0:
+            while parameters:
+                gradients.watch(parameters.pop())
+
+    module.register_forward_pre_hook(_BeforeForward(begin))
+
+
+def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
+    gradients = _Gradients(watcher, _total(watcher), at_end=True)
+    for parameter in module.parameters():
+        gradients.watch(parameter)
+    forwards = iter(range(FORWARDS_WITHOUT_GRADIENT))
+
+    def check() -> None:
+        if next(forwards, None) == FORWARDS_WITHOUT_GRADIENT - 1 and not gradients.has_seen_any:
+            watcher.give_up(
+                f"no gradient has reached a parameter of the {type(module).__name__} in its first"
+                f" {FORWARDS_WITHOUT_GRADIENT} passes; pass the module that is trained to watch()"
             )
-        self._is_first = False
-        views = hooked if len(hooked) <= 1 else {key: tensor.view_as(tensor) for key, tensor in hooked.items()}
-        for tensor in views.values():
-            tensor.register_hook(_Weighted(self._watcher, weight, at_end=self._at_end))  # type: ignore[no-untyped-call]
-        return None if views is hooked else _replaced(outputs, views)
+
+    module.register_forward_pre_hook(_BeforeForward(check))
 
 
-class _Weighted:
-    """One output's gradient."""
-
-    def __init__(self, watcher: Watcher, weight: float, *, at_end: bool) -> None:
-        self._watcher, self._weight, self._at_end = watcher, weight, at_end
-
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        if self._at_end:
-            engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: self._watcher.mark(Part.COMPUTE))
-        if self._weight == 1.0:
-            return gradient
-        return torch.zeros_like(gradient) if self._weight == 0.0 else gradient * self._weight
+# -- FSDP
 
 
-def _tensors(outputs: Any) -> Iterator[torch.Tensor]:
-    for leaf in tree_leaves(outputs):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            for entry in dataclasses.fields(leaf):
-                yield from _tensors(getattr(leaf, entry.name))
-        elif isinstance(leaf, Mapping):
-            yield from _tensors(list(leaf.values()))
+def _watch_fsdp1(module: nn.Module, watcher: Watcher) -> None:
+    gradients = _Gradients(watcher, _total(watcher))
+    for each in FullyShardedDataParallel.fsdp_modules(module):
+        if each._handle is not None:
+            gradients.watch(each._handle.flat_param)
+    watcher.give_up("FSDP1 reduces gradients during backward, which cannot be timed; use fully_shard (FSDP2)")
 
 
-def _replaced(outputs: Any, views: Mapping[int, torch.Tensor]) -> Any:
-    """Such outputs with other tensors, by the ``id`` of those that they replace."""
-
-    def replace(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            return views.get(id(leaf), leaf)
-        if isinstance(leaf, Mapping):
-            mapping = copy.copy(leaf) if isinstance(leaf, MutableMapping) else dict(leaf)
-            for key, value in leaf.items():
-                mapping[key] = _replaced(value, views)
-            return mapping
-        if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            record = copy.copy(leaf)
-            for entry in dataclasses.fields(leaf):
-                object.__setattr__(record, entry.name, _replaced(getattr(leaf, entry.name), views))
-            return record
-        return leaf
-
-    return tree_map(replace, outputs)
-
-
-# -- FSDP2
-
-
-def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
+def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
     """Its sums are made during backward, one by one: each wait for one is measured, on the CPU."""
     groups = [group for each in inner.modules() if isinstance(each, FSDPModule) for group in _param_groups(each)]
     for group in groups:
@@ -308,7 +316,10 @@ def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
                 f"watch(): fully_shard averages over a mesh of {size} ranks, the job has {watcher.world}: shares need"
                 " one mesh of all ranks"
             )
-    module.register_forward_hook(_Outputs(watcher, _total(watcher)))
+    gradients = _Gradients(watcher, _total(watcher))
+    for each in inner.modules():
+        if isinstance(each, FSDPModule):
+            each.register_forward_pre_hook(_BeforeForward(_Unsharded(_param_groups(each), gradients)))
     if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
         watcher.give_up(
             "FSDP2 on a GPU runs its collectives in separate streams: events of the script's stream"
@@ -323,6 +334,22 @@ def _watch_fsdp(module: nn.Module, inner: nn.Module, watcher: Watcher) -> None:
 def _param_groups(module: FSDPModule) -> list[Any]:
     groups: list[Any] = module._get_fsdp_state()._fsdp_param_groups
     return groups
+
+
+class _Unsharded:
+    """Watches the whole parameters of an FSDP2 module, which it makes before its first forward."""
+
+    def __init__(self, groups: list[Any], gradients: _Gradients) -> None:
+        self._groups, self._gradients = groups, gradients
+        self._watched: dict[Any, torch.Tensor] = {}
+
+    def __call__(self) -> None:
+        for group in self._groups:
+            for each in group.fsdp_params:
+                parameter = each._unsharded_param
+                if self._watched.get(each) is not parameter:
+                    self._gradients.watch(parameter)
+                    self._watched[each] = parameter
 
 
 class _Timed:
