@@ -1,7 +1,7 @@
-"""Paceline for training scripts and for programs that talk to a control plane; ``import paceline`` loads neither.
+"""The public API: attaching a training script, and a client of the control plane's REST API.
 
-Every name comes from its module when it is first used: a script that only attaches loads no HTTP client, and nothing
-here loads torch before the script has.
+Each name is imported from its module on first use. A script that only attaches does not import an HTTP client, and
+importing ``paceline`` does not import torch.
 """
 
 from importlib import import_module

@@ -1,4 +1,6 @@
-"""The control plane's address. A rank's token is sent unencrypted to another machine only if that is configured."""
+"""The websocket address of the control plane. A token is sent unencrypted to another machine only if this is
+configured.
+"""
 
 import os
 from collections.abc import Mapping
@@ -18,10 +20,10 @@ class Address(NamedTuple):
 
 
 def socket_address(base: str, path: str, environment: Mapping[str, str] = os.environ) -> Address:
-    """The websocket at ``path`` of the control plane at ``base``.
+    """Return the websocket URL for ``path`` of the control plane at ``base``.
 
     Raises:
-        CannotAttach: if that is no address, or if it is unencrypted and on another machine.
+        CannotAttach: if ``base`` is not a URL, or if it is unencrypted and on another machine.
     """
     try:
         plane = parse_address(base)

@@ -1,4 +1,4 @@
-"""``paceline.attach()``: this rank's part in a job, by the environment that ``paceline run`` sets, or alone."""
+"""``paceline.attach()``: registers this rank with a job, from the environment that ``paceline run`` sets."""
 
 import logging
 import os
@@ -22,17 +22,17 @@ def attach(
     job: int | None = None,
     token: str | None = None,
 ) -> Pacer:
-    """The pacer of this process. Without a control plane, training runs unchanged.
+    """Return the pacer of this process. Without a control plane, training runs unchanged.
 
     Args:
-        rank: its rank; None: as the launcher says, or torch.distributed.
-        world: how many ranks there are; None: likewise.
+        rank: the rank; None: from torch.distributed or the launcher.
+        world: number of ranks; None: likewise.
         url: of the control plane; None: ``PACELINE_URL``.
-        job: its number; None: ``PACELINE_JOB``.
+        job: the job's number; None: ``PACELINE_JOB``.
         token: of that job; None: ``PACELINE_TOKEN``.
 
     Raises:
-        CannotAttach: if rank, world or the address make no sense.
+        CannotAttach: if the rank, the world size or the address is invalid.
     """
     who = identity(rank, world)
     aim = target(url, job, token)
@@ -43,7 +43,7 @@ def attach(
     if any(name in os.environ for name in TRACKERS):
         from paceline.adapters.trackers import forward
 
-        # First: then the handler that it registers for the end of the process runs after the last iteration.
+        # Registered first, so that the handler for the end of the process runs after the last iteration.
         forward(pacer)
     watch_for_the_end(pacer)
     return pacer
@@ -59,7 +59,7 @@ def _control(who: Identity, aim: Target) -> Control | None:
 
 
 def control_of(who: Identity, aim: Target) -> Control:
-    """The connection of one rank to the control plane of its job.
+    """Return the connection of one rank to the control plane of its job.
 
     Raises:
         CannotAttach: if the address or the number cannot be used.

@@ -1,8 +1,8 @@
-"""The most samples that fit into a rank's memory, learned from out-of-memory errors and kept across restarts.
+"""The maximum number of samples that fit into a rank's memory, learned from out-of-memory errors.
 
-A rank that runs out of memory exits: its gradient is missing in a sum that the other ranks wait for. The launcher then
-restarts all ranks on the same machines, so the learned limit is stored in this user's file in the temporary folder
-until the rank has finished its job.
+A rank that runs out of memory exits, since its gradient is missing in a sum for which the other ranks wait. The
+launcher then restarts all ranks on the same machines, so the limit is stored in a file of this user in the temporary
+folder until the rank has finished its job.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ MOST: Final = 10**9
 
 
 class Ceiling:
-    """The ceiling of one rank of one job; 0 samples: not known.
+    """The limit of one rank of one job; 0 samples: not known.
 
     Args:
-        job: the job for which it is stored; None: it is not stored.
+        job: the job for which the limit is stored; None: it is not stored.
     """
 
     def __init__(self, job: Target | None, rank: int, *, folder: Path | None = None) -> None:
@@ -31,7 +31,7 @@ class Ceiling:
         self.samples = self._read()
 
     def ran_short(self, samples: int, multiple: int) -> None:
-        """Half of the samples that did not fit become the ceiling."""
+        """Record an out-of-memory error: half of the samples that did not fit become the limit."""
         self.samples = max(multiple, samples // 2 // multiple * multiple, 1)
         if self._file is None:
             return
@@ -44,7 +44,7 @@ class Ceiling:
             return
 
     def forget(self) -> None:
-        """The job is over: the file is no longer needed."""
+        """Remove the file: the job is over."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
@@ -64,7 +64,9 @@ class Ceiling:
 
 
 def _name(job: Target, rank: int) -> str:
-    """By the token, too: another control plane has a job of that number, perhaps at the same address."""
+    """The name includes the token, since another control plane may have a job of the same
+    number at the same address.
+    """
     owner = os.getuid() if hasattr(os, "getuid") else 0
     which = hashlib.sha256("\n".join(job).encode()).hexdigest()[:16]
     return f"paceline-{owner}-{job.job}-{which}-{rank}.ceiling"

@@ -1,4 +1,4 @@
-"""Small sums over the ranks, separate from the gradients: on the CPU, in the script's process group or another."""
+"""Small all-reduce operations between ranks, separate from the gradients: on the CPU, in a process group."""
 
 import ctypes
 from collections import deque
@@ -12,37 +12,40 @@ from paceline.errors import CannotAttach
 from paceline.sooner import store_of_group
 
 KEPT = 8
-"""Sums whose tensors are kept alive, so that gloo's thread never drops the last reference to one. It would need
-a Python thread state; a process that a DataLoader forks at that moment inherits the lock which guards them, and hangs
-in ``os.fork`` forever (seen with CPython 3.11 and torch 2.13). At the end of the process they are never freed: the
-thread that asks an ending interpreter for its lock is ended itself, which aborts the process with status 134."""
+"""Sums whose tensors are kept alive, so that gloo's thread never drops the last reference to a tensor.
+
+Dropping it needs a Python thread state. A process that a DataLoader forks at that moment inherits the lock of the
+thread states, and hangs in ``os.fork`` forever (seen with CPython 3.11 and torch 2.13). The tensors are not freed at
+the end of the process either: a thread that requests the GIL of an interpreter that is shutting down is terminated,
+which aborts the process with status 134.
+"""
 
 
 class Sum(Protocol):
-    """A sum under way."""
+    """A sum in progress."""
 
     def result(self) -> list[float]:
-        """The sum, once every rank has added its part."""
+        """The sum, once every rank has contributed."""
 
 
 class AnyChannel(Protocol):
-    """Where ranks add up what they say: every rank makes the same calls in the same order."""
+    """A channel for sums over all ranks: every rank makes the same calls in the same order."""
 
     store: Any
-    """Where one rank can leave a word for the others without a sum; None: there is none."""
+    """A store in which a rank can set a value for the others without a sum; None: there is none."""
 
     def begin(self, words: Sequence[float]) -> Sum:
-        """Add ``words`` without waiting for the sum."""
+        """Start a sum of ``words`` without waiting for it."""
 
     def total(self, words: Sequence[float]) -> list[float]:
-        """Add ``words``, and wait for the sum."""
+        """Sum ``words`` over all ranks, and wait for the result."""
 
     def close(self) -> None:
-        """Let the process end, also while a sum is under way; nothing is added behind this."""
+        """Allow the process to end, even while a sum is in progress; no sum may follow."""
 
 
 class Round:
-    """A sum under way in a process group."""
+    """A sum in progress in a process group."""
 
     __slots__ = ("_total", "_work")
 
@@ -50,19 +53,19 @@ class Round:
         self._total, self._work = total, work
 
     def result(self) -> list[float]:
-        """The sum, once every rank has added its part."""
+        """The sum, once every rank has contributed."""
         if self._work is not None:
             self._work.wait()
         values: list[float] = self._total.tolist()
         return values
 
     def never_free(self) -> None:
-        """Keep its tensor to the end of the process, behind that of the interpreter too."""
+        """Keep its tensor until the process has ended, beyond the shutdown of the interpreter."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 class Channel:
-    """Every rank makes the same calls in the same order."""
+    """Sums in a process group. Every rank makes the same calls in the same order."""
 
     def __init__(self, group: Any = None) -> None:
         self._group: Any = group or dist.group.WORLD
@@ -70,19 +73,19 @@ class Channel:
         self._kept: deque[Round] = deque(maxlen=KEPT)
 
     def begin(self, words: Sequence[float]) -> Round:
-        """Add ``words`` without waiting for the sum."""
+        """Start a sum of ``words`` without waiting for it."""
         total = torch.tensor(words, dtype=torch.float64)
-        # Of the group itself: the function around it costs a third of such a sum again.
+        # Called on the group directly: ``dist.all_reduce`` adds a third to the time of such a small sum.
         under_way = Round(total, self._group.allreduce([total]))
         self._kept.append(under_way)
         return under_way
 
     def total(self, words: Sequence[float]) -> list[float]:
-        """Add ``words``, and wait for the sum."""
+        """Sum ``words`` over all ranks, and wait for the result."""
         return self.begin(words).result()
 
     def close(self) -> None:
-        """Let the process end, also while a sum is under way; nothing is added behind this."""
+        """Allow the process to end, even while a sum is in progress; no sum may follow."""
         while self._kept:
             self._kept.popleft().never_free()
 
@@ -97,15 +100,16 @@ class Alone:
         return Round(torch.tensor(words, dtype=torch.float64), None)
 
     def total(self, words: Sequence[float]) -> list[float]:
-        """The given words."""
+        """The given ``words``."""
         return list(words)
 
     def close(self) -> None:
-        """No thread has anything of this."""
+        """Nothing to do: no thread holds a tensor."""
 
 
 def open_channel(world: int) -> AnyChannel | None:
-    """The channel of this rank; None where there are several, and torch.distributed is not initialised. Collective.
+    """Return the channel of this rank; None if there are several ranks and torch.distributed is not initialized.
+    Collective.
 
     Raises:
         CannotAttach: if torch.distributed has another number of ranks.

@@ -1,4 +1,4 @@
-"""A rank's messages to and from the control plane, by the worker's state machine; no sockets here."""
+"""A rank's messages to and from the control plane, through the worker's state machine; without sockets."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ Build = Callable[[int], Any]
 
 
 class Link(Protocol):
-    """A connection that survives outages; no call waits for it or raises."""
+    """A connection that survives outages; its methods neither block nor raise."""
 
     def say(self, build: Build) -> None:
         """Send ``build(number)`` as soon as possible."""
@@ -37,7 +37,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankState:
-    """The loop's description in a hello."""
+    """The loop's state, as a hello reports it."""
 
     share: int = 1
     samples: int = 0
@@ -46,12 +46,12 @@ class RankState:
     scales_lr: bool = False
     device: str = ""
     iteration: int | None = None
-    """The next iteration; None: a fresh loop, which begins where the job is."""
+    """The next iteration; None: a new loop, which begins at the job's position."""
     prefetched: int = -1
 
 
 class Control:
-    """One rank's conversation. The loop alone decides its position: it never waits for grants."""
+    """One rank's conversation with the control plane. Only the loop decides its position: it never waits for grants."""
 
     def __init__(self, link: Link, identity: Identity) -> None:
         self._link, self._identity = link, identity
@@ -60,7 +60,7 @@ class Control:
         self._position: tuple[int | None, int] = None, -1
 
     def introduce(self, rank_state: "RankState") -> None:
-        """Send a hello; each reconnection sends it again, with the current value of ``standing``."""
+        """Send a hello; each reconnection sends it again, with the current state."""
         self._rank_state, self._position = rank_state, (rank_state.iteration, rank_state.prefetched)
         self._link.say(self._hello)
 
@@ -82,7 +82,7 @@ class Control:
 
     @property
     def generation(self) -> int:
-        """The generation under which reports are made."""
+        """The generation to which reports belong."""
         return 0 if self.machine.orders is None else self.machine.orders.generation
 
     def say(self, build: Build) -> None:
@@ -90,14 +90,14 @@ class Control:
         self._link.say(build)
 
     def report_paused(self, iteration: int) -> None:
-        """All ranks have stopped before that iteration; sent once for each orders that request it."""
+        """Report that all ranks have stopped before that iteration; sent once per orders that request it."""
         self._at(iteration)
         orders = self.machine.orders
         if orders is not None and orders.hold and not (orders.stop_at is not None and orders.stop_at <= iteration):
             self.machine.next(0.0)
 
     def finish(self, iteration: int) -> None:
-        """The loop is over, by orders or by itself."""
+        """The loop is over, either because of orders or by itself."""
         self._at(iteration)
         if self.machine.phase is not Phase.FINISHED:
             self.machine.phase = Phase.FINISHED
@@ -134,6 +134,6 @@ class Control:
         )
 
     def _at(self, iteration: int) -> None:
-        """Keep the state machine in step with the loop, which continues regardless of grants."""
+        """Move the state machine to the loop's position; the loop continues regardless of grants."""
         if self.machine.phase in (Phase.STARTING, Phase.BOUNDARY):
             self.machine.iteration = iteration

@@ -1,4 +1,4 @@
-"""The current iteration of a rank: its batch and weights, how long its parts took, and what the script is doing."""
+"""The current iteration of a rank: its batch and weights, the duration of its parts, and what the script is doing."""
 
 import time
 from collections.abc import Callable
@@ -19,12 +19,12 @@ AnyLoader: TypeAlias = "Loader | StreamLoader | BatchSampler"
 
 
 class Current:
-    """What ``watch`` asks and says during an iteration.
+    """The interface that ``watch`` uses during an iteration.
 
     Args:
-        rank: this one.
-        world: how many there are.
-        control: told of an iteration that does not end.
+        rank: this rank.
+        world: number of ranks.
+        control: receives reports about an iteration that does not end.
     """
 
     def __init__(self, rank: int, world: int, control: Control | None) -> None:
@@ -32,31 +32,31 @@ class Current:
         self._clock: Clock = CpuClock()
         self._loader: AnyLoader | None = None
         self._draw: Draw | None = None
-        """The batch that was handed out last, within an iteration."""
+        """The batch that was yielded last, during an iteration."""
         self._measured: Measured | None = None
         self._edges: list[tuple[Part, Stamp]] = []
-        """The end of the previous iteration, and of the exchange of words behind it."""
+        """The end of the previous iteration, and of the status exchange after it."""
         self._stalls = Stalls(control)
         self._exchange: Exchange | None = None
-        """None: the ranks have nothing to agree on, or no means to."""
+        """None: the ranks have nothing to agree on, or no channel."""
         self._awaits_sums = True
         """Whether the CPU waits for each sum of gradients, made by the group of all ranks."""
 
     def weight(self) -> float:
-        """Weight of this rank's gradient in this iteration, where ranks are averaged."""
+        """Weight of this rank's gradient in this iteration, relative to the average over ranks."""
         if self._draw is None:
             return 1.0
         sizes = self._draw.sizes
         return sizes[self.rank] * len(sizes) / sum(sizes)
 
     def micro_weight(self) -> float:
-        """Weight of this micro-batch's gradient among those of its rank, which the script averages."""
+        """Weight of this micro-batch's gradient, relative to the average over the rank's micro-batches."""
         if self._draw is None or self._loader is None or not (total := self._draw.sizes[self.rank]):
             return 1.0
         return self._draw.size * self._loader.plan.accumulate / total
 
     def norms(self) -> Norms | None:
-        """Where the gradients' norms of this iteration are to be noted; None: nowhere."""
+        """Where the gradient norms of this iteration are recorded; None: they are not."""
         return self._measured.norms if self._measured is not None else None
 
     def mark(self, part: Part) -> None:
@@ -65,20 +65,20 @@ class Current:
             self._measured.add(part, self._clock.stamp())
 
     def enter(self, place: Place) -> None:
-        """The script's thread is at this point now."""
+        """The script's thread has reached this point."""
         self._stalls.place = place
 
     def summing(self) -> None:
-        """All gradients of this backward were handed over: the script waits for their sum."""
+        """All gradients of this backward have been passed to the sum, for which the script waits."""
         self._stalls.place = "sum"
 
     def summed(self) -> None:
-        """That sum is complete, and the CPU has waited for it."""
+        """The sum is complete, and the CPU has waited for it."""
         if self._exchange is not None:
             self._exchange.summed()
 
     def time_collective(self) -> Callable[[], None]:
-        """Begin to time a collective that is waited for; the returned function is called at its end."""
+        """Start timing a collective that the script waits for; the returned function ends it."""
         begin_s, measured = time.perf_counter(), self._measured
 
         def end() -> None:
@@ -88,11 +88,11 @@ class Current:
         return end
 
     def restart(self) -> None:
-        """The next iteration's time begins now."""
+        """The next iteration's time starts now."""
         self._edges = [(Part.OUTSIDE, self._clock.stamp())]
 
     def open(self, iteration: int, *, outside: bool) -> None:
-        """The script requests the iteration's first batch, or a further one; ``outside``: and did something before."""
+        """The script requests the iteration's first batch or another one; ``outside``: it did something else before."""
         if self._measured is None:
             if not self._edges:
                 self.restart()

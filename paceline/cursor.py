@@ -17,13 +17,13 @@ class Cursor:
         """The pass, and the position in it where the next iteration begins."""
         self.samples, self.batch, self.seed, self.drop_last = 0, 1, 0, False
         self.taken: list[int] = [0] * world
-        """Samples that each rank took of its stream in this pass."""
+        """Samples that each rank has taken from its stream in this pass."""
         self.resumed = False
         """Whether a state was loaded."""
         self._has_begun = self._is_done = False
 
     def settle(self, *, samples: int, batch: int, seed: int, drop_last: bool) -> None:
-        """Values agreed on by the ranks: samples of a pass (0: a stream's), and of an iteration."""
+        """Set values on which the ranks have agreed: samples of a pass (0: a stream) and of an iteration."""
         self.samples, self.batch, self.seed, self.drop_last = samples, max(1, batch), seed, drop_last
 
     def go_to(self, iteration: int, number: int, begin: int) -> None:
@@ -33,7 +33,7 @@ class Cursor:
             self.taken = [0] * self._world
 
     def begin_pass(self) -> Pass:
-        """The next pass, or the rest of one; the same again if none of its iterations is finished."""
+        """Begin the next pass, or the rest of one; the same one again if none of its iterations is finished."""
         if self._has_begun and (self.begin or self._is_done):
             self.go_to(self.iteration, self.number + 1, 0)
         self._has_begun, self._is_done = True, False
@@ -47,11 +47,11 @@ class Cursor:
         )
 
     def end_pass(self) -> None:
-        """It has no further iteration."""
+        """End the pass: it has no further iteration."""
         self._is_done = True
 
     def move(self, iteration: int, begin: int, sizes: Sequence[int]) -> None:
-        """An iteration that began there is finished; it had this many samples by rank."""
+        """Finish the iteration that began at this position; it had these numbers of samples by rank."""
         self.iteration, self.begin = iteration + 1, begin + sum(sizes)
         self.taken = [before + size for before, size in zip(self.taken, sizes, strict=True)]
 
@@ -86,7 +86,7 @@ class Cursor:
         self.taken = taken if len(taken) == self._world else [0] * self._world
 
     def fits(self, samples: int, seed: int) -> bool:
-        """Whether the loaded state is of such passes; if not, its pass starts over."""
+        """Whether the loaded state fits passes of this size; if not, its pass starts over."""
         if (self.samples, self.seed) == (samples, seed):
             return True
         self.go_to(self.iteration, self.number, 0)

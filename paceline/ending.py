@@ -1,7 +1,7 @@
-"""How a script ends: by itself, or by an exception. Only a loop that ends by itself has finished its job.
+"""Detects how a script ends: normally or with an exception. Only a loop that ends normally has finished its job.
 
-Python calls a hook for an exception that no one catches, one for the main thread and one for others, and none for
-``sys.exit``. Ray Train runs the loop in a thread whose exceptions it catches itself, so Ray is asked.
+Python calls a hook for an uncaught exception, one for the main thread and one for others, and none for ``sys.exit``.
+Ray Train runs the loop in a thread and catches its exceptions, so its state is read from Ray.
 """
 
 import atexit
@@ -13,21 +13,21 @@ from typing import Any, NoReturn, Protocol
 
 
 class Ending(Protocol):
-    """Receives the way in which the script ends."""
+    """Receives how the script ends."""
 
     def failed(self, error: BaseException) -> None:
-        """By ``error``; ``close`` follows."""
+        """The script ends with ``error``; ``close`` follows."""
 
     def close(self) -> None:
         """The script is over."""
 
 
 ErrorOf = Callable[[], BaseException | None]
-"""The exception by which a loop's thread has ended; None: by none."""
+"""The exception with which a loop's thread has ended; None: none."""
 
 
 def watch_for_the_end(pacer: Ending) -> None:
-    """Tell ``pacer`` how the script ends whose loop runs in this thread."""
+    """Notify ``pacer`` how the script whose loop runs in this thread ends."""
     atexit.register(pacer.close)
     loop = threading.current_thread()
     _hook_main_thread(pacer)
@@ -76,7 +76,7 @@ def _hook_other_threads(pacer: Ending, loop: threading.Thread) -> None:
 
 
 def _close_behind(pacer: Ending, loop: threading.Thread, error_of_loop: ErrorOf) -> None:
-    """Close it once Ray's training loop has ended: Ray ends its workers without running exit handlers."""
+    """Close the pacer once Ray's training loop has ended: Ray ends its workers without running exit handlers."""
 
     def close() -> None:
         loop.join()
@@ -88,7 +88,7 @@ def _close_behind(pacer: Ending, loop: threading.Thread, error_of_loop: ErrorOf)
 
 
 def _asked_of_ray(loop: threading.Thread) -> ErrorOf | None:
-    """What tells by which exception Ray's training loop has ended; None: the thread is not Ray's."""
+    """A function that returns the exception with which Ray's training loop has ended; None: the thread is not Ray's."""
     if type(loop).__module__.startswith("ray."):
         return _noted(loop)
     try:
@@ -97,7 +97,7 @@ def _asked_of_ray(loop: threading.Thread) -> ErrorOf | None:
         runner = get_train_context().execution_context.training_thread_runner
     except RuntimeError:  # no training loop of Ray's runs in this process
         return None
-    except Exception as error:  # of a release of Ray that has other names
+    except Exception as error:  # a release of Ray with other names
         unknown = RuntimeError(f"how Ray's training loop ends cannot be read: {error!r}")
         return lambda: unknown
     # Ray wraps the exception, so that its traceback can be sent to the driver.
@@ -105,7 +105,7 @@ def _asked_of_ray(loop: threading.Thread) -> ErrorOf | None:
 
 
 def _noted(loop: Any) -> ErrorOf:
-    """Of Ray Train's first version, whose thread passes its exception on, and does not keep it."""
+    """For Ray Train V1, whose thread passes its exception on and does not keep it."""
     raised: list[BaseException] = []
     pass_on = loop._propagate_exception
 

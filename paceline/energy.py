@@ -1,7 +1,7 @@
-"""The power that a rank draws, from the same counters as a worker's: RAPL of the processors, or NVML of its GPU.
+"""The power that a rank draws, from the same counters as a native worker's: RAPL of the CPUs, or NVML of its GPU.
 
-Read at most every two seconds, and only where there is a counter: files for RAPL, which only root may read since Linux
-5.10, and the package ``nvidia-ml-py`` for NVML, if it is installed.
+Read at most every two seconds, and only if a counter is available: RAPL's files, which only root can read since Linux
+5.10, or NVML through the package ``nvidia-ml-py``, if it is installed.
 """
 
 import importlib
@@ -43,7 +43,8 @@ class Power:
         self._watts: float | None = None
 
     def watts(self, device: object = None) -> float | None:
-        """``device``: what the script computes on, as a torch device; None: torch's current one, or the processors.
+        """Power in watts. ``device``: the torch device that the script computes on; None: torch's current one, or the
+        CPUs.
 
         None: not measured, or not for two seconds yet.
         """
@@ -58,7 +59,7 @@ class Power:
 
 
 def meter_of(device: object) -> Meter | None:
-    """A GPU's meter where the script computes on one, else this process's part of the processors'."""
+    """The meter of a GPU if the script computes on one, otherwise this process's part of the CPUs' energy."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         return _gpu(torch, device)
@@ -67,7 +68,7 @@ def meter_of(device: object) -> Meter | None:
 
 
 def rapl_of(folder: Path = RAPL) -> Rapl:
-    """The counters of all packages; ``intel-rapl`` also has AMD's."""
+    """The counters of all CPU packages; ``intel-rapl`` also has AMD's."""
     found = sorted(folder.glob("intel-rapl:*")) if folder.is_dir() else []
     return Rapl(
         [
@@ -79,7 +80,7 @@ def rapl_of(folder: Path = RAPL) -> Rapl:
 
 
 def _gpu(torch: Any, device: object) -> GpuMeter | None:
-    """By UUID: torch counts only the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves, NVML counts all."""
+    """Found by UUID: torch counts only the GPUs in ``CUDA_VISIBLE_DEVICES``, NVML counts all."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
@@ -98,7 +99,7 @@ def _number(file: Path) -> int | None:
 
 
 def _all_cpu_s() -> float:
-    """Of all processes: every state of the processors but idle and waiting for disks."""
+    """CPU time of all processes: every state of the CPUs except idle and iowait."""
     try:
         ticks = [int(word) for word in STAT.read_text().split(maxsplit=9)[1:9]]
     except (OSError, ValueError):

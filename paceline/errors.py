@@ -1,4 +1,4 @@
-"""Errors of a control plane, or of a script that attaches to one, in sentences."""
+"""Exceptions of attached scripts and of the client."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class PacelineError(Exception):
-    """A failed request to a control plane: by the control plane or on the way to it."""
+    """A failed request to a control plane, refused or not delivered."""
 
 
 class Unreachable(PacelineError):
@@ -14,18 +14,18 @@ class Unreachable(PacelineError):
 
 
 class NeedsLibrary(PacelineError):
-    """The request needs a library that is not installed here."""
+    """The request needs a library that is not installed."""
 
 
 class CannotAttach(PacelineError, ValueError):
-    """Something in a script that cannot be managed, and what to do instead; raised before training begins."""
+    """A script cannot be attached, with the cure; raised before training begins."""
 
 
 class Stopped(Exception):
-    """The job was stopped: raised by ``step`` at the end of an iteration, at the same one on each rank.
+    """The job was stopped: raised by ``step`` at the end of the same iteration on each rank.
 
-    With ``will_restart`` the launcher is about to stop the ranks and restart them later: a script that saves its
-    state now loses nothing.
+    With ``will_restart`` the launcher will stop the ranks and restart them later: a script that saves its state now
+    loses nothing.
     """
 
     def __init__(self, sentence: str = "", *, will_restart: bool = False) -> None:
@@ -39,7 +39,7 @@ class Stopped(Exception):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """One field at fault: where, what was found, what is expected."""
+    """One invalid field: its location, what was found, what is expected."""
 
     field: str = ""
     found: Any = None
@@ -59,7 +59,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(PacelineError):
-    """The control plane refused. The message is its explanation; ``problem`` is its whole document."""
+    """The control plane refused the request. The message is its explanation; ``problem`` is the complete document."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -72,26 +72,26 @@ class Refused(PacelineError):
 
     @property
     def subject(self) -> str:
-        """The first field at fault; without one, what kind of refusal it is."""
+        """The first invalid field; without one, the kind of refusal."""
         return self._fault.field or self.problem.title
 
     @property
     def found(self) -> Any:
-        """The value of that field; None where no field is at fault."""
+        """The value of that field; None if no field is invalid."""
         return self._fault.found
 
     @property
     def expected(self) -> str:
-        """Accepted values of the field; empty if no field is at fault."""
+        """Accepted values of the field; empty if no field is invalid."""
         return self._fault.expected
 
     @property
     def cure(self) -> str:
-        """The cure: the expected values of the fields at fault, otherwise the API's own sentence."""
+        """The cure: the expected values of the invalid fields, otherwise the API's own sentence."""
         return "; ".join(f"{_named(fault)}: {fault.expected}" for fault in self.problem.errors) or str(self)
 
     def lines(self) -> list[str]:
-        """One sentence per field at fault; the API's sentence where there is none."""
+        """One sentence per invalid field; without one, the API's sentence."""
         faults = self.problem.errors
         return [f"{_named(fault)}: found {fault.found!r}, expected {fault.expected}" for fault in faults] or [str(self)]
 

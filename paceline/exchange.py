@@ -1,7 +1,7 @@
-"""The exchange of words between the ranks of a job: in which iterations, when it begins, and when it is read.
+"""The status exchange: an all-reduce of one row of numbers per rank; when it starts, and when its result is read.
 
-While shares settle it is made and awaited at an iteration's end. Later it begins with an iteration and is read at its
-end, so that it overlaps with computing; in a fast loop only some iterations have one.
+Until shares have converged it is made and awaited at the end of each iteration. Later it starts with an iteration and
+is read at its end, so that it overlaps with compute; in a fast loop only some iterations have one.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Words(Protocol):
-    """A rank's present row; only read when an exchange starts."""
+    """A rank's current row of numbers; read only when an exchange starts."""
 
     def __call__(self, *, means: bool, is_over: bool) -> Row:
-        """Its row.
+        """Return the row.
 
         Args:
-            means: with the mean times of all iterations since the exchange before.
-            is_over: at the end of the iteration, not at its beginning.
+            means: include the mean times of all iterations since the previous exchange.
+            is_over: the exchange is at the end of the iteration, not at its start.
         """
 
 
@@ -29,11 +29,11 @@ class Exchange:
     """One rank's part. Every rank makes the same calls in the same order.
 
     Args:
-        channel: where words are added up.
-        agreement: what they mean.
-        sooner: makes an exchange that is planned sooner.
-        words: those of this rank.
-        is_in_each: whether each iteration has one, however fast the loop is.
+        channel: sums the rows.
+        agreement: interprets the sum.
+        sooner: moves a planned exchange to an earlier iteration.
+        words: returns this rank's row.
+        is_in_each: whether each iteration has an exchange, regardless of its duration.
     """
 
     def __init__(
@@ -43,19 +43,19 @@ class Exchange:
         self._is_in_each = is_in_each
         self._sum: Sum | None = None
         self._settled: Settled | None = None
-        """The meaning of the sum that was read before the iteration's end."""
+        """The agreement of a sum that was read before the iteration's end."""
         self._next = 0
         """The next iteration that has an exchange."""
         self._apart = 1
-        """Iterations whose times come with it."""
+        """Iterations whose times are sent with it."""
         self._promised = -1
-        """The last iteration that this rank may draw before it has read the sum under way."""
+        """The last iteration that this rank may draw before it has read the sum in progress."""
         self._began_early = False
-        """Whether the last one began with its iteration."""
+        """Whether the last exchange started with its iteration."""
 
     @property
     def is_open(self) -> bool:
-        """Whether one is under way."""
+        """Whether a sum is in progress."""
         return self._sum is not None
 
     def summed(self) -> None:
@@ -63,7 +63,7 @@ class Exchange:
         self._sooner.summed()
 
     def begin_iteration(self, iteration: int) -> None:
-        """Its first batch was handed out."""
+        """The iteration's first batch was yielded."""
         if iteration < self._next and self._sooner.is_due():
             self._next = iteration
         if iteration >= self._next:
@@ -72,7 +72,7 @@ class Exchange:
             self._begin(iteration, is_over=False)
 
     def overdraw(self, drawn: int, current: int) -> int:
-        """By how many iterations ``drawn`` is past what was promised: then the sum under way is read now."""
+        """By how many iterations ``drawn`` exceeds the promised one; if it does, the sum in progress is read now."""
         over = drawn - self._promised
         if self._sum is None or over <= 0:
             return 0
@@ -80,7 +80,7 @@ class Exchange:
         return over
 
     def end_iteration(self, iteration: int) -> Settled | None:
-        """The agreement of the exchange; None: it had no exchange."""
+        """End the iteration; return the agreement of its exchange, or None if it had none."""
         self._began_early = self._sum is not None or self._settled is not None
         if not self._began_early and self._agreement.is_awaited:
             self._begin(iteration, is_over=True)
@@ -91,7 +91,7 @@ class Exchange:
         return settled
 
     def repeat(self, iteration: int, row: Row) -> Settled:
-        """One more behind the same iteration, awaited: while ranks are paused."""
+        """Make another, awaited exchange after the same iteration: while ranks are paused."""
         settled = self._agreement.read(self._channel.total(self._agreement.encode(row)), iteration)
         self._plan(settled, iteration)
         return settled
@@ -103,7 +103,7 @@ class Exchange:
         return [int(count) for count in self._channel.total(words)]
 
     def _plan(self, settled: Settled, iteration: int) -> None:
-        # Where awaited ones begin now, this iteration's times come with those of the next.
+        # If exchanges become awaited here, this iteration's times are sent with those of the next.
         is_late = self._began_early and self._agreement.is_awaited
         self._next, self._apart = settled.next_round, settled.next_round - iteration + is_late
 

@@ -1,6 +1,6 @@
 """Detects the next training forward of a watched module, for batch samplers only.
 
-A module that nothing follows keeps no hook of Paceline's: it can be scripted, and compiled without a break.
+A module that is not followed has no hook of Paceline's: it can be scripted, and compiled without a graph break.
 """
 
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Forwards:
-    """Watched modules; ``callback`` is called before each of their training forwards, once they are followed."""
+    """Watched modules; once they are followed, ``callback`` is called before each of their training forwards."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback
@@ -16,7 +16,7 @@ class Forwards:
         self._follows = False
 
     def add(self, module: Any) -> None:
-        """One more module."""
+        """Add a module."""
         self._modules.append(module)
         if self._follows:
             self.follow()
@@ -32,7 +32,7 @@ class Forwards:
 
 
 class _Hook:
-    """Left out where its module is pickled or copied."""
+    """Removed when its module is pickled or copied."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback
@@ -41,11 +41,11 @@ class _Hook:
         import torch
 
         if module.training and torch.is_grad_enabled():
-            self._callback()  # compiled code breaks here
+            self._callback()  # a graph break in compiled code
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Hook, (_nothing,)
 
 
 def _nothing() -> None:
-    """The hook called by a copy of a followed module."""
+    """The hook in a copy of a followed module: does nothing."""

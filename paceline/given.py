@@ -1,4 +1,4 @@
-"""A script's argument of ``pacer.loader``: a data set, or a DataLoader whose options are kept."""
+"""Parses the arguments of ``pacer.loader``: a dataset, or a DataLoader whose options are kept."""
 
 import os
 import sys
@@ -33,17 +33,17 @@ KEPT: Final = (
 """Options kept from a DataLoader."""
 
 PATH: Final = 107
-"""Bytes that Linux allows in the path of a Unix socket."""
+"""Maximum length in bytes of a Unix socket's path on Linux."""
 
 SOCKET: Final = len("/pymp-12345678/listener-12345678")
-"""Those of it that a DataLoader's process adds to the temporary folder's path."""
+"""Bytes of it that a DataLoader's process appends to the temporary folder's path."""
 
 OURS: Final = ("sampler", "batch_sampler")
-"""Options of ``DataLoader`` that the shares decide."""
+"""Options of ``DataLoader`` that the shares determine."""
 
 
 def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tuple[Any, Plan, dict[str, Any]]:
-    """The data set, how its passes are made, and the options of DataLoader.
+    """Return the dataset, the plan of its passes, and the options of DataLoader.
 
     Raises:
         CannotAttach: if a value cannot be used.
@@ -61,10 +61,10 @@ def understood(given: Any, plan: dict[str, Any], options: dict[str, Any]) -> tup
 
 
 def checked(call: str, plan: dict[str, Any]) -> Plan:
-    """The plan of passes.
+    """Return the plan of passes.
 
     Raises:
-        CannotAttach: if a value cannot be used; ``call`` names the method that it was given to.
+        CannotAttach: if a value cannot be used; ``call`` is the method that received it.
     """
     for name in ("batch_size", "accumulate", "multiple"):
         check_number(call, name, plan[name])
@@ -73,10 +73,10 @@ def checked(call: str, plan: dict[str, Any]) -> Plan:
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of DataLoader that a loader of Paceline's can have.
+    """Check the options for DataLoader.
 
     Raises:
-        CannotAttach: if one of them is decided by the shares.
+        CannotAttach: if the shares determine one of them.
     """
     for name in OURS:
         if options.get(name) is not None:
@@ -87,9 +87,9 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_sockets(folder: str) -> None:
-    """Whether a DataLoader's processes can make the sockets by which they hand over tensors.
+    """Check that a DataLoader's processes can create the sockets through which they transfer tensors.
 
-    Where they cannot, they print a traceback, and the loader waits for its first batch forever.
+    If they cannot, they print a traceback, and the loader waits for its first batch forever.
 
     Raises:
         CannotAttach: if the temporary folder's path is too long.
@@ -105,17 +105,17 @@ def check_sockets(folder: str) -> None:
 
 
 def check_number(call: str, name: str, value: Any, least: int = 1) -> None:
-    """Check a whole number, such as one that counts samples or batches.
+    """Check that a value, such as a number of samples or batches, is an integer in range.
 
     Raises:
-        CannotAttach: if it is none.
+        CannotAttach: if it is not.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
         raise CannotAttach(f"{call}(): {name} is {value!r}; give a whole number, {least} or more")
 
 
 def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The data set of a DataLoader, the part of the plan that it determines, and its options.
+    """Return the dataset of a DataLoader, the part of the plan that it determines, and its options.
 
     Raises:
         CannotAttach: if its batches are made by a custom sampler.

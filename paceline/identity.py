@@ -1,4 +1,4 @@
-"""Which rank of how many this process is, and who started it: by argument, the launcher's environment or torch."""
+"""Determines this process's rank, world size and launcher: from arguments, the launcher's environment or torch."""
 
 import os
 import socket
@@ -18,23 +18,23 @@ VARIABLES: Final = (
     ("mpi", "PMI_RANK", "PMI_SIZE"),
     ("kubernetes", "JOB_COMPLETION_INDEX", "PACELINE_WORLD"),
 )
-"""Launchers, and the variables that they set; the first that is present counts."""
+"""Launchers, and the variables that they set; the first one present is used."""
 
 SIGNS: Final = (
     ("TORCHELASTIC_RUN_ID", "torchrun"),
     ("RAY_JOB_ID", "ray"),
     ("ACCELERATE_MIXED_PRECISION", "accelerate"),
 )
-"""Variables that distinguish launchers that set RANK; Accelerate runs on torchrun, so it is checked first."""
+"""Variables that distinguish launchers which set RANK. Accelerate runs on torchrun, so it is checked first."""
 
 
 RAY_NODE_DIGITS: Final = 12
 
 
 def machine() -> str:
-    """Where this process runs, for display: the host, and the Ray node where it belongs to one."""
+    """The machine of this process, for display: the host, and the Ray node if it belongs to one."""
     host, ray, node = socket.gethostname(), sys.modules.get("ray"), ""
-    with suppress(Exception):  # of a Ray installation that is only partly there
+    with suppress(Exception):  # an incomplete Ray installation
         node = ray.get_runtime_context().get_node_id() if ray is not None and ray.is_initialized() else ""
     return f"{host[:200]} (Ray node {node[:RAY_NODE_DIGITS]})" if node else host[:255]
 
@@ -51,10 +51,10 @@ class Identity:
 def identity(
     rank: int | None = None, world: int | None = None, environment: Mapping[str, str] = os.environ
 ) -> Identity:
-    """The rank of this process.
+    """Return the rank of this process.
 
     Raises:
-        CannotAttach: if only a part of it can be determined, or the values are impossible.
+        CannotAttach: if only some of the values are known, or they are invalid.
     """
     found = _torch() or _from(environment) or (0, 1, "none")
     rank = found[0] if rank is None else rank
@@ -70,9 +70,7 @@ def identity(
 
 
 def _torch() -> tuple[int, int, str] | None:
-    """Rank and world from torch.distributed, if the script has initialised it already; torch is not imported for
-    that.
-    """
+    """Rank and world size from torch.distributed, if the script has initialized it; torch is not imported for this."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return None

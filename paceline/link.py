@@ -1,6 +1,6 @@
-"""A rank's socket to the control plane: one thread with an event loop, opened again after every loss.
+"""A rank's websocket to the control plane: one thread with an event loop, which reconnects after each loss.
 
-A message waits in an outbox until it is durable. During an outage at most ``MOST_KEPT`` messages are kept; later ones
+A message stays in an outbox until it is durable. During an outage at most ``MOST_KEPT`` messages are kept; later ones
 get no number and are counted. Errors in this module are logged, and training continues.
 """
 
@@ -24,16 +24,18 @@ from controlplane.protocol.outbox import Outbox
 from paceline.address import Address
 
 MOST_KEPT: Final = 20_000
-"""At two iterations a second, close to three hours of messages without a control plane."""
+"""Nearly three hours of messages without a control plane, at two iterations per second."""
 
 HEARTBEAT_S: Final = 1.0
 """A heartbeat is sent after this long without a message."""
 
 GATHER_S: Final = 0.1
-"""Messages this close behind another one are sent with the next: fast loops wake this thread ten times a second."""
+"""Messages that follow one another this closely are sent together: in fast loops this thread wakes up ten times a
+second.
+"""
 
 BITE, BITE_S = 16, 0.01
-"""A backlog is sent in small pieces, so that the script's thread never waits for the interpreter for long."""
+"""A backlog is sent in small parts, so that the script's thread never waits long for the GIL."""
 
 PING_S, PING_TIMEOUT_S = 10.0, 15.0
 FIRST_DELAY_S, MOST_DELAY_S = 0.25, 5.0
@@ -46,17 +48,17 @@ FINAL: Final = {
 """Close codes after which reconnecting is pointless."""
 
 ENDING: Final = {"stale": 4409, "unauthorised": 4401}
-"""Rejections of the whole connection, not of one message."""
+"""Rejections that concern the whole connection, not one message."""
 
 Build = Callable[[int], Any]
 log = logging.getLogger("paceline")
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Resolves addresses itself: the standard event loop keeps a second thread for that."""
+    """An event loop that resolves addresses itself: the standard one starts a second thread for that."""
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
-        """Resolve the address; this loop has no other work before that."""
+        """Resolve the address synchronously; this loop has no other work before that."""
         return socket.getaddrinfo(host, port, **options)
 
 
@@ -64,7 +66,7 @@ class SocketLink:
     """Keeps sending and receiving until it is closed or rejected. Thread-safe.
 
     Args:
-        name: of the rank, for the log.
+        name: the rank's name, for the log.
     """
 
     def __init__(self, address: Address, token: str, name: str, *, most_kept: int = MOST_KEPT) -> None:
@@ -78,7 +80,7 @@ class SocketLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._is_waking = True
-        """Whether the thread looks for messages to send without being woken."""
+        """Whether the thread checks for messages without being woken up."""
         self._closing = False
         self._gone = ""
         """Why it will not reconnect."""
@@ -136,7 +138,7 @@ class SocketLink:
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages are kept."""
+        """Number of kept messages."""
         return self._outbox.unacknowledged
 
     def _rouse(self) -> None:
@@ -147,7 +149,7 @@ class SocketLink:
         with contextlib.suppress(RuntimeError):  # the loop has just ended
             loop.call_soon_threadsafe(wake.set)
 
-    # -- on the thread
+    # -- on the connection's thread
 
     def _run(self) -> None:
         loop = _Loop()
@@ -174,7 +176,7 @@ class SocketLink:
                     await self._pause(error)
 
     async def _connect(self) -> None:
-        """One connection, from opening to closing."""
+        """Run one connection, from opening to closing."""
         from websockets.asyncio.client import connect
         from websockets.typing import Subprotocol
 
@@ -210,7 +212,7 @@ class SocketLink:
             await connection.close()
 
     async def _write(self, connection: Any) -> None:
-        """Send messages in the order of their numbers, and a heartbeat in each second without one."""
+        """Send messages in the order of their numbers, and a heartbeat in each second without a message."""
         again_s = time.monotonic() + HEARTBEAT_S
         while True:
             sent = 0
@@ -235,7 +237,7 @@ class SocketLink:
                     self._beat()
 
     async def _woken(self, seconds: float) -> bool:
-        """Wait until there may be something to send, or for so long; return whether there may be."""
+        """Wait until there may be something to send, or for this long; return whether there may be."""
         assert self._wake is not None
         self._wake.clear()
         self._is_waking = False
@@ -251,7 +253,9 @@ class SocketLink:
             return self._outbox.take()
 
     def _resend(self) -> None:
-        """Messages that the other side had no room for a second ago, and messages lost for lack of room here."""
+        """Send again: messages that the server rejected a second ago because its buffer was full, and messages not sent
+        because ours was.
+        """
         with self._lock:
             if self._refused_at is not None:
                 self._outbox.resend(self._refused_at)
@@ -299,7 +303,7 @@ class SocketLink:
             log.warning("paceline: %s: %s", self._name, sentence)
 
     def _is_final(self, error: Exception) -> bool:
-        """Whether it was rejected or closed because of the rank's identity."""
+        """Whether the connection was rejected or closed because of the rank's identity."""
         from websockets.exceptions import ConnectionClosed, InvalidStatus
 
         if isinstance(error, ConnectionClosed) and error.rcvd is not None and error.rcvd.code in FINAL:
@@ -330,7 +334,7 @@ class SocketLink:
                 self._address.url,
                 error or type(error).__name__,
             )
-        self._is_waking = True  # messages of that time are kept, and wake no thread
+        self._is_waking = True  # messages are kept in the meantime, without waking a thread
         delay_s = random.uniform(FIRST_DELAY_S, min(MOST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts, 20)))
         self._wake.clear()
         if not self._closing:

@@ -1,4 +1,4 @@
-"""Load of this machine, read at most every two seconds from Linux's files; zeros on other systems."""
+"""Load of this machine, read at most every two seconds from Linux's ``/proc``; zeros on other systems."""
 
 import os
 import sys
@@ -9,16 +9,16 @@ from typing import Final
 
 EVERY_S: Final = 2.0
 HEAD: Final = 512
-"""Bytes at the start of each file that contain all the fields needed."""
+"""Number of bytes at the start of each file that contain all required fields."""
 
 
 class Load:
-    """CPU use since the last reading, and memory in use: the device's where the script computes on one."""
+    """CPU use since the last reading, and memory in use: the GPU's if the script computes on one."""
 
     def __init__(self, files: Path = Path("/proc")) -> None:
         self._files = files
         self.device: object = None
-        """The device that the script computes on, as a torch device; None: torch's current one."""
+        """The torch device that the script computes on; None: torch's current one."""
         self._read_s = float("-inf")
         self._ticks = (0, 0)
         self._last: dict[str, float] = {}
@@ -41,7 +41,7 @@ class Load:
         return min(1.0, max(0.0, 1.0 - idle / total)) if total > 0 else 0.0
 
     def _read(self, name: str) -> str:
-        """Read the start of a file by system calls alone: they take a quarter of the time of ``Path``'s methods."""
+        """Read the start of a file with system calls only, which takes a quarter of the time of ``Path``'s methods."""
         file = os.open(f"{self._files}/{name}", os.O_RDONLY)
         try:
             return os.read(file, HEAD).decode()

@@ -1,8 +1,8 @@
-"""The loader of one rank: a DataLoader whose batches follow the agreed shares, however far it prefetches.
+"""The DataLoader of one rank, whose batches follow the agreed shares even if it prefetches.
 
-An iteration is ``accumulate`` micro-batches, and ends with ``pacer.step``. Each rank yields the same number of batches.
-A rank without a sample in a batch (the last of a pass may have fewer samples than there are ranks) yields samples of
-other ranks with weight 0.
+An iteration consists of ``accumulate`` micro-batches, and ends with ``pacer.step``. Each rank yields the same number of
+batches. A rank without a sample in a batch (the last batch of a pass may have fewer samples than there are ranks)
+yields samples of other ranks with weight 0.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from paceline.pacer import Pacer
 
 GHOST: Final = 2
-"""Samples of a batch with weight 0: batch norm refuses a single one."""
+"""Number of samples in a batch with weight 0; batch norm does not accept a single one."""
 
 
 class Draw(NamedTuple):
@@ -30,23 +30,23 @@ class Draw(NamedTuple):
 
     iteration: int
     micro: int
-    """Which of the iteration's micro-batches it is."""
+    """Index of the iteration's micro-batch."""
     size: int
-    """Its samples; 0: its weight is 0."""
+    """Number of samples; 0: the batch has weight 0."""
     position: int
-    """Where in the job's permutations the rank's samples of the iteration begin."""
+    """Position of the rank's first sample of the iteration in the job's permutations."""
     sizes: list[int]
     """Samples of the whole iteration, by rank."""
     begin: int
-    """Where in the pass the iteration begins."""
+    """Position in the pass at which the iteration begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of a loader's passes."""
+    """Parameters of a loader's passes."""
 
     batch_size: int
-    """Samples of one batch at one rank, where shares are even."""
+    """Samples of one batch of one rank, with equal shares."""
     seed: int = 0
     accumulate: int = 1
     multiple: int = 1
@@ -55,11 +55,11 @@ class Plan:
 
     @property
     def share(self) -> int:
-        """Samples of one iteration at one rank, where shares are even."""
+        """Samples of one iteration of one rank, with equal shares."""
         return self.batch_size * self.accumulate
 
-    def standing(self, samples: int, device: str, iteration: int | None, *, scales_lr: bool = False) -> RankState:
-        """The description in a hello of such a loop over so many samples."""
+    def rank_state(self, samples: int, device: str, iteration: int | None, *, scales_lr: bool = False) -> RankState:
+        """The state that a hello reports, for a dataset of this many samples."""
         return RankState(
             share=self.share,
             samples=samples,
@@ -72,7 +72,9 @@ class Plan:
 
 
 class Batches(Sampler[list[int]]):
-    """The batch sampler: which samples each batch of a pass has. ``draws`` are those that were not handed out yet."""
+    """The batch sampler: the samples of each batch of a pass. ``draws``: batches that were
+    drawn but not yet yielded.
+    """
 
     def __init__(self, plan: Plan, samples: int, *, rank: int, world: int) -> None:
         self.plan, self.samples = plan, samples
@@ -106,14 +108,14 @@ class Batches(Sampler[list[int]]):
         return self.promised_with(0)
 
     def promised_with(self, more: int) -> int:
-        """The same, if so many more iterations are drawn."""
+        """The same, with this many more iterations drawn."""
         each, ahead = self._pass, self._count + self._accumulate - 1
         last = each.first + (ahead - 1) // self._accumulate + more
         return max(each.first, min(each.first + each.iterations - 1, last))
 
     @property
     def drawn(self) -> int:
-        """The last iteration that was drawn, or begun to be."""
+        """The last iteration whose drawing has started."""
         return self._pass.first + (self._count - 1) // self._accumulate
 
     @property
@@ -123,11 +125,11 @@ class Batches(Sampler[list[int]]):
 
     @property
     def left(self) -> int:
-        """Batches of the pass that is drawn next."""
+        """Batches left in the pass that is drawn next."""
         return self._pass.iterations * self._accumulate
 
     def __len__(self) -> int:
-        """Batches of a whole pass."""
+        """Number of batches in a whole pass."""
         return structs.replace(self._pass, begin=0).iterations * self._accumulate
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -145,18 +147,18 @@ class Batches(Sampler[list[int]]):
 
 
 class Passing:
-    """Answers common to all loaders of a pacer: the job's position is the pacer's."""
+    """What all loaders of a pacer have in common: their position is the job's."""
 
     pacer: "Pacer"
     batches: Batches
 
     def __len__(self) -> int:
-        """Batches of a whole pass, the same at each rank."""
+        """Number of batches in a whole pass, the same on each rank."""
         return len(self.batches)
 
     @property
     def samples(self) -> int:
-        """Of the data set."""
+        """Number of samples in the dataset."""
         return self.batches.samples
 
     @property
@@ -165,7 +167,7 @@ class Passing:
         return self.pacer.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Not needed: each pass has its own permutation."""
+        """Does nothing: each pass has its own permutation."""
 
     def state_dict(self) -> dict[str, Any]:
         """The job's position after the last ``step``; the same at each rank."""
@@ -177,7 +179,7 @@ class Passing:
 
     @property
     def drawn(self) -> int:
-        """The last iteration of which samples were drawn."""
+        """The last iteration whose samples were drawn."""
         return self.batches.drawn
 
     def coming(self) -> int:
@@ -186,7 +188,7 @@ class Passing:
 
 
 class Loader(Passing, DataLoader[Any]):
-    """The batches of a rank in every pass; made by ``pacer.loader``, and a DataLoader in all other respects."""
+    """The batches of a rank in every pass; created by ``pacer.loader``. Otherwise behaves as a DataLoader."""
 
     def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
         self.pacer, self.plan = pacer, plan

@@ -1,4 +1,4 @@
-"""Numbers that a script hands over: losses and the series of ``log``. One that is none is named, and left out."""
+"""Validates numbers from the script: losses and the series of ``log``. Other values are reported once and dropped."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ Say = Callable[[str], None]
 
 
 class Names:
-    """The names of ``log``: a job keeps so many series.
+    """The names passed to ``log``; a job keeps a limited number of series.
 
     Args:
         say: writes a sentence to the script's log, once.
@@ -24,7 +24,7 @@ class Names:
         self._known: set[str] = set()
 
     def numbers(self, clock: Clock, series: Mapping[str, Any]) -> dict[str, Number]:
-        """The kept part of ``series``, read once the device has computed it."""
+        """Return the accepted part of ``series``, to be read once the device has computed it."""
         found = {}
         for name, value in series.items():
             if not self._is_kept(name):
@@ -52,7 +52,7 @@ class Names:
 
 
 def number_of(clock: Clock, what: str, value: Any, say: Say) -> Number | None:
-    """The number, to be read once the device has come so far; None: it is none, which is said."""
+    """Return the number, to be read once the device has computed it; None: it is not a number, which is logged."""
     elements = value.numel() if hasattr(value, "numel") else 1
     try:
         if elements != 1:

@@ -1,7 +1,7 @@
-"""When each part of an iteration ended: marks on the CPU's clock or, for a GPU, in its stream.
+"""Measures when each part of an iteration ended: by the CPU's clock or, on a GPU, by events in its stream.
 
-An interval belongs to the part that ends it. On a GPU marks are events that are read once they have happened: no call
-waits for them.
+An interval belongs to the part whose mark ends it. On a GPU marks are events that are read after they have occurred: no
+call waits for them.
 """
 
 import time
@@ -14,67 +14,69 @@ from typing import Any
 
 
 class Part(IntEnum):
-    """The use of the time up to a mark."""
+    """The part of an iteration that a mark ends."""
 
     OUTSIDE = 0
-    """Outside of the iteration's work: evaluation, checkpoints, the script's own code between two iterations."""
+    """Outside the loop's work: evaluation, checkpoints, the script's own code between two iterations."""
     DATA = 1
     """Waiting for the next batch."""
     COMPUTE = 2
-    """Up to a gradient that is ready for the sum; and behind the sum: the optimizer, up to ``step``."""
+    """Until the gradients are ready for the sum; after the sum: the optimizer, until ``step``."""
     SENDING = 3
-    """This rank's own time to hand its gradients over."""
+    """The rank's own time to pass its gradients to the sum."""
     SUM = 4
-    """From the last gradient handed over to the end of the sum."""
+    """From the last gradient passed to the sum until its end."""
     EXCHANGE = 5
-    """From ``step`` until the words of all ranks were read, before the next iteration."""
+    """From ``step`` until the rows of all ranks are read, before the next iteration."""
 
 
 @dataclass(slots=True)
 class Norms:
     """Squared norms of one iteration's gradients, of this rank's and of the mean over all.
 
-    They are read once the marks of the iteration have happened: on a GPU nothing waits for them.
+    They are read once the marks of the iteration have occurred: no call waits for a GPU.
     """
 
     share: int
-    """Samples of this rank."""
+    """Number of samples of this rank."""
     batch: int
     number: Callable[[Any], Callable[[], float]]
-    """The clock's."""
+    """Reads a tensor's value; provided by the clock."""
     is_spoilt: bool = False
-    """Gradients are accumulated by the script itself."""
+    """The script accumulates gradients itself."""
     _left: list[Callable[[], float]] = field(default_factory=list)
     _own: list[Callable[[], float]] = field(default_factory=list)
     _means: list[Callable[[], float]] = field(default_factory=list)
     _backwards: int = 0
 
     def add_left(self, is_left: Any) -> None:
-        """Whether gradients had something in them before: then the script accumulates by itself."""
+        """Record whether gradients were nonzero before backward: then the script accumulates them itself."""
         self._left.append(self.number(is_left))
 
     def add_own(self, norm: Any, *, is_first: bool) -> None:
-        """One bucket of gradients, before its sum; ``is_first``: of a backward."""
+        """Add one bucket of gradients, before its sum; ``is_first``: of a backward."""
         self._own.append(self.number(norm))
         self._backwards += is_first
 
     def add_mean(self, norm: Any) -> None:
-        """The same bucket behind its sum."""
+        """Add the same bucket after its sum."""
         self._means.append(self.number(norm))
 
     @property
     def own(self) -> float:
-        """Of this rank's mean gradient: the buckets have its part of the mean, ``share / batch`` of it."""
+        """Squared norm of this rank's mean gradient; the buckets contain its part of the mean,
+        ``share / batch`` of it.
+        """
         return sum(read() ** 2 for read in self._own) * (self.batch / self.share) ** 2
 
     @property
     def mean(self) -> float:
-        """Of the mean over all ranks."""
+        """Squared norm of the mean gradient over all ranks."""
         return sum(read() ** 2 for read in self._means)
 
     @property
     def are_whole(self) -> bool:
-        """Whether they are of all gradients of one backward."""
+        """Whether the norms cover all gradients of exactly one backward."""
         is_one = self._backwards == 1 and len(self._own) == len(self._means)
         return is_one and not self.is_spoilt and not any(read() for read in self._left)
 
@@ -85,14 +87,14 @@ Stamp = Any
 
 @dataclass(slots=True)
 class Measured:
-    """One iteration as this rank measured it: its samples, and how long each part was."""
+    """One iteration as measured by this rank: its samples, and the duration of each part."""
 
     iteration: int
     samples: int
     position: int
     marks: list[tuple[Part, Stamp]] = field(default_factory=list)
     blocked_s: float = 0.0
-    """Part of what counts as compute by the marks that was spent in collectives."""
+    """The part of the measured compute time that was spent in collectives."""
     link_s: float = 0.0
     """Time that this rank's links need for the iteration's traffic."""
     losses: list[Callable[[], float]] = field(default_factory=list)
@@ -106,14 +108,14 @@ class Measured:
 
 
 class CpuClock:
-    """Marks by ``perf_counter``."""
+    """Marks with ``perf_counter``."""
 
     def stamp(self) -> Stamp:
         """Now."""
         return time.perf_counter()
 
     def happened(self, stamp: Stamp) -> bool:
-        """Whether its time is known."""
+        """Whether the time of the mark is known."""
         return True
 
     def seconds(self, begin: Stamp, end: Stamp) -> float:
@@ -121,7 +123,7 @@ class CpuClock:
         return float(end - begin)
 
     def number(self, value: Any) -> Callable[[], float]:
-        """A tensor's value, to be read once the marks after it have happened."""
+        """A tensor's value, to be read once the marks after it have occurred."""
         if not hasattr(value, "detach"):
             return lambda: float(value)
         number = float(value.detach())
@@ -129,7 +131,9 @@ class CpuClock:
 
 
 class CudaClock:
-    """Marks by events in the current stream of ``device``, by default torch's own; losses are copied beside them."""
+    """Marks as events in the current stream of ``device``, by default torch's current one;
+    losses are copied alongside.
+    """
 
     def __init__(self, device: Any = None) -> None:
         import torch
@@ -148,7 +152,7 @@ class CudaClock:
         return bool(stamp.query())
 
     def seconds(self, begin: Stamp, end: Stamp) -> float:
-        """Seconds from one mark to the other; both have happened."""
+        """Seconds from one mark to the other; both have occurred."""
         return max(0.0, float(begin.elapsed_time(end)) / 1e3)
 
     def number(self, value: Any) -> Callable[[], float]:
@@ -180,7 +184,7 @@ class Durations:
 
 
 def durations(clock: Clock, measured: Measured) -> Durations | None:
-    """How long each part was; None: the device has not finished the iteration."""
+    """Durations of all parts; None: the device has not finished the iteration."""
     if measured.marks and not clock.happened(measured.marks[-1][1]):
         return None
     totals = [0.0] * len(Part)

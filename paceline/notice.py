@@ -1,4 +1,6 @@
-"""A launcher's notice that it will end this process and restart it: a signal that ``PACELINE_LEAVE_ON`` names."""
+"""Detects a launcher's notice that it will end this process and restart it: the signal that ``PACELINE_LEAVE_ON``
+names.
+"""
 
 import signal
 import threading
@@ -9,12 +11,13 @@ from paceline.errors import CannotAttach
 
 
 def never() -> bool:
-    """No notice."""
+    """No signal is configured."""
     return False
 
 
 def notice_by(name: str) -> Callable[[], bool]:
-    """Whether the signal of that name (USR1, SIGTERM) has arrived; always False without a name.
+    """Return a function that reports whether the signal of that name (USR1, SIGTERM) has arrived; without a name,
+    always False.
 
     A thread waits for the signal. It is blocked in all other threads: processes that this one starts, such as a
     DataLoader's workers, inherit the mask, and survive a launcher that signals all of them.
@@ -27,7 +30,7 @@ def notice_by(name: str) -> Callable[[], bool]:
     number = _number(name)
     came = threading.Event()
     with suppress(ValueError):  # not in the main thread
-        # For threads that libraries started earlier: they do not block the signal.
+        # For threads that libraries started earlier, which do not block the signal.
         signal.signal(number, lambda received, frame: came.set())
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 

@@ -1,8 +1,8 @@
-"""One rank of an attached job, as its script sees it: ``watch``, ``loader``, ``step``, ``log``, and states to save.
+"""The interface of one rank for its script: ``watch``, ``loader``, ``step``, ``log``, and state to save.
 
-The loader reports when a batch is awaited and handed out, ``watch`` when gradients are ready and summed, and ``step``
-that the iteration is over. Between them ranks agree (``Exchange``) and are timed. None of it waits for the control
-plane, and only ``Stopped`` is raised in the loop, or the error of a process group that was lost.
+The loader reports when a batch is awaited and yielded, ``watch`` when gradients are ready and summed, and ``step`` that
+the iteration is over. Between iterations ranks agree on shares (``Exchange``); times are measured throughout. Nothing
+waits for the control plane, and only ``Stopped`` is raised in the loop, or the error of a process group that was lost.
 """
 
 import logging
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     from paceline.watching import Hook
 
 PAUSE_POLL_S: Final = 0.2
-"""Interval at which paused ranks ask one another whether to continue."""
+"""Interval at which paused ranks check whether to continue."""
 
 FIRST_ORDERS_S: Final = 3.0
 """How long the first batch may wait for the control plane, which may know the job's position."""
 
 FAREWELL_S: Final = 10.0
-"""How long the end of the script may wait for the remaining messages."""
+"""How long the end of the script may wait for the remaining messages to be sent."""
 
 log = logging.getLogger("paceline")
 
 
 class Pacer(Passes):
-    """One rank of a job, from attaching to the end of its process; made by ``paceline.attach``.
+    """One rank of a job, from attaching to the end of its process; created by ``paceline.attach``.
 
     Args:
-        identity: which rank of how many.
-        control: its conversation with a control plane, if there is one.
-        ceiling: what is known of its memory.
-        channel: where ranks add up what they say; None: the process group of torch.distributed.
+        identity: rank and world size.
+        control: the connection to a control plane, if there is one.
+        ceiling: the known memory limit in samples.
+        channel: sums rows over the ranks; None: the process group of torch.distributed.
         notice: whether the launcher has announced that it will end this rank and restart it.
     """
 
@@ -77,16 +77,16 @@ class Pacer(Passes):
         self._watched, self._gives_up = self.world == 1, False
         self._scales_lr = False
         self._passed_over: list[str] = []
-        """Why loaders of a library stay as they are."""
+        """Why loaders of a library are not changed."""
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
         self._governed = False
-        """Whether any rank names a control plane."""
+        """Whether any rank has a control plane."""
         self.coming_sizes: list[int] = []
-        """Samples that each rank has for the next iteration, where they come from streams."""
+        """Number of samples of each rank in the next iteration, if they come from streams."""
         self.multiple, self.cursor = 1, Cursor(self.world)
         self.sampler: BatchSampler | None = None
-        """The current pass', where the script has a DataLoader of its own."""
+        """The current pass's batch sampler, if the script has its own DataLoader."""
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire = Wire()
         self._device = "cpu"
@@ -97,7 +97,7 @@ class Pacer(Passes):
     def watch(
         self, module: "nn.Module", *, hook: "Hook | None" = None, hook_state: Any = None, weigh: bool = True
     ) -> Any:
-        """Weigh the module's gradients by samples; the module itself.
+        """Weight the module's gradients by samples; return the module.
 
         Args:
             module: as it is trained: wrapped in DDP, sharded by ``fully_shard``, or compiled.
@@ -126,16 +126,17 @@ class Pacer(Passes):
         return module
 
     def scale_lr(self, *optimizers: Any) -> None:
-        """Let the learning rate follow the global batch where the job was submitted with ``fill``; elsewhere it stays.
+        """Scale the learning rate with the global batch if the job was submitted with ``fill``; otherwise it is
+        unchanged.
 
-        Each step of the optimizers is then made with their learning rates times ``lr_scale``; schedulers and states to
-        save keep the rates as the script sets them. Call it before the first batch, at each rank.
+        Each step of the optimizers is then made with their learning rates times ``lr_scale``. Schedulers and saved
+        state keep the rates that the script sets. Call it before the first batch, on each rank.
 
         Args:
-            optimizers: none: the script multiplies its learning rate by ``lr_scale`` itself, in each pass.
+            optimizers: if empty, the script multiplies its learning rate by ``lr_scale`` itself, in each pass.
 
         Raises:
-            CannotAttach: if training has begun, or one of them is no optimizer of torch.
+            CannotAttach: if training has begun, or one of them is not a torch optimizer.
         """
         if self._agreement is not None:
             raise CannotAttach("scale_lr(): batches were handed out already; call it before the first")
@@ -149,7 +150,7 @@ class Pacer(Passes):
         return 1.0 if self._agreement is None else self._agreement.lr_scale
 
     def step(self, loss: Any = None) -> None:
-        """End the iteration: call it after ``optimizer.step()``, or after each batch where batches accumulate.
+        """End the iteration: call it after ``optimizer.step()``, or after each batch if gradients are accumulated.
 
         Raises:
             Stopped: if the job was stopped, or its launcher will end the ranks and start them again.
@@ -182,25 +183,25 @@ class Pacer(Passes):
 
     @property
     def last(self) -> Iteration | None:
-        """The last iteration that was reported, one or two behind."""
+        """The last iteration that was reported, one or two behind the current one."""
         return self._reporter.last
 
     def subscribe(self, callback: Subscriber) -> None:
-        """Have ``callback`` called with each ``Iteration``, from ``step`` of a later one."""
+        """Call ``callback`` with each ``Iteration``, from ``step`` of a later one."""
         self._reporter.subscribers.append(callback)
 
     @property
     def active(self) -> bool:
-        """Whether a control plane is named; without one, no call changes the training."""
+        """Whether a control plane is configured; if not, no call changes the training."""
         return self._control is not None
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """Samples of this iteration, by rank; none before the first batch."""
+        """Samples of this iteration by rank; empty before the first batch."""
         return () if self._agreement is None else tuple(self._agreement.timeline.shares(self.cursor.iteration))
 
     def state_dict(self) -> dict[str, Any]:
-        """The job's position after the last ``step``; the same at each rank, and for any number of ranks."""
+        """The job's position after the last ``step``; the same on each rank, and valid for any number of ranks."""
         return self.cursor.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -214,7 +215,7 @@ class Pacer(Passes):
         self.cursor.load(state)
 
     def close(self) -> None:
-        """End the script's part: send the remaining messages. Called automatically when the process ends."""
+        """End the rank: send the remaining messages. Called automatically when the process ends."""
         if self._is_over:
             return
         self._is_over, self._stalls.place = True, None
@@ -228,7 +229,9 @@ class Pacer(Passes):
             self._channel.close()
 
     def failed(self, error: BaseException) -> None:
-        """The script ends by ``error``: either this rank will be back, or its launcher reports that the job is over."""
+        """The script ends with ``error``: either this rank will be restarted, or its launcher reports that the job is
+        over.
+        """
         import sys
 
         torch = sys.modules.get("torch")
@@ -241,7 +244,7 @@ class Pacer(Passes):
             )
         self._comes_back = True
 
-    # -- calls of the loader
+    # -- called by the loader
 
     @property
     def timeline(self) -> Timeline:
@@ -250,7 +253,7 @@ class Pacer(Passes):
         return self._agreement.timeline
 
     def begin_pass(self, loader: AnyLoader) -> Pass:
-        """The next pass over the data, or the rest of one. Collective at the first."""
+        """Begin the next pass over the data, or the rest of one. Collective in the first pass."""
         if self._draw is not None:
             self._end_early()
         self._loader, self.sampler = loader, None
@@ -263,7 +266,7 @@ class Pacer(Passes):
         return structs.replace(each, batch=self.cursor.batch)
 
     def end_pass(self) -> None:
-        """All batches of the pass were handed out and used."""
+        """All batches of the pass were yielded and used."""
         self.end_unless_ended()
         self.cursor.end_pass()
 
@@ -273,25 +276,25 @@ class Pacer(Passes):
             self._end_early()
 
     def agree_on(self, samples: int) -> list[int]:
-        """How many samples each rank has for the next iteration. Collective."""
+        """Exchange how many samples each rank has for the next iteration. Collective."""
         return [samples] * self.world if self._exchange is None else self._exchange.counts(samples)
 
     def overdraw(self, iteration: int) -> int:
-        """By how many iterations that one, drawn now, is past what was promised."""
+        """By how many iterations this one, drawn now, exceeds the promised one."""
         if self._exchange is None or self._draw is None:
             return 0
         return self._exchange.overdraw(iteration, self._draw.iteration)
 
     def awaiting_batch(self, *, outside: bool = True) -> None:
-        """The script requests the next batch; ``outside``: and has done something else since the previous one."""
-        self._comes_back = False  # what ``failed`` was told has not ended the script
+        """The script requests the next batch; ``outside``: it did something else since the previous one."""
+        self._comes_back = False  # the error that ``failed`` reported has not ended the script
         draw, loader = self._draw, self._loader
         if draw is not None and loader is not None and draw.micro + 1 == loader.plan.accumulate:
             self._end_early()
         self.open(self.cursor.iteration, outside=outside)
 
     def has_batch(self, draw: "Draw") -> None:
-        """The batch is handed out now."""
+        """A batch is yielded."""
         self.mark(Part.DATA)
         self.enter("compute")
         self._draw = draw
@@ -305,7 +308,7 @@ class Pacer(Passes):
                 self._exchange.begin_iteration(draw.iteration)
 
     def passed_over(self, reason: str) -> None:
-        """A library's loader stays as it is; said if the script trains without one of Paceline's."""
+        """A library's loader is not changed; logged if the script trains without a loader of Paceline's."""
         self._passed_over.append(reason)
 
     def give_up(self, reason: str) -> None:
@@ -325,7 +328,7 @@ class Pacer(Passes):
             )
 
     def _next_batch(self) -> None:
-        """The script trains with the next batch that its own loader has handed out."""
+        """The script trains with the next batch that its own loader has yielded."""
         if self.sampler is not None:
             self.sampler.use()
 
@@ -350,7 +353,7 @@ class Pacer(Passes):
         )
 
     def _hear(self) -> None:
-        """Take in the newest orders, if there are any."""
+        """Receive the newest orders, if there are any."""
         if self._control is None or self._agreement is None or (orders := self._control.receive()) is None:
             return
         self._agreement.receive(orders)
@@ -363,7 +366,7 @@ class Pacer(Passes):
             )
 
     def _end_early(self) -> None:
-        """The script continues without ``step``: the iteration is over all the same."""
+        """The script continues without ``step``: end the iteration."""
         if self._governed:
             self._say("an iteration ended without pacer.step(loss): its loss is unknown and its times are less precise")
         self._end_iteration()
@@ -429,7 +432,7 @@ class Pacer(Passes):
         control.finish(self.cursor.iteration)
         self._ceiling.forget()
 
-    # -- the beginning
+    # -- start
 
     def _set_up(self, loader: AnyLoader) -> None:
         from paceline.channel import open_channel
@@ -441,7 +444,7 @@ class Pacer(Passes):
         if self._control is not None:
             resumed = self.cursor.iteration if self.cursor.resumed else None
             self._control.introduce(
-                loader.plan.standing(loader.samples, self._device, resumed, scales_lr=self._scales_lr)
+                loader.plan.rank_state(loader.samples, self._device, resumed, scales_lr=self._scales_lr)
             )
             orders = self._control.first_orders(FIRST_ORDERS_S)
         knows = {
@@ -481,7 +484,7 @@ class Pacer(Passes):
         return self.cursor.resumed
 
     def _say(self, sentence: str) -> None:
-        """Log once, at one rank, what all ranks would log."""
+        """Log once, on one rank, what all ranks would log."""
         if sentence not in self._logged_sentences:
             self._logged_sentences.add(sentence)
             log.log(logging.WARNING if self.rank == 0 else logging.INFO, "paceline: %s", sentence)

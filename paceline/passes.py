@@ -1,4 +1,4 @@
-"""The loaders that a script asks its pacer for."""
+"""The methods of a pacer that create loaders and batch samplers."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class Passes(Current):
-    """Makes the loaders of a pacer.
+    """Creates the loaders of a pacer.
 
     Args:
-        rank: this one.
-        world: how many there are.
-        control: told of an iteration that does not end.
+        rank: this rank.
+        world: number of ranks.
+        control: receives reports about an iteration that does not end.
     """
 
     def __init__(self, rank: int, world: int, control: Control | None) -> None:
@@ -24,7 +24,7 @@ class Passes(Current):
         self._forwards = Forwards(self._next_batch)
 
     def _next_batch(self) -> None:
-        """The script trains with the next batch that its own loader has handed out."""
+        """The script trains with the next batch that its own loader has yielded."""
 
     def loader(
         self,
@@ -38,17 +38,17 @@ class Passes(Current):
         drop_last: bool = False,
         **options: Any,
     ) -> "AnyLoader":
-        """The batches of this rank: a ``DataLoader`` whose batches follow the shares.
+        """Return the batches of this rank: a ``DataLoader`` whose batches follow the shares.
 
         Args:
-            dataset: or a ``DataLoader``, whose batch size, order and options are taken over. An iterable data set
-                yields the samples of this rank alone, one by one.
-            batch_size: as ``DataLoader`` has it: of one rank and one backward pass, where shares are even.
+            dataset: or a ``DataLoader``, whose batch size, order and options are kept. An iterable dataset yields the
+                samples of this rank only, one by one.
+            batch_size: as in ``DataLoader``: of one rank and one backward pass, with equal shares.
             seed: of the passes' permutations.
-            accumulate: batches of one iteration, between two steps of the optimizer.
-            multiple: what a batch's samples are multiples of, but for the last of a pass.
+            accumulate: batches per iteration, between two steps of the optimizer.
+            multiple: the number of samples in a batch is a multiple of this, except in the last batch of a pass.
             shuffle: whether each pass has its own order.
-            drop_last: whether a smaller iteration at the end of a pass is left out.
+            drop_last: whether a smaller iteration at the end of a pass is dropped.
             options: of ``DataLoader``.
 
         Raises:
@@ -79,18 +79,18 @@ class Passes(Current):
         shuffle: bool = True,
         drop_last: bool = False,
     ) -> "BatchSampler":
-        """The batches of this rank as lists of indices, for a DataLoader of the script's own (``batch_sampler=``).
+        """Return the batches of this rank as lists of indices, for the script's own DataLoader (``batch_sampler=``).
 
-        Call ``step`` after each batch, and train by the watched module's forward.
+        Call ``step`` after each batch, and train with the watched module's forward.
 
         Args:
-            length: samples of the data set. The other arguments are those of ``loader``.
-            batch_size: of one rank and one backward pass, where shares are even.
+            length: number of samples in the dataset. The other arguments are those of ``loader``.
+            batch_size: of one rank and one backward pass, with equal shares.
             seed: of the passes' permutations.
-            accumulate: batches of one iteration.
-            multiple: what a batch's samples are multiples of.
+            accumulate: batches per iteration.
+            multiple: the number of samples in a batch is a multiple of this.
             shuffle: whether each pass has its own order.
-            drop_last: whether a smaller iteration at the end of a pass is left out.
+            drop_last: whether a smaller iteration at the end of a pass is dropped.
 
         Raises:
             CannotAttach: if a value cannot be used.

@@ -1,4 +1,6 @@
-"""A rank whose work is done elsewhere: only the messages, for a process that represents others (federated servers)."""
+"""A rank whose work is done in another process: only its messages, for a process that represents others (Flower's
+server).
+"""
 
 import math
 from typing import Final
@@ -13,16 +15,16 @@ FAREWELL_S: Final = 2.0
 
 
 class RemoteRank:
-    """Reports one rank's iterations, and knows its next share; no call blocks training.
+    """Reports one rank's iterations and receives its shares; no call blocks training.
 
     Args:
         url: of the control plane.
         job: its number.
         token: of that job.
         rank: which of the ``world`` ranks it represents.
-        batch_size: samples of one rank and iteration, where shares are even.
-        samples: of the rank's data; 0: not known.
-        launcher: who started it, for people.
+        batch_size: samples of one rank and iteration, with equal shares.
+        samples: number of the rank's samples; 0: not known.
+        launcher: shown on the job's page.
 
     Raises:
         CannotAttach: if the address cannot be used.
@@ -50,7 +52,7 @@ class RemoteRank:
         """The next iteration to be reported."""
 
     def await_orders(self, wait_s: float) -> bool:
-        """Wait for the first orders; whether any arrived. The iterations begin where the job is."""
+        """Wait for the first orders; return whether any arrived. Iterations begin at the job's position."""
         orders = self._control.first_orders(wait_s)
         if orders is not None and self.iteration == 0:
             self.iteration = orders.share_from
@@ -58,7 +60,7 @@ class RemoteRank:
 
     @property
     def shares(self) -> tuple[int, ...]:
-        """The next share of each rank, by rank; even shares until orders arrive."""
+        """The next share of each rank, by rank; equal shares until orders arrive."""
         self._control.receive()
         orders = self._control.machine.orders
         return tuple(orders.shares) if orders is not None and len(orders.shares) == self.world else self._even
@@ -96,7 +98,7 @@ class RemoteRank:
         waiting_s: float = 0.0,
         outside_s: float = 0.0,
     ) -> None:
-        """Report the iteration that is over."""
+        """Report the iteration that has ended."""
         iteration, generation, position = self.iteration, self._control.generation, self._position
         self._control.say(
             lambda number: IterationReport(
@@ -120,6 +122,6 @@ class RemoteRank:
         self._control.move(self.iteration, iteration)
 
     def close(self) -> None:
-        """The work is over: send the remaining messages."""
+        """End the rank: send the remaining messages."""
         self._control.finish(self.iteration)
         self._control.close(FAREWELL_S)

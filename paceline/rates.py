@@ -1,4 +1,4 @@
-"""An optimizer of torch whose learning rates are multiplied in each of its steps."""
+"""Multiplies the learning rates of a torch optimizer during each of its steps."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -8,16 +8,16 @@ from typing import Any
 from paceline.errors import CannotAttach
 
 FOLLOWED = "_paceline_rates"
-"""The attribute of an optimizer that follows."""
+"""The attribute that marks such an optimizer."""
 
 
 def follow_batch(optimizer: Any, scale: Callable[[], float]) -> None:
-    """Multiply the learning rates by ``scale()`` in each step; in between they are what the script has set.
+    """Multiply the learning rates by ``scale()`` in each step; in between they keep the values that the script has set.
 
-    An optimizer that follows already keeps following, once.
+    Calling it twice for an optimizer has no further effect.
 
     Raises:
-        CannotAttach: if it has no hooks around its steps, as torch's optimizers have.
+        CannotAttach: if it has no step hooks, as torch's optimizers have.
     """
     optimizer = getattr(optimizer, "optimizer", optimizer)  # as Accelerate and Lightning wrap it
     if not hasattr(optimizer, "register_step_pre_hook"):
@@ -36,7 +36,7 @@ def follow_batch(optimizer: Any, scale: Callable[[], float]) -> None:
 
 
 def _undone_if_it_fails(step: Callable[..., Any], rates: "_Rates") -> Callable[..., Any]:
-    """The step; torch calls no hook behind one that raises. A method, as schedulers wrap it again."""
+    """Wraps ``step``: torch calls no post-hook after a step that raises. A method, since schedulers wrap it again."""
 
     @wraps(step)
     def guarded(optimizer: Any, *arguments: Any, **named: Any) -> Any:
@@ -50,15 +50,15 @@ def _undone_if_it_fails(step: Callable[..., Any], rates: "_Rates") -> Callable[.
 
 
 class _Rates:
-    """Of one optimizer, in one of its steps."""
+    """The rates of one optimizer during one of its steps."""
 
     def __init__(self, scale: Callable[[], float]) -> None:
         self.scale = scale
         self._own: list[Any] = []
 
     def multiply(self, optimizer: Any, *_: Any) -> None:
-        """Before the step."""
-        self.put_back(optimizer)  # where another library has replaced the guarded step, and the last one raised
+        """Multiply the rates, before the step."""
+        self.put_back(optimizer)  # if another library has replaced the wrapped step, and the last one raised
         scale = self.scale()
         if scale == 1.0:
             return
@@ -67,7 +67,7 @@ class _Rates:
             group["lr"] = group["lr"] * scale
 
     def put_back(self, optimizer: Any, *_: Any) -> None:
-        """After the step."""
+        """Restore the rates, after the step."""
         own, self._own = self._own, []
         for group, rate in zip(optimizer.param_groups, own, strict=False):
             group["lr"] = rate

@@ -1,4 +1,4 @@
-"""A rank's report of each iteration, once the other ranks have sent their waiting time in its sum."""
+"""A rank's report of each iteration, made once the other ranks have sent their times and its waiting time is known."""
 
 import logging
 import math
@@ -20,28 +20,28 @@ from paceline.load import Load
 from paceline.marks import Clock, Durations, Measured, durations
 
 MOST_WAITING: Final = 16
-"""Iterations whose report may wait for other ranks' times: without them it is made at once."""
+"""Iterations whose report may wait for other ranks' times; beyond this it is made without them."""
 
 
 class Times(NamedTuple):
-    """Values of an iteration that a rank sends to the others, so that each knows its waiting time."""
+    """Values of an iteration that a rank sends to the others, so that each can compute its waiting time."""
 
     sum_s: float
-    """From the last gradient handed over to the end of the sum."""
+    """From the last gradient passed to the sum until its end."""
     exchange_s: float
-    """The exchange of words before the iteration."""
+    """The status exchange before the iteration."""
     link_s: float
     """Time that the rank's links need for both."""
 
 
 AnyTimes = tuple[float, float, float]
-"""``Times``, as many ranks have them: without names."""
+"""``Times`` as received from several ranks: without names."""
 
 NO_TIMES: Final = Times(0.0, 0.0, 0.0)
 
 THIN_PART: Final = 0.25
 THIN_TIMES: Final = 3.0
-"""A link is slow if it needs this part of the sum, and this many times as long as the median one."""
+"""A link is slow if it needs this fraction of the sum, and this many times as long as the median link."""
 
 log = logging.getLogger("paceline")
 
@@ -53,20 +53,20 @@ class Iteration:
     number: int
     samples: int
     loss: float
-    """The mean over its batches; nan or inf where it is."""
+    """The mean over its batches; nan or inf if it is."""
     data_s: float
     compute_s: float
-    """Time up to the gradients, and after their sum."""
+    """Time until the gradients are ready, and after their sum."""
     communication_s: float
     waiting_s: float
-    """Time spent waiting for ranks that came to the sum later."""
+    """Time spent waiting for ranks that joined the sum later."""
     outside_s: float
-    """Time between the previous iteration and this one: evaluation, checkpoints. Not a part of it."""
+    """Time between the previous iteration and this one: evaluation, checkpoints. Not part of the iteration."""
     logged: dict[str, float]
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """Sum of all parts."""
         return self.data_s + self.compute_s + self.communication_s + self.waiting_s
 
 
@@ -79,7 +79,7 @@ class Reporter:
     def __init__(self, rank: int, world: int, control: Control | None) -> None:
         self._rank, self._world, self._control = rank, world, control
         self._over: deque[Measured] = deque()
-        """Not timed yet."""
+        """Iterations whose times are not known yet."""
         self._timed: deque[tuple[Measured, Durations]] = deque()
         self._last_reported = -1
         """The last iteration whose times were sent to the other ranks."""
@@ -92,26 +92,26 @@ class Reporter:
         self._load, self._power = Load(), Power()
         self._noise = NoiseScale()
         self.last: Iteration | None = None
-        """The last one that was reported."""
+        """The last iteration that was reported."""
         self.subscribers: list[Subscriber] = []
 
     def computes_on(self, device: object) -> None:
-        """Report the memory of that device, which torch need not have made its current one."""
+        """Report the memory of this device, which need not be torch's current one."""
         self._load.device = device
 
     def add(self, measured: Measured) -> None:
-        """An iteration is over."""
+        """Add a finished iteration."""
         self._over.append(measured)
 
     def resolve(self, clock: Clock) -> None:
-        """Read the times of iterations whose marks have happened."""
+        """Read the times of iterations whose marks have occurred."""
         while self._over and (found := durations(clock, self._over[0])) is not None:
             self._timed.append((self._over.popleft(), found))
 
     def next_timed(self, *, means: bool = False) -> tuple[int, Times]:
-        """The next iteration to send to the other ranks, and its times; -1 where there is none.
+        """Return the next iteration to send to the other ranks, and its times; -1 if there is none.
 
-        ``means``: all that were not sent, by the last one's number and their means, at all ranks.
+        ``means``: all that were not sent, as the last one's number and their mean times; the same on all ranks.
         """
         self._sent_means = means
         new = [each for each in self._timed if each[0].iteration > self._last_reported]
@@ -155,13 +155,13 @@ class Reporter:
             self._report(*self._timed.popleft(), ceiling)
 
     def alone(self, clock: Clock) -> None:
-        """No rank sends waiting times: report what is timed here."""
+        """Report the iterations without other ranks' times."""
         self.resolve(clock)
         while self._timed:
             self._report(*self._timed.popleft(), 0)
 
     def flush(self, clock: Clock, ceiling: int = 0) -> None:
-        """The end: report the remaining iterations, assuming that their transfer took as long as the last one."""
+        """At the end: report the remaining iterations, assuming that their transfer took as long as the last one."""
         self.resolve(clock)
         while self._timed:
             self._report(*self._timed.popleft(), ceiling)

@@ -1,4 +1,4 @@
-"""Which sample is at which position: a seeded permutation per pass, as in native jobs, the same at each rank."""
+"""The order of samples: a seeded permutation per pass, as in native jobs, the same on each rank."""
 
 from functools import lru_cache
 from typing import Any
@@ -7,7 +7,7 @@ from controlplane.protocol.dividing import Span
 
 
 class Order:
-    """The passes over one data set. Two of them are kept, at 4 bytes per sample.
+    """The passes over one dataset. Two permutations are kept, at 4 bytes per sample.
 
     Args:
         shuffle: whether each pass has its own order; otherwise every pass has the data set's.
@@ -18,7 +18,7 @@ class Order:
         self._permutation = lru_cache(maxsize=2)(self._permute)
 
     def indices(self, number: int, span: Span) -> list[int]:
-        """The samples at those positions of a pass."""
+        """The indices of the samples at those positions of a pass."""
         if not self.shuffle:
             return list(range(span.start, span.start + span.size))
         found: list[int] = self._permutation(number)[span.start : span.start + span.size].tolist()

@@ -1,7 +1,7 @@
-"""Batches for a DataLoader that the script builds itself: lists of indices that follow the agreed shares.
+"""Batch samplers for a DataLoader that the script creates itself: lists of indices that follow the agreed shares.
 
-Such a loader does not report the batches that it returns. They are used in the order in which they were drawn, one
-for each ``pacer.step``; a watched module's forward, or a later draw, tells when the next one is used.
+Such a loader does not report the batches that it returns. They are used in the order in which they were drawn, one for
+each ``pacer.step``. A watched module's forward, or a later draw, shows when the next one is used.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BatchSampler(Passing, Sampler[list[int]]):
-    """The batches of a rank in every pass, as indices; made by ``pacer.batch_sampler``."""
+    """The batches of a rank in every pass, as indices; created by ``pacer.batch_sampler``."""
 
     def __init__(self, pacer: "Pacer", length: int, plan: Plan) -> None:
         if not isinstance(length, int) or isinstance(length, bool):
@@ -28,11 +28,11 @@ class BatchSampler(Passing, Sampler[list[int]]):
         self.batches = Batches(plan, length, rank=pacer.rank, world=pacer.world)
         self._in_use = self._is_awaited = self._is_drawn_out = False
         self._requested = 0
-        """Batches that were asked for in this pass."""
+        """Batches that were requested in this pass."""
         self._ahead: int | None = None
-        """Batches that the loader's workers draw ahead; None: not known before the pass' first batch is used."""
+        """Batches that the loader's workers draw ahead; None: not known before the pass's first batch is used."""
         self._slack = 0
-        """Iterations that a script has drawn while another one's sum was open, beyond those of its workers."""
+        """Iterations that the script has drawn while another one's sum was in progress, beyond those of its workers."""
 
     @property
     def promised(self) -> int:
@@ -43,7 +43,7 @@ class BatchSampler(Passing, Sampler[list[int]]):
         return _Drawing(self)
 
     def begin_pass(self) -> Iterator[list[int]]:
-        """Begin the next pass, or the rest of one; its batches."""
+        """Begin the next pass, or the rest of one; return its batches."""
         pacer, batches = self.pacer, self.batches
         if self._is_drawn_out and batches.draws:
             pacer.give_up(
@@ -60,7 +60,7 @@ class BatchSampler(Passing, Sampler[list[int]]):
         return iter(batches)
 
     def next_batch(self, drawing: Iterator[list[int]]) -> list[int]:
-        """The indices of one more batch.
+        """Return the indices of the next batch.
 
         Raises:
             StopIteration: if the pass has no more.
@@ -77,7 +77,7 @@ class BatchSampler(Passing, Sampler[list[int]]):
             self._is_drawn_out = True
             raise
         finally:
-            if self._ahead:  # one that was drawn long ago has been handed out, and another one is drawn for it
+            if self._ahead:  # a batch that was drawn earlier is yielded, and another one is drawn for it
                 self.use()
 
     def use(self) -> None:
@@ -101,9 +101,9 @@ class BatchSampler(Passing, Sampler[list[int]]):
 
 
 class _Drawing(Iterator[list[int]]):
-    """One pass, which begins with its first batch: a DataLoader with workers makes two of them, and takes one.
+    """One pass, which begins with its first batch: a DataLoader with workers creates two of them and uses one.
 
-    Not a generator: a loader continues asking behind the end, as it hands out what it has drawn ahead.
+    Not a generator: a loader continues requesting batches after the end, while it yields what it has drawn ahead.
     """
 
     def __init__(self, sampler: BatchSampler) -> None:

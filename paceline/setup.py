@@ -1,4 +1,6 @@
-"""The agreement of the ranks before the first batch: sizes, seed, starting position, and shares. Two small sums."""
+"""The agreement of the ranks before the first batch: sizes, seed, starting position and
+shares. Two small all-reduces.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,16 +16,16 @@ if TYPE_CHECKING:
 HALF = 2**32
 
 NOT_KNOWN = -1
-"""In place of where an iteration begins."""
+"""Marks an unknown starting position."""
 
 
 class Facts(NamedTuple):
     """One rank's contribution."""
 
     samples: int
-    """Samples of its data set; 0: a stream's."""
+    """Number of samples in its dataset; 0: a stream."""
     batch: int
-    """Samples of one rank, per iteration."""
+    """Samples of one rank per iteration."""
     multiple: int
     seed_high: int
     seed_low: int
@@ -31,11 +33,11 @@ class Facts(NamedTuple):
     watched: int
     """Whether its gradients are weighted."""
     awaits_sums: int
-    """Whether its CPU waits for each sum of them."""
+    """Whether its CPU waits for each sum of gradients."""
     scales_lr: int
     """Whether its learning rate follows the global batch."""
     governed: int
-    """Whether a control plane is named."""
+    """Whether a control plane is configured."""
     resumed: int
     """Whether the script has loaded a state."""
     iteration: int
@@ -50,12 +52,12 @@ class Facts(NamedTuple):
 
     @property
     def seed(self) -> int:
-        """The field as it was given."""
+        """The given seed."""
         return self.seed_high * HALF + self.seed_low
 
     @property
     def newness(self) -> tuple[int, int, int]:
-        """A number by which newer orders compare greater."""
+        """A number that is greater for newer orders."""
         return self.incarnation, self.generation, self.sequence
 
 
@@ -71,7 +73,7 @@ def facts_of(
     governed: bool,
     resumed: bool,
 ) -> Facts:
-    """What a rank contributes that loads so many samples by that plan, and has heard those orders."""
+    """Return the contribution of a rank with this many samples, this plan and these orders."""
     return Facts(
         samples,
         plan.share,
@@ -91,31 +93,31 @@ def facts_of(
 
 
 class Start(NamedTuple):
-    """How all ranks begin."""
+    """The common starting state of all ranks."""
 
     samples: int
     batches: list[int]
-    """Shares of the ranks, where each rank decides by itself."""
+    """Shares of the ranks, if each rank decides by itself."""
     multiple: int
     seed: int
     drop_last: bool
     governed: bool
     fixed: bool
-    """Whether shares stay as they are."""
+    """Whether shares never change."""
     awaits_sums: bool
     """Whether each rank's CPU waits for sums of gradients."""
     grows: bool
-    """Whether each rank's learning rate follows the global batch, so that this may grow."""
+    """Whether each rank's learning rate follows the global batch, so that the batch may grow."""
     iteration: int
     number: int
     begin: int
     timeline: Timeline
     notes: list[str]
-    """The error, for display."""
+    """Errors, for display."""
 
 
 def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders: Orders | None) -> Start:
-    """The same at each rank. Collective."""
+    """Agree on the starting state; the result is the same on each rank. Collective."""
     if channel is None:
         facts_of_ranks = [own] * world
     else:
@@ -164,7 +166,7 @@ def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders:
 def _where(
     facts_of_ranks: Sequence[Facts], samples: int, batch: int, job_iteration: int, begins: int
 ) -> tuple[int, int, int]:
-    """Iteration, pass, and position in it: of the script's state, or the job's current ones."""
+    """Iteration, pass, and position in it: from the script's state, or the job's current ones."""
     resumed = next((facts for facts in facts_of_ranks if facts.resumed), None)
     if resumed is not None:
         return resumed.iteration, resumed.number, resumed.begin

@@ -1,10 +1,11 @@
-"""Makes the next exchange of words sooner where iterations have become much longer since it was agreed on.
+"""Moves the next status exchange to an earlier iteration if iterations have become much longer since it was planned.
 
-In a fast loop it is up to 16 iterations ahead, and a stop, a pause or new shares would wait for all of them. Rank 0
-names an earlier one in the store that the process group was made with, and the others look there once it may have:
-their clocks began to run before rank 0's did, since its sum needed theirs. The exchange is then made behind one more
-sum of gradients: that needs rank 0's, which come after its word, so all ranks know it by then. This holds only where
-the CPU waits for that sum: not on a GPU, whose sums only order its streams, and not with a hook of the script's own.
+In a fast loop the exchange is planned up to 16 iterations ahead, and a stop, a pause or new shares would be delayed by
+all of them. Rank 0 writes an earlier iteration to the process group's store, and the others read the store once it may
+have done so: their clocks started before rank 0's did, since its sum needed theirs. The exchange is then made after one
+more sum of gradients. That sum needs rank 0's gradients, which follow its write, so all ranks know of it by then. This
+holds only if the CPU waits for that sum: not on a GPU, where sums only order the streams, and not with the script's own
+communication hook.
 """
 
 import itertools
@@ -12,20 +13,22 @@ import time
 from typing import Any, Final
 
 LATE_S: Final = 0.5
-"""Rank 0 names an earlier exchange this long behind the last one."""
+"""Rank 0 writes an earlier exchange this long after the last one."""
 
 LOOKS_S: Final = 0.9 * LATE_S
-"""The others look this long after it, which is earlier regardless of clock differences."""
+"""The others read the store this long after it: earlier than rank 0's write becomes due, despite differences between
+clocks.
+"""
 
 _numbers = itertools.count()
 
 
 class Sooner:
-    """One rank's part; without a store, or without sums of gradients that are counted, nothing changes.
+    """One rank's part. Without a store, or without counted sums of gradients, nothing changes.
 
     Args:
-        rank: this one.
-        store: of the process group, the same at all ranks; None at all of them unless each waits for its sums.
+        rank: this rank.
+        store: of the process group, the same on all ranks; None on all of them unless each waits for its sums.
     """
 
     def __init__(self, rank: int, store: Any) -> None:
@@ -35,14 +38,14 @@ class Sooner:
         self._since_s = float("inf")
         self._sums = 0
         self._behind: int | None = None
-        """So many sums are made before the exchange that rank 0 has named."""
+        """Number of sums before the exchange that rank 0 has requested."""
 
     def summed(self) -> None:
         """A sum of gradients over all ranks is complete, and the script has waited for it."""
         self._sums += 1
 
     def begin(self) -> None:
-        """An iteration begins that has an exchange: its gradients are yet to be computed."""
+        """An iteration that has an exchange begins: its gradients are not computed yet."""
         if self._rank:
             self._since_s = time.monotonic()
 
@@ -53,10 +56,10 @@ class Sooner:
             self._since_s = time.monotonic()
 
     def is_due(self) -> bool:
-        """Whether the iteration that begins now has one, though none was planned; the same at each rank.
+        """Whether the iteration that begins now has an exchange although none was planned; the same on each rank.
 
         Raises:
-            RuntimeError: if the store does not answer: the ranks' next sums could then be different ones.
+            RuntimeError: if the store does not respond: the ranks' next sums could then differ.
         """
         if self._behind is None and self._store is not None:
             late_s = time.monotonic() - self._since_s
@@ -79,7 +82,7 @@ class Sooner:
 
 
 def store_of_group() -> Any:
-    """That of the default process group; None: it has none."""
+    """The store of the default process group; None: it has none."""
     from torch.distributed import distributed_c10d
 
     try:

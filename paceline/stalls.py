@@ -1,7 +1,7 @@
-"""Detects an iteration that is open for much longer than usual, and reports what this rank is doing in it.
+"""Detects an iteration that takes much longer than usual, and reports what this rank is doing in it.
 
-If one rank does not come to a sum, all others block in it: no report is made of an iteration that
-does not end. So the connection's thread checks once a second, and reports where the script's thread is.
+If one rank does not join a sum, all others block in it, and an iteration that does not end is not reported. So the
+connection's thread checks once a second, and reports the position of the script's thread.
 """
 
 import time
@@ -13,16 +13,16 @@ from paceline.control import Control
 
 LEAST_S: Final = 30.0
 TIMES: Final = 20.0
-"""An iteration is overdue after this many times its usual length, and no sooner than this many seconds."""
+"""An iteration is overdue after this many times its usual duration, and at least this many seconds."""
 
 AGAIN: Final = 1.5
-"""It is reported again once it has been open for this many times as long."""
+"""It is reported again after this many times that duration."""
 
 SMOOTHING: Final = 0.1
 
 
 class Stalls:
-    """Where the script's thread is. Written by that thread, read by the connection's."""
+    """The position of the script's thread. Written by that thread, read by the connection's thread."""
 
     def __init__(self, control: Control | None) -> None:
         self._control = control
@@ -36,7 +36,7 @@ class Stalls:
             control.on_beat(self.look)
 
     def begin(self, iteration: int) -> None:
-        """That iteration is the next one; the previous one has ended now."""
+        """That iteration starts now; the previous one has ended."""
         now_s = time.perf_counter()
         if self.place is not None:
             took_s = now_s - self._since_s
@@ -47,7 +47,7 @@ class Stalls:
 
     @property
     def usual_s(self) -> float:
-        """Length of the iterations so far, smoothed; 0: not known."""
+        """Duration of past iterations, smoothed; 0: not known."""
         return self._usual_s
 
     def look(self) -> None:

@@ -1,8 +1,9 @@
-"""The loader of a rank whose samples are its own stream: the next ones, as many as its share.
+"""The loader of a rank whose dataset is an iterable stream: an iteration takes the next samples, as many as its share.
 
-Only its reader knows a stream's end. So each rank has the samples of the next iteration ready before this one
-begins, and sends their number in the sum that all ranks make anyway. A rank whose stream has ended continues with
-batches of weight 0 until all streams have ended: every rank yields the same number, and no sample is left out.
+Only the rank that reads a stream knows when it ends. So each rank prefetches the samples of the next iteration before
+it begins, and sends their number in the sum that all ranks make anyway. A rank whose stream has ended continues with
+batches of weight 0 until all streams have ended: every rank yields the same number of batches, and no sample is
+dropped.
 """
 
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from paceline.pacer import Pacer
 
 TOGETHER: Final = 32
-"""Samples that a worker's process hands over at once: one by one, each takes 80 µs. The order of samples depends on it,
-so it is the same for every batch size, as a state that was saved counts the samples that were taken."""
+"""Number of samples that a worker process transfers at once: one by one, each takes 80 µs.
+
+The order of samples depends on it. It is the same for every batch size, since a saved state counts the samples taken.
+"""
 
 
 class StreamLoader(DataLoader[Any]):
-    """The batches of a rank, made of single samples of its stream; made by ``pacer.loader``."""
+    """The batches of a rank, assembled from single samples of its stream; created by ``pacer.loader``."""
 
     samples = 0
 
@@ -49,21 +52,21 @@ class StreamLoader(DataLoader[Any]):
         return self.pacer.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Passed on to the data set, where it has such a method."""
+        """Passed on to the dataset, if it has such a method."""
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The job's position after the last ``step``; the same at each rank."""
+        """The job's position after the last ``step``; the same on each rank."""
         return self.pacer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from the saved position in each rank's stream; call it before the first batch, at each rank."""
+        """Resume from the saved position in each rank's stream; call it before the first batch, on each rank."""
         self.pacer.load_state_dict(state)
 
     @property
     def drawn(self) -> int:
-        """The last iteration of which samples were read."""
+        """The last iteration whose samples were read."""
         return self.promised
 
     def coming(self) -> int:
@@ -78,7 +81,7 @@ class StreamLoader(DataLoader[Any]):
     def _pass(self, stream: Iterator[Any]) -> Iterator[Any]:
         pacer = self.pacer
         for _ in islice(stream, pacer.cursor.taken[pacer.rank]):
-            pass  # taken before a restart
+            pass  # taken before the restart
         self._read(stream, pacer.iteration)
         sizes = pacer.agree_on(len(self._next))
         if not all(sizes) and not sum(pacer.cursor.taken):

@@ -1,4 +1,4 @@
-"""The environment variables of an attached job: ``paceline run`` sets them for the ranks, which read them."""
+"""The environment variables of an attached job: ``paceline run`` sets them, ranks read them."""
 
 import os
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ TENSORBOARD: Final = "PACELINE_TENSORBOARD"
 MLFLOW: Final = "PACELINE_MLFLOW"
 WANDB: Final = "PACELINE_WANDB"
 TRACKERS: Final = (TENSORBOARD, MLFLOW, WANDB)
-"""Where each iteration is forwarded to, if anywhere."""
+"""Variables that name the trackers to which iterations are forwarded."""
 
 
 class Target(NamedTuple):
-    """The job of a rank, and where its control plane is; empty where a value is not given."""
+    """The job of a rank, and the control plane's address; values that are not given are empty."""
 
     url: str
     job: str
@@ -50,7 +50,7 @@ def target(
     *,
     variables: Mapping[str, str] = os.environ,
 ) -> Target:
-    """The given values, completed from the environment."""
+    """Return the given values, completed from the environment."""
     return Target(
         url=url or variables.get(URL, ""),
         job=variables.get(JOB, "") if job is None else str(job),

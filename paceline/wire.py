@@ -1,9 +1,10 @@
-"""How long this process's links need for their traffic, by the kernel's measurement of each TCP connection.
+"""Measures how long this process's links need for their traffic, from the kernel's statistics of each TCP connection.
 
-A sum over the ranks takes as long for every rank as for the slowest link. But only that link's rank has bytes in flight
-all that time: ``tcpi_busy_time`` of TCP_INFO (tcp(7)), less ``tcpi_rwnd_limited``, in which its peer had no room for
-more because it waited for another link itself. A receiver may acknowledge up to 40 ms late, so the best of the last
-readings counts. Only Linux has it; on other systems, and on networks that are not TCP, no link counts as slow.
+A sum over the ranks takes as long on every rank as on the slowest link. But only the rank of that link has bytes in
+flight for the whole time: ``tcpi_busy_time`` of TCP_INFO (tcp(7)), less ``tcpi_rwnd_limited``, when its peer's receive
+window was full because the peer itself waited for another link. A receiver may acknowledge up to 40 ms late, so the
+best of the last readings is used. Only Linux has these statistics; on other systems, and on networks other than TCP, no
+link counts as slow.
 """
 
 import contextlib
@@ -15,25 +16,28 @@ from typing import Final
 
 LENGTH: Final = 184
 ACKED_AT, BUSY_AT = 120, 168
-"""In ``struct tcp_info``: of ``tcpi_bytes_acked``, and of ``tcpi_busy_time`` with ``tcpi_rwnd_limited``, in us."""
+"""Offsets in ``struct tcp_info``: ``tcpi_bytes_acked``, and ``tcpi_busy_time`` with ``tcpi_rwnd_limited``, in us."""
 
 TICK_US: Final = 4_000
 """The kernel counts in ticks of its clock; shorter times cannot be distinguished."""
 
 MUCH: Final = 1 / 16
-"""Of the busiest connection's bytes: one that carries less does not count, its time is late acknowledgements'."""
+"""Fraction of the busiest connection's bytes: a connection with less is ignored, since its time is that of late
+acknowledgements.
+"""
 
 REMEMBERED: Final = 8
-"""The best rate of this many readings counts."""
+"""The best rate of this many readings is used."""
 
 AGAIN: Final = 80
 """The list of connections is refreshed after this many iterations."""
 
 AT_FIRST: Final = 16
-"""In so many iterations each is read: while shares settle, and until the best of some readings is known."""
+"""In this many iterations each connection is read: until shares have converged, and the best of some readings is known.
+"""
 
 EVERY, FEW, RARELY = 4, 12, 8
-"""Later connections are read every so many iterations; less often where there are many."""
+"""Later, connections are read every so many iterations; less often if there are many."""
 
 
 class Connection:
@@ -47,7 +51,7 @@ class Connection:
         self._acked, self._busy_us = _read(sock)
 
     def took(self) -> tuple[int, float]:
-        """The bytes that it delivered since the last call, and the seconds that it took."""
+        """Return the bytes delivered since the last call, and the seconds that this took."""
         acked, busy_us = _read(self.sock)
         delivered, busy_us_now = acked - self._acked, busy_us - self._busy_us
         self._acked, self._busy_us = acked, busy_us
@@ -67,7 +71,7 @@ class Wire:
         self._last_s = 0.0
 
     def took_s(self) -> float:
-        """How long the slowest of them took to deliver its bytes since the last call."""
+        """How long the slowest connection took to deliver its bytes since the last call."""
         if self._readings % AGAIN == 0:
             self.look()
         self._readings += 1
@@ -104,7 +108,7 @@ class Wire:
 
 
 def _inodes() -> dict[int, int]:
-    """A descriptor of each socket of this process."""
+    """A file descriptor of each socket of this process."""
     found: dict[int, int] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc/self/fd"):

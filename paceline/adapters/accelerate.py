@@ -2,9 +2,9 @@
 
     from paceline.adapters.accelerate import Accelerator        # instead of: from accelerate import Accelerator
 
-Data loaders that shuffle get batches by share, the model's gradients are weighted by samples, and each step of the
-optimizer that was prepared last ends an iteration. Loaders for evaluation stay Accelerate's. ``save_state`` keeps where
-the training is in its data. Without a control plane it is Accelerate's own in all respects.
+Data loaders that shuffle yield batches of the rank's share, the model's gradients are weighted by samples, and each
+step of the optimizer that was prepared last ends an iteration. Loaders for evaluation are not changed. ``save_state``
+includes the position in the data. Without a control plane everything behaves as in Accelerate.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from paceline.pacer import Pacer
 
 
 class Accelerator(accelerate.Accelerator):
-    """As Accelerate's; ``pacer`` is that of ``paceline.attach()`` unless given."""
+    """An ``accelerate.Accelerator`` with balanced batch sizes. ``pacer``: by default that of ``paceline.attach()``."""
 
     def __init__(self, *args: Any, pacer: Pacer | None = None, seed: int = 0, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -35,19 +35,19 @@ class Accelerator(accelerate.Accelerator):
             self.register_for_checkpointing(self.pacer)
 
     def prepare_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
-        """As Accelerate's, or a loader that follows the shares."""
+        """As in Accelerate; a loader for training follows the shares."""
         if not (self.pacer.active and is_for_training(data_loader, self.pacer)):
             return super().prepare_data_loader(data_loader, *args, **named)
         paced = self.pacer.loader(data_loader, seed=self._seed, accumulate=self.gradient_accumulation_steps)
         return prepared(self, cast(Loader, paced))
 
     def prepare_model(self, model: Any, device_placement: bool | None = None, evaluation_mode: bool = False) -> Any:
-        """As Accelerate's; a model that is trained is watched."""
+        """As in Accelerate; also watches a model that is trained."""
         made = super().prepare_model(model, device_placement, evaluation_mode)
         return self.pacer.watch(made) if self.pacer.active and not evaluation_mode else made
 
     def prepare_optimizer(self, optimizer: Any, device_placement: bool | None = None) -> Any:
-        """As Accelerate's; its step ends an iteration."""
+        """As in Accelerate; each of its steps ends an iteration."""
         made = super().prepare_optimizer(optimizer, device_placement)
         if self.pacer.active:
             make_step, self._last = made.step, made
@@ -62,12 +62,14 @@ class Accelerator(accelerate.Accelerator):
         return made
 
     def backward(self, loss: Any, **named: Any) -> None:
-        """As Accelerate's; the loss is shown."""
+        """As in Accelerate; also records the loss for the job's page."""
         super().backward(loss, **named)
         self._loss = loss.detach()
 
     def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
-        """Not supported for a loader that follows the shares: it resumes where ``load_state`` says."""
+        """Not supported for a loader that follows the shares: it resumes at the position that
+        ``load_state`` restored.
+        """
         if isinstance(dataloader, PreparedLoader):
             raise CannotAttach(
                 "skip_first_batches(): a number of batches has no fixed meaning when shares change; omit it,"
@@ -99,7 +101,7 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc,unused-ignore]
 
     @property
     def batch_size(self) -> int:
-        """Batch size of one rank, where shares are even."""
+        """Batch size of one rank with equal shares."""
         return self.loader.plan.batch_size
 
     @property
@@ -113,10 +115,10 @@ class PreparedLoader(DataLoaderStateMixin):  # type: ignore[misc,unused-ignore]
         return self.loader.samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Not needed: each pass has its own permutation."""
+        """Does nothing: each pass has its own permutation."""
 
     def __len__(self) -> int:
-        """Batches of a whole pass."""
+        """Number of batches in a whole pass."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:

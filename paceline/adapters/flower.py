@@ -1,15 +1,15 @@
-"""Flower: a strategy that sets each client's batch size by LB-BSP, and a modifier of clients that times them.
+"""Flower: a strategy that sets each client's batch size by LB-BSP, and a client mod that measures training times.
 
     from paceline.adapters.flower import paced, timed
 
     client_app = ClientApp(mods=[timed])
     strategy = paced(FedAvg(...), clients=8, local_steps=20)
 
-The job's ``batch_size`` is a client's samples of one round, ``local_steps`` times its batch, and ``sample_multiple`` is
-``local_steps``. Each round every client that trains finds its batch in ``config["batch-size"]``. Clients are the job's
-ranks, by the order in which they first took part; one that fails or is not sampled has an iteration without samples.
-A pause holds the next round back. Once the job is stopped, the remaining rounds train no client, and ``start`` returns
-the arrays of the last one. Without a control plane strategies and clients are Flower's own.
+The job's ``batch_size`` is a client's samples in one round: ``local_steps`` times its batch. ``sample_multiple`` is
+``local_steps``. In each round a client reads its batch size from ``config["batch-size"]``. Clients are the job's ranks,
+in the order in which they first took part; a client that fails or is not sampled reports an iteration without samples.
+A pause delays the next round. After the job was stopped, the remaining rounds train no client, and ``start`` returns
+the arrays of the last one. Without a control plane strategies and clients are not changed.
 """
 
 import atexit
@@ -28,13 +28,13 @@ FIRST_ORDERS_S = 3.0
 """How long the first round may wait for the control plane."""
 
 PAUSE_POLL_S = 0.2
-"""How often a paused federation looks whether it may continue."""
+"""How often a paused federation checks whether it may continue."""
 
 SECONDS = "paceline-seconds"
-"""The metric by which a client says how long its training took."""
+"""The metric in which a client reports how long its training took."""
 
 BATCH_SIZE = "batch-size"
-"""The client's batch in its configuration."""
+"""The key of the batch size in a client's configuration."""
 
 log = logging.getLogger("paceline")
 
@@ -42,7 +42,7 @@ Strategy = TypeVar("Strategy", bound=Any)
 
 
 def timed(message: Message, context: Any, call_next: Callable[[Message, Any], Message]) -> Message:
-    """A modifier of ``ClientApp``: adds to the client's metrics how long it trained."""
+    """A client mod for ``ClientApp``: adds the training time to the client's metrics."""
     begin_s = time.perf_counter()
     reply = call_next(message, context)
     if message.metadata.message_type.startswith("train") and reply.has_content():
@@ -52,7 +52,7 @@ def timed(message: Message, context: Any, call_next: Callable[[Message, Any], Me
 
 
 def paced(strategy: Strategy, *, clients: int, local_steps: int = 1) -> Strategy:
-    """``strategy``, each client's batch set by its speed.
+    """Return ``strategy`` with each client's batch size set by its speed.
 
     Args:
         strategy: with ``configure_train`` and ``aggregate_train``, as those of ``flwr.serverapp.strategy``.
@@ -69,7 +69,7 @@ def paced(strategy: Strategy, *, clients: int, local_steps: int = 1) -> Strategy
 
 
 class _Federation:
-    """The clients of one strategy, as ranks of a job. It raises no exception in a round: problems are logged once."""
+    """The clients of one strategy, as ranks of a job. A problem during a round is logged once and not raised."""
 
     def __init__(self, strategy: Any, clients: int, steps: int, *, url: str, job: int, token: str) -> None:
         socket_address(url, "/")  # an address that cannot be used is refused before the first round
@@ -112,8 +112,8 @@ class _Federation:
         return self.aggregate(server_round, found)
 
     def _await_leave(self, server_round: int) -> None:
-        """Hold a round back while the job is paused; see whether it is stopped."""
-        while True in [rank.held for rank in self.ranks]:  # each rank is asked, and says that it is paused
+        """Delay a round while the job is paused; check whether the job is stopped."""
+        while True in [rank.held for rank in self.ranks]:  # each rank is checked, and reports that it is paused
             time.sleep(PAUSE_POLL_S)
         if not self.is_over and any(rank.stopped for rank in self.ranks):
             self.is_over = True
@@ -132,13 +132,13 @@ class _Federation:
         if not self.ranks:
             self._connect(int(given[name][BATCH_SIZE]))
         if (rank := self._rank_of(message.metadata.dst_node_id)) is not None:
-            content = RecordDict(dict(message.content))  # the records are those of all messages
+            content = RecordDict(dict(message.content))  # the records are shared by all messages
             share = max(1, self.ranks[0].shares[rank] // self.steps)
             content[name] = ConfigRecord(dict(given[name]) | {BATCH_SIZE: share})
             message.content = content
 
     def _metrics(self, reply: Message) -> dict[str, Any]:
-        """Those of a client that was timed; none of one that failed. The added entries are removed from the reply."""
+        """Metrics of a client that was timed; none of one that failed. The added entries are removed from the reply."""
         if not reply.has_content():
             return {}
         metrics: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class _Federation:
         return {}
 
     def _report(self, rank: RemoteRank, metrics: dict[str, Any], round_s: float) -> None:
-        """The rank's part in the round; without metrics it had no samples."""
+        """Report the rank's part in the round; without metrics it had no samples."""
         trained_s = float(metrics.get(SECONDS, 0.0))
         weight = getattr(self.strategy, "weighted_by_key", "num-examples")
         rank.report(

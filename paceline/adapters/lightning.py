@@ -1,11 +1,11 @@
-"""Lightning: a callback.
+"""Lightning: a callback that balances the ranks' batch sizes.
 
     from paceline.adapters.lightning import PacelineCallback
 
     trainer = L.Trainer(..., callbacks=[PacelineCallback()])
 
-Data loaders that shuffle get batches by share, and each optimizer step ends an iteration. Loaders for evaluation are
-divided as Lightning does. A checkpoint keeps where the training is in its data. Without a control plane it does
+Data loaders that shuffle yield batches of the rank's share, and each optimizer step ends an iteration. Loaders for
+evaluation are divided as in Lightning. A checkpoint includes the position in the data. Without a control plane it does
 nothing.
 """
 
@@ -21,14 +21,14 @@ from paceline.pacer import Pacer
 
 
 class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
-    """Balances the ranks of ``Trainer.fit``; ``pacer`` is that of ``paceline.attach()`` unless given."""
+    """Balances the ranks of ``Trainer.fit``. ``pacer``: by default that of ``paceline.attach()``."""
 
     def __init__(self, pacer: Pacer | None = None, seed: int = 0) -> None:
         self.pacer, self.seed = pacer, seed
         self._state: dict[str, Any] | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Before data loaders are made."""
+        """Attach before data loaders are created."""
         if stage != "fit":
             return
         if not pl_module.automatic_optimization:
@@ -51,12 +51,12 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
         strategy.process_dataloader = paced
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """The module is wrapped at this point."""
+        """Watch the module, which is wrapped at this point."""
         if self.pacer is not None and self.pacer.active:
             self.pacer.watch(trainer.strategy.model)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """End the iteration if the optimizer has made its step."""
+        """End the iteration if the optimizer has made a step."""
         if self.pacer is None or not self.pacer.active:
             return
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
@@ -66,7 +66,7 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
             trainer.should_stop = True
 
     def state_dict(self) -> dict[str, Any]:
-        """The training's position in its data."""
+        """The position in the data."""
         return self.pacer.state_dict() if self.pacer is not None and self.pacer.active else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which of a library's data loaders is for training."""
+"""Whether a library's data loader is for training."""
 
 from typing import Any
 
@@ -12,9 +12,10 @@ OTHER = "a {}, which is no DataLoader of torch: pass its data set to pacer.loade
 
 
 def is_for_training(loader: Any, pacer: Pacer) -> bool:
-    """Whether shares decide its batch sizes: only if it shuffles. Loaders for evaluation keep the samples' order.
+    """Whether shares decide its batch sizes: only if it shuffles.
 
-    ``pacer`` is told why not: it says so if the script then trains by such a loader.
+    Loaders for evaluation keep the samples' order. The reason is passed to ``pacer``, which logs it if the script then
+    trains with such a loader.
     """
     reason = _reason_against(loader)
     if reason:

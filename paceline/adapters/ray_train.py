@@ -1,12 +1,12 @@
-"""Ray Train: what ``train_loop_per_worker`` takes from ``ray.train.torch``, and ``step``.
+"""Ray Train: replacements for functions of ``ray.train.torch``, and ``step``.
 
     from paceline.adapters.ray_train import prepare_data_loader, prepare_model, step
 
     step(loss)                                      # behind optimizer.step()
 
 Workers get the driver's ``PACELINE_*`` variables if Ray starts them on the driver's machine or if ``paceline run``
-knows the cluster; otherwise pass ``runtime_env()`` to ``ray.init``. Without a control plane these are
-Ray's own functions.
+knows the cluster; otherwise pass ``runtime_env()`` to ``ray.init``. Without a control plane these are Ray's own
+functions.
 """
 
 import os
@@ -26,7 +26,7 @@ from paceline.variables import RANK_VARIABLES
 
 
 def runtime_env() -> dict[str, Any]:
-    """The environment that a worker on another node needs to attach, for ``ray.init(runtime_env=...)``."""
+    """The environment variables that a worker on another node needs to attach, for ``ray.init(runtime_env=...)``."""
     return {"env_vars": {name: os.environ[name] for name in RANK_VARIABLES if name in os.environ}}
 
 
@@ -38,7 +38,7 @@ def pacer() -> Pacer:
 
 
 def prepare_model(model: Any, *args: Any, **named: Any) -> Any:
-    """As Ray's, and watched."""
+    """As in Ray; also watches the model."""
     made = ray.train.torch.prepare_model(model, *args, **named)
     return pacer().watch(made) if pacer().active else made
 
@@ -46,14 +46,14 @@ def prepare_model(model: Any, *args: Any, **named: Any) -> Any:
 def prepare_data_loader(
     data_loader: Any, add_dist_sampler: bool = True, *, seed: int = 0, accumulate: int = 1, **named: Any
 ) -> Any:
-    """As Ray's, or a loader that follows the shares; ``seed`` and ``accumulate`` are those of ``pacer.loader``."""
+    """As in Ray, or a loader that follows the shares; ``seed`` and ``accumulate`` are those of ``pacer.loader``."""
     if not (pacer().active and is_for_training(data_loader, pacer())):
         return ray.train.torch.prepare_data_loader(data_loader, add_dist_sampler, **named)
     paced, device = (
         cast(Loader, pacer().loader(data_loader, seed=seed, accumulate=accumulate)),
         ray.train.torch.get_device(),
     )
-    # Ray's own loader prefetches a batch during the current one's computation; that would be timed as part of it.
+    # Ray's own loader prefetches a batch while the current one is computed; that would be counted as compute time.
     return paced if device.type == "cpu" or not named.get("move_to_device", True) else OnDevice(paced, device)
 
 
@@ -65,7 +65,7 @@ class OnDevice:
         self.dataset, self.sampler = loader.dataset, loader.sampler
 
     def __len__(self) -> int:
-        """Batches of a whole pass."""
+        """Number of batches in a whole pass."""
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """TensorBoard, MLflow and Weights & Biases: each iteration's loss, shares and times, forwarded by rank 0.
 
 ``paceline run --tensorboard FOLDER``, ``--mlflow URI`` and ``--wandb PROJECT`` set the variables that are read here;
-scripts need no change. Values that a script logs by ``pacer.log`` are forwarded, too.
+scripts need no change. Values that a script logs with ``pacer.log`` are forwarded as well.
 """
 
 import atexit
@@ -17,11 +17,11 @@ from paceline.variables import JOB, MLFLOW, TENSORBOARD, WANDB
 log = logging.getLogger("paceline")
 
 Send = Callable[[Mapping[str, float], int], object]
-"""Takes values by name, and the iteration."""
+"""Sends values by name, for one iteration."""
 
 
 def forward(pacer: Pacer, environment: Mapping[str, str] = os.environ) -> None:
-    """Have ``pacer`` forward to the trackers that ``environment`` names; a missing library is reported once."""
+    """Make ``pacer`` forward to the trackers that ``environment`` names; a missing library is reported once."""
     if pacer.rank:
         return
     for name, connect in TRACKERS.items():

@@ -5,8 +5,8 @@
     trainer = paced(Trainer(...))
     trainer.train()
 
-A model whose loss is divided by the number of items of all ranks, as those of transformers are, keeps that weighting;
-others are weighted by samples. Without a control plane the trainer is returned as it is.
+If a model's loss is divided by the number of items on all ranks, as in transformers, that weighting is kept; the
+gradients of other models are weighted by samples. Without a control plane the trainer is returned unchanged.
 """
 
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
 
 
 def paced(trainer: AnyTrainer, pacer: Pacer | None = None) -> AnyTrainer:
-    """``trainer``, its ranks balanced by ``pacer``: that of ``paceline.attach()`` unless given."""
+    """Return ``trainer`` with balanced batch sizes. ``pacer``: by default that of ``paceline.attach()``."""
     accelerator = trainer.accelerator
     pacer = pacer or attach(rank=accelerator.process_index, world=accelerator.num_processes)
     if pacer.active:
@@ -45,7 +45,7 @@ class _Paced:
         counts_items = bool(trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None)
         self.weigh = not counts_items
         if counts_items:
-            # Then the loss is a sum over the items of all ranks, divided by their number: weighted already.
+            # Then the loss is a sum over the items of all ranks divided by their number, so it is weighted already.
             trainer.args.average_tokens_across_devices = True
 
     def take_over(self) -> None:
@@ -60,7 +60,7 @@ class _Paced:
             return self.prepare_data_loader(data_loader, *args, **named)
         accumulate = self.trainer.args.gradient_accumulation_steps
         self.loader = self.pacer.loader(data_loader, seed=self.trainer.args.seed, accumulate=accumulate)
-        # All batches between two steps are taken before the first of them is computed.
+        # All batches between two optimizer steps are drawn before the first one is computed.
         self.loader.is_ahead = True
         return prepared(self.accelerator, self.loader)
 
@@ -88,7 +88,7 @@ class _Paced:
 
 
 class _Steps(TrainerCallback):  # type: ignore[misc,unused-ignore]
-    """Ends iterations; if the job is stopped, it ends the training as a callback does, so that the trainer saves."""
+    """Ends iterations. If the job is stopped, it ends training as a callback would, so that the trainer saves."""
 
     def __init__(self, paced: _Paced) -> None:
         self.paced = paced

@@ -1,1 +1,1 @@
-"""The console command ``paceline``. Commands that need the control plane's packages are passed on to them."""
+"""The console command ``paceline``. Commands of the control plane are delegated to its packages."""

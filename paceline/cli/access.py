@@ -1,4 +1,4 @@
-"""Which control plane a command uses, and with what token: as given, otherwise the one that runs on this machine."""
+"""The control plane and token that a command uses: as given, otherwise those of the one that runs on this machine."""
 
 import json
 import os
@@ -21,10 +21,10 @@ from paceline.errors import PacelineError
 
 SERVICE_USER = "command-line"
 KEY_LENGTH = 15
-"""Characters of an API token that are its id."""
+"""The first characters of an API token are its id."""
 
 QUICK = Patience(tries=3)
-"""Retries of a command: few, since a person waits for it."""
+"""Retries of a command: few, since a user waits for it."""
 
 LET_IN_S = 60.0
 
@@ -37,32 +37,32 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     address: Address
     login_link: str = ""
     is_own: bool = False
-    """Whether the token was made for this command and is revoked when it ends."""
+    """Whether the token was created for this command and is revoked when it ends."""
 
 
 def add_team(parser: ArgumentParser) -> None:
-    """Whose the submitted job is."""
+    """Add the option that names the team of a submitted job."""
     parser.add_argument(
         "--team", metavar="NAME", help="the team that owns the job (default: the first that you joined, if any)"
     )
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """The address and the credentials."""
+    """Add the options for the address and credentials."""
     parser.add_argument("--url", help="the control plane (default: PACELINE_URL, else the one on this machine)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="an API token (default: PACELINE_API_TOKEN)")
 
 
 @contextmanager
 def connected(options: Namespace, *, patience: Patience = QUICK) -> Iterator[Client]:
-    """A client of the control plane that the options name."""
+    """Open a client of the control plane that the options name."""
     with opened(find(options, os.environ), patience=patience) as client:
         yield client
 
 
 @contextmanager
 def opened(access: Access, *, patience: Patience = QUICK) -> Iterator[Client]:
-    """A client with that access; a token that was made for it is revoked at the end."""
+    """Open a client with these credentials; a token that was created for the command is revoked at the end."""
     with Client(access.address.url, access.address.token, patience=patience) as client:
         try:
             yield client
@@ -73,7 +73,7 @@ def opened(access: Access, *, patience: Patience = QUICK) -> Iterator[Client]:
 
 
 def find(options: Namespace, variables: Mapping[str, str]) -> Access:
-    """The control plane that the options or the environment name; otherwise the one that runs in this user's folder.
+    """Find the control plane that the options or the environment name; otherwise the one in this user's data folder.
 
     Raises:
         Refusal: if a file cannot be read, or no token is available.
@@ -91,13 +91,13 @@ def find(options: Namespace, variables: Mapping[str, str]) -> Access:
 
 
 def url_of(options: Namespace, variables: Mapping[str, str]) -> str:
-    """The control plane's address alone, for commands that need no API token."""
+    """Return only the control plane's address, for commands that need no API token."""
     named = options.url or variables.get("PACELINE_URL") or running_address(with_data_folder(variables))
     return str(named or DEFAULT_URL)
 
 
 def running_address(variables: Mapping[str, str]) -> str:
-    """Where the control plane of this user's data folder runs; empty if none does."""
+    """The address of the control plane of this user's data folder; empty if none is running."""
     folder = Path(variables["PACELINE_DATA_DIR"])
     try:
         return (folder / "address").read_text().strip()
@@ -106,10 +106,11 @@ def running_address(variables: Mapping[str, str]) -> str:
 
 
 def let_in(url: str, variables: Mapping[str, str]) -> Access:
-    """A token of the control plane on this machine: read access to its folder already implies access to its database.
+    """Return a token of the control plane on this machine: read access to its folder already gives access to its
+    database.
 
     Raises:
-        Refusal: if the control plane issues none.
+        Refusal: if the control plane does not issue one.
     """
     command = [
         sys.executable,
@@ -132,7 +133,7 @@ def let_in(url: str, variables: Mapping[str, str]) -> Access:
 
 
 def read(file: Path) -> str:
-    """The content of a file, such as a token.
+    """Return the content of a file, such as a token.
 
     Raises:
         Refusal: if it cannot be read.

@@ -1,6 +1,6 @@
-"""Commands of the control plane and of agents: passed on, unchanged, to the packages that implement them.
+"""Delegates commands of the control plane and of agents, unchanged, to the packages that implement them.
 
-These packages are extras of the distribution; where they are missing, the command says what to install.
+These packages are extras of the distribution. If they are missing, the error says what to install.
 """
 
 import os
@@ -33,12 +33,12 @@ AGENT = Extra("agent", ("torch", "typer", "structlog", "sklearn"))
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A command that another program carries out."""
+    """A command that another program implements."""
 
     help: str
     extras: tuple[Extra, ...]
     program: tuple[str, ...]
-    """Python's arguments, before those of the command."""
+    """Arguments of the Python interpreter, which precede those of the command."""
 
 
 def managed(name: str, help: str, *extras: Extra) -> Delegate:
@@ -60,10 +60,10 @@ DELEGATES = {
 
 
 def delegate(name: str, arguments: Sequence[str]) -> None:
-    """Replace this process by the program that carries the command out; does not return.
+    """Replace this process by the program that implements the command; does not return.
 
     Raises:
-        Refusal: if what it needs is not installed.
+        Refusal: if the required packages are not installed.
     """
     requested = DELEGATES[name]
     missing = [extra.name for extra in requested.extras if not extra.is_installed]

@@ -1,4 +1,4 @@
-"""How the command reports refusals, its own and the control plane's."""
+"""How the command reports errors, its own and the control plane's."""
 
 from paceline.errors import PacelineError, Refused, Unreachable
 
@@ -7,7 +7,7 @@ OK, FAILED, REFUSED, NOT_REACHED, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Refusal(Exception):
-    """The command cannot do it: a sentence, and the exit code."""
+    """An error of the command: a sentence, and the exit code."""
 
     def __init__(self, sentence: str, code: int = REFUSED) -> None:
         super().__init__(sentence)
@@ -15,7 +15,7 @@ class Refusal(Exception):
 
 
 def refusal_of(error: PacelineError) -> Refusal:
-    """A client's error in the command's words."""
+    """Convert a client's error into an error of the command."""
     if isinstance(error, Unreachable):
         cure = "start one with `paceline up`, or name another with --url or PACELINE_URL"
         return Refusal(f"{error}; {cure}", NOT_REACHED)

@@ -1,8 +1,8 @@
-"""The gain of a run by its shares. Pure.
+"""Computes the gain of a run from its shares. Pure.
 
-Its last iterations are compared with those that had even shares, if it had enough of these when it was warm. Otherwise
-equal shares are estimated from the last iterations: each rank's time per sample, times an equal share. That is the most
-that they would take: a rank's constant time per iteration counts as if it grew with the share.
+The last iterations are compared with those that had equal shares, if there are enough of these after the warm-up.
+Otherwise the time with equal shares is estimated from the last iterations: each rank's time per sample, times an equal
+share. This is an upper bound, since a rank's constant time per iteration is scaled with the share.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from paceline.client.columns import Metrics
 
 METRICS = ("iteration_s", "compute_s", "waiting_s", "samples")
 WARM_UP = 16
-"""Iterations that load kernels, fill caches, and wait for the exchange of measurements."""
+"""Iterations in which kernels are loaded, caches are filled and measurements are exchanged."""
 ENOUGH = 10
-"""Iterations with even shares that can be compared with."""
+"""Minimum number of iterations with equal shares for a comparison."""
 LAST = 20
 APART = 1.05
-"""Shares whose quotient is smaller are about equal."""
+"""Shares with a smaller ratio count as equal."""
 
 
 def gained(metrics: Metrics, page: str) -> str:
-    """One or two sentences about a job that has ended."""
+    """Return one or two sentences about a job that has ended."""
     rows = _by_iteration(metrics)
     whole = _alike(rows, [k for k in sorted(rows["iteration_s"]) if len(rows["iteration_s"][k]) == _world(rows)])
     if not whole:
@@ -65,7 +65,9 @@ def _world(rows: Rows) -> int:
 
 
 def _alike(rows: Rows, whole: Sequence[int]) -> list[int]:
-    """Iterations of the usual size, or of a batch that has grown: the last of a pass has only the remaining samples."""
+    """Iterations of the usual batch size, or of a larger batch if it has grown: the last of a pass has only the
+    remaining samples.
+    """
     sizes = {k: sum(rows["samples"].get(k, {}).values()) for k in whole}
     usual = mode(sizes.values()) if sizes else 0
     return [k for k in whole if sizes[k] >= usual]
@@ -77,7 +79,7 @@ def _size(rows: Rows, iterations: Sequence[int]) -> float:
 
 
 def _even(samples: dict[int, dict[int, float]], whole: Sequence[int]) -> list[int]:
-    """The iterations before the first one with uneven shares, if they divide."""
+    """The iterations before the first one with unequal shares, if there is such a division."""
     found = []
     for k in whole:
         row = samples.get(k, {}).values()
@@ -92,7 +94,7 @@ def _time(rows: Rows, iterations: Sequence[int]) -> float:
 
 
 def _estimated_s(rows: Rows, iterations: Sequence[int]) -> float:
-    """The longest that these iterations would take with equal shares; 0: a rank took no samples in all of them."""
+    """An upper bound of the time with equal shares; 0: some rank processed no samples in these iterations."""
     found = []
     for k in iterations:
         samples, compute = rows["samples"][k], rows["compute_s"].get(k, {})

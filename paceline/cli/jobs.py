@@ -19,7 +19,7 @@ DECISIONS = 5
 
 
 def add_commands(commands: "_SubParsersAction[ArgumentParser]") -> None:
-    """All of them, with their options."""
+    """Add all commands, with their options."""
     submit = _add(commands, "submit", "submit a job", _submit)
     submit.add_argument("spec", metavar="SPEC", help="the job, in YAML or JSON; - reads standard input")
     access.add_team(submit)
@@ -110,7 +110,7 @@ def _watch(client: Client, job: Job, options: Namespace) -> int:
 
 
 def read_spec(spec: str) -> str:
-    """The text of a spec; - reads standard input.
+    """Return the text of a spec; ``-`` reads standard input.
 
     Raises:
         Refusal: if it cannot be read.

@@ -1,6 +1,6 @@
-"""The lease of a job that ``paceline run`` launched: renewed while its command runs.
+"""Renews the lease of a job that ``paceline run`` launched, while its command runs.
 
-A launcher that is killed cannot report its end. Without its lease, and without ranks, the job is not waited for.
+A launcher that is killed cannot report its end. A job without ranks whose lease has expired is ended.
 """
 
 import signal
@@ -15,10 +15,10 @@ from paceline.client.sync import Client
 from paceline.errors import PacelineError, Refused
 
 LEASE_S = 300.0
-"""By default; time enough for a machine that sleeps for a moment, or a network that is away."""
+"""Default: enough for a machine that is suspended briefly, or a short network outage."""
 
 RENEWALS = 10
-"""So many in the time of a lease, at most one each ``MOST_S``."""
+"""Number of renewals within the duration of a lease, at most one each ``MOST_S``."""
 
 MOST_S = 30.0
 ONCE = Patience(tries=1)
@@ -26,7 +26,7 @@ ONCE = Patience(tries=1)
 
 @contextmanager
 def renewed(client: Client, job: int, lease_s: float) -> Iterator[None]:
-    """Renew the lease now and then, until the block ends."""
+    """Renew the lease periodically, until the block ends."""
     over = threading.Event()
     thread = threading.Thread(target=_renew, args=(client, job, lease_s, over), name="paceline-lease", daemon=True)
     thread.start()
@@ -37,7 +37,7 @@ def renewed(client: Client, job: int, lease_s: float) -> Iterator[None]:
 
 
 def _renew(client: Client, job: int, lease_s: float, over: threading.Event) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # they must wake the main thread, which waits for the command
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # delivered to the main thread, which waits for the command
     with Client(client.url, client.address.token, patience=ONCE) as own:
         while True:
             try:
@@ -46,6 +46,6 @@ def _renew(client: Client, job: int, lease_s: float, over: threading.Event) -> N
                 if error.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                     return
             except PacelineError:
-                pass  # an outage of the control plane is none of the launcher's silence, and ends by itself
+                pass  # an outage of the control plane is not a failure of the launcher, and is retried
             if over.wait(min(MOST_S, lease_s / RENEWALS)):
                 return

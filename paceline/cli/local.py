@@ -1,4 +1,4 @@
-"""``paceline run --local``: a control plane of this user that runs for as long as the command."""
+"""``paceline run --local``: a control plane of this user, for the duration of the command."""
 
 import ctypes
 import os
@@ -25,7 +25,8 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
-    """The control plane of this user's data folder: the running one, otherwise one that is stopped when the block ends.
+    """Yield the control plane of this user's data folder: the running one, otherwise a new one that is stopped when the
+    block ends.
 
     Raises:
         Refusal: if it cannot be started.
@@ -49,7 +50,7 @@ def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
             stdout=file,
             stderr=subprocess.STDOUT,
             env={**environment(known), "PACELINE_URL": ""},
-            start_new_session=True,  # a Ctrl-C is for the command: this process outlives it to receive its exit status
+            start_new_session=True,  # Ctrl-C must reach only the command: this process has to report its exit status
             preexec_fn=_ends_with(os.getpid()),
         )
     try:
@@ -65,7 +66,7 @@ def control_plane(variables: Mapping[str, str]) -> Iterator[Access]:
 
 
 def _ends_with(parent: int) -> Callable[[], None] | None:
-    """Set up the child before it becomes the control plane: the kernel ends it when its parent is killed."""
+    """Prepare the child before it becomes the control plane: the kernel kills it when its parent is killed."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: after the fork nothing may allocate or lock
@@ -79,7 +80,7 @@ def _ends_with(parent: int) -> Callable[[], None] | None:
 
 
 def answers(url: str) -> bool:
-    """Whether a control plane is ready there."""
+    """Whether a control plane is ready at that address."""
     try:
         return httpx.get(f"{url}/readyz", timeout=2.0, trust_env=False).status_code == httpx.codes.OK
     except httpx.HTTPError:

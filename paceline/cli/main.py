@@ -1,4 +1,4 @@
-"""``paceline``: the command and its parts."""
+"""The command ``paceline``: parses the arguments and runs the subcommand."""
 
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -15,7 +15,7 @@ ABOUT = "Distributed training at the pace of all its machines, not of the slowes
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command that the arguments name; a refusal is one sentence, and an interruption prints no traceback."""
+    """Run the command; an error is printed as one sentence, an interruption without a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if given[:1] and given[0] in DELEGATES:
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def read(given: Sequence[str]) -> Namespace:
-    """The arguments; those after ``--`` belong to another program and are passed unchanged."""
+    """Parse the arguments; those after ``--`` belong to another program and are passed unchanged."""
     cut = given.index("--") if "--" in given else len(given)
     options = parser().parse_args(given[:cut])
     options.behind = list(given[cut + 1 :])
@@ -42,7 +42,7 @@ def read(given: Sequence[str]) -> Namespace:
 
 
 def parser() -> ArgumentParser:
-    """All commands with their arguments; those that are passed on have their own help."""
+    """Build the parser of all commands; delegated commands have their own help."""
     whole = ArgumentParser(prog="paceline", description=ABOUT, formatter_class=RawDescriptionHelpFormatter)
     whole.add_argument("--version", action="version", version=f"paceline {RELEASE}")
     commands = whole.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)

@@ -1,4 +1,4 @@
-"""Where our modules are installed, and the environment in which other processes find them."""
+"""Where Paceline's packages are installed, and the environment in which other processes can import them."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[2]
-"""The folder of our packages: site-packages, or a checkout."""
+"""The folder of Paceline's packages: site-packages, or a checkout."""
 
 
 def is_checkout() -> bool:
@@ -15,11 +15,11 @@ def is_checkout() -> bool:
 
 
 MANAGE = "python manage.py" if is_checkout() else "paceline"
-"""How users call the control plane's commands here: ``up``, ``access``, ``enroll``, ``whatif``, ``simulate``."""
+"""The prefix of the control plane's commands here, such as ``up``, ``access``, ``enroll``, ``whatif``, ``simulate``."""
 
 
 def missing_package(error: ModuleNotFoundError) -> str:
-    """The cure, where a command runs by an interpreter without the requirements, such as the system's."""
+    """The cure, if a command runs in an interpreter without the requirements, such as the system's."""
     found = f"{sys.executable} has no module {error.name!r}"
     if not is_checkout():
         return f"{found}: install it again with: pip install 'paceline[server]'"
@@ -30,7 +30,7 @@ def missing_package(error: ModuleNotFoundError) -> str:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables, with our modules appended to the search path of the started process."""
+    """The environment variables, with Paceline's folder appended to ``PYTHONPATH``."""
     known = dict(variables)
     if is_checkout():
         known["PYTHONPATH"] = os.pathsep.join(filter(None, [known.get("PYTHONPATH"), str(HOME)]))
@@ -38,7 +38,7 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_data_folder(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables, with the folder of this user's control plane where none is named.
+    """The environment variables, with the data folder of this user's control plane if none is set.
 
     A checkout keeps its data in ``var``; an installed package uses the user's data folder.
     """

@@ -9,10 +9,10 @@ from paceline.cli.errors import Refusal
 
 
 def folder(path: Path) -> Path:
-    """The folder, made where it is not there, and closed to others.
+    """Create the folder if it does not exist, and remove the permissions of other users.
 
     Raises:
-        Refusal: if it is another user's, who could read the files, or not a folder.
+        Refusal: if it belongs to another user, who could read the files, or is not a folder.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.lstat()
@@ -27,7 +27,9 @@ def folder(path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """A new file with that text, replacing an existing one: processes that have the old one open cannot read it."""
+    """Write a new file with that text. An existing file is replaced, so that processes which have it open cannot read
+    the text.
+    """
     with suppress(FileNotFoundError):
         file.unlink()
     handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""A command that runs as if started directly: with its terminal, its signals and its exit code."""
+"""Runs a command as if it was started directly: with its terminal, its signals and its exit code."""
 
 import os
 import shutil
@@ -13,11 +13,11 @@ from paceline.cli.errors import Refusal
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 NO_COMMAND, NOT_EXECUTABLE = 127, 126
-"""Exit codes of shells for a command that is not found, or cannot be run."""
+"""Exit codes of shells: the command is not found, or cannot be run."""
 
 
 def check_found(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Refuse a command that cannot be started, before anything is submitted for it.
+    """Check that a command can be started, before a job is submitted for it.
 
     Raises:
         Refusal: if it is not found in that environment's ``PATH``, or may not be executed.
@@ -30,7 +30,7 @@ def check_found(command: Sequence[str], environment: Mapping[str, str]) -> None:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the command to its end; its exit code, or 128 plus the signal that ended it.
+    """Run the command to its end; return its exit code, or 128 plus the signal that ended it.
 
     Raises:
         Refusal: if it cannot be started.

@@ -28,7 +28,7 @@ Options after -- are passed to `paceline join` of every agent.
 
 
 def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
-    """``ray`` and its parts."""
+    """Add ``ray`` and its subcommands."""
     whole = commands.add_parser("ray", help="run agents on the nodes of a Ray cluster")
     parts = whole.add_subparsers(title="commands", metavar="COMMAND", dest="part", required=True)
     up = _part(parts, "up", "start agents on the cluster's nodes, and replace those whose node fails")

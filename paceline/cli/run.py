@@ -1,4 +1,4 @@
-"""``paceline run -- COMMAND``: a job around a command that starts ranks which attach themselves."""
+"""``paceline run -- COMMAND``: submits a job and runs a command whose ranks attach to it."""
 
 import os
 import shlex
@@ -25,20 +25,20 @@ from paceline.errors import PacelineError, Refused
 
 BATCHING, EVEN = "lb-bsp-linear", "uniform"
 POSSIBLE = ("lb-bsp-cpu", "lb-bsp-gpu", "lb-bsp-linear", "uniform")
-"""The batching policies that a script's own loop can have, for the help: the control plane checks the choice."""
+"""Batching policies that an attached script can use, for the help; the control plane checks the choice."""
 
 UNTOLD_BATCH = 32
-"""Batch size of a rank until its hello reports one: the job's actual batch is that of its ranks."""
+"""Batch size shown for a rank until its hello reports one."""
 
 TRACKERS = {
     "tensorboard": (variables.TENSORBOARD, "FOLDER", "forward each iteration to TensorBoard's event files there"),
     "mlflow": (variables.MLFLOW, "URI", "forward each iteration to a run of this MLflow server or folder"),
     "wandb": (variables.WANDB, "PROJECT", "forward each iteration to a run of this Weights & Biases project"),
 }
-"""Variable, metavariable and help, by option; ``paceline.adapters.trackers`` reads them."""
+"""Variable, metavariable and help by option; read by ``paceline.adapters.trackers``."""
 
 OVER = 409
-"""The job is over: it was stopped, or its ranks reported that they are complete."""
+"""The job is over: it was stopped, or all of its ranks have ended."""
 
 HISTORY_S = 15.0
 LOOK_S = 0.5
@@ -55,7 +55,7 @@ The script calls `pacer = paceline.attach()`. The exit code is the command's.
 
 
 def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
-    """``run`` and its options."""
+    """Add ``run`` and its options."""
     parser = commands.add_parser("run", help="run a training command as a job with batch sizes balanced by speed")
     parser.usage = "paceline run [options] -- COMMAND ..."
     parser.formatter_class = RawDescriptionHelpFormatter
@@ -127,7 +127,7 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
 
 
 def carry_out(options: Namespace) -> int:
-    """Submit, run, report the end, print the gain; return the command's exit code.
+    """Submit the job, run the command, report its end and print the gain; return the command's exit code.
 
     Raises:
         Refusal: if there is no such command, the job is refused, or no control plane answers.
@@ -172,7 +172,7 @@ def carry_out(options: Namespace) -> int:
 
 
 def spec(options: Namespace, command: list[str]) -> dict[str, Any]:
-    """The job as it is submitted."""
+    """The spec of the job."""
     multiple = options.multiple
     document: dict[str, Any] = {
         "name": options.name or script_of(command),
@@ -202,13 +202,13 @@ def spec(options: Namespace, command: list[str]) -> dict[str, Any]:
 
 
 def choice(text: str) -> dict[str, Any]:
-    """``lb-bsp-cpu,predictor=ema`` as a spec has it."""
+    """Convert ``lb-bsp-cpu,predictor=ema`` to the form of a spec."""
     name, *rest = text.split(",")
     return {"name": name, **{key: _value(value) for key, value in map(pair, rest)}}
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``key=value`` as a pair."""
+    """Split ``key=value``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise ArgumentTypeError(f"found {text!r}, expected key=value")
@@ -222,7 +222,7 @@ def say(sentence: str) -> None:
 
 
 def _run(client: Client, job: Job, command: list[str], job_variables: Mapping[str, str], lease_s: float) -> int:
-    """The command's exit code, after it was reported to the job."""
+    """Run the command and report its exit code to the job; return it."""
     try:
         with renewed(client, job.id, lease_s):
             code = run(command, {**environment(os.environ), **job_variables})

@@ -1,5 +1,5 @@
 """Typed client of a control plane's REST API.
 
-``operations`` defines requests and the meaning of replies, without any I/O; ``retries`` decides what is sent again, and
-when; ``sync`` and ``awaited`` only carry requests and know nothing else about the API.
+``operations`` defines requests and how replies are read, without I/O; ``retries`` decides what is sent again, and when;
+``sync`` and ``awaited`` only send requests and know nothing else about the API.
 """

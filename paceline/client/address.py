@@ -33,7 +33,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def address(url: str | None, token: str | None, variables: Mapping[str, str] = os.environ) -> Address:
-    """The given address; what is not given comes from ``PACELINE_URL`` and ``PACELINE_API_TOKEN``.
+    """Return the given address; missing parts come from ``PACELINE_URL`` and ``PACELINE_API_TOKEN``.
 
     Raises:
         PacelineError: if there is no token, or if token or address is malformed.

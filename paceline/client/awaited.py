@@ -42,7 +42,7 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        """Where the control plane is."""
+        """The control plane's base URL."""
         return self.address.url
 
     async def close(self) -> None:
@@ -58,7 +58,7 @@ class AsyncClient:
         await self.close()
 
     async def drive(self, operation: Operation[T]) -> T:
-        """Carry an operation out."""
+        """Run an operation."""
         run = patient(operation, self.patience, self.url)
         try:
             step = next(run)

@@ -1,4 +1,6 @@
-"""Operations as methods of a client, with their parameters, types and docstrings: written once, run in two ways."""
+"""Turns operations into methods of a client, with their parameters, types and docstrings: one definition, sync and
+async.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -12,7 +14,7 @@ T = TypeVar("T")
 
 
 class Drives(Protocol):
-    """A client that carries operations out and blocks meanwhile."""
+    """A client that runs operations and blocks until they are done."""
 
     def drive(self, operation: Operation[T], /) -> T:
         """Return the operation's result."""
@@ -20,7 +22,7 @@ class Drives(Protocol):
 
 
 class Awaits(Protocol):
-    """A client that carries operations out on an event loop."""
+    """A client that runs operations on an event loop."""
 
     def drive(self, operation: Operation[T], /) -> Awaitable[T]:
         """Return the operation's result."""
@@ -28,7 +30,7 @@ class Awaits(Protocol):
 
 
 def blocking(operation: Callable[P, Operation[T]]) -> Callable[Concatenate[Any, P], T]:
-    """A method that carries the operation out."""
+    """Return a method that runs the operation."""
 
     def method(self: Drives, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self.drive(operation(*args, **kwargs))
@@ -48,9 +50,9 @@ def awaiting(operation: Callable[P, Operation[T]]) -> Callable[Concatenate[Any, 
 
 
 def _dress(method: Any, operation: Callable[..., Any]) -> None:
-    """Give the method the operation's name and docstring, and its parameters after ``self``."""
+    """Copy the operation's name and docstring to the method, and its parameters after ``self``."""
     update_wrapper(method, operation)
-    del method.__wrapped__  # it has no self, and help() would then drop the first parameter
+    del method.__wrapped__  # it has no self, so help() would drop the first parameter
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     signature = inspect.signature(operation)
     answer = getattr(signature.return_annotation, "__args__", (Any,))[-1]

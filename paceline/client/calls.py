@@ -1,4 +1,4 @@
-"""Requests made and answers read: the smallest operations, of which all others consist."""
+"""Requests and the decoding of replies: the smallest operations, of which all others consist."""
 
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from paceline.errors import Unreachable
 T = TypeVar("T")
 
 PAGE_SIZE = 500
-"""The page size that the API allows at most."""
+"""The maximum page size of the API."""
 
 Value = str | int | float | bool | None
 Query = Mapping[str, Value | Iterable[Value]]
@@ -40,12 +40,12 @@ def request(
 
 
 def get(kind: type[T], path: str, /, **query: Value | Iterable[Value]) -> Operation[T]:
-    """GET the resource as that type."""
+    """GET the resource and decode it as that type."""
     return read((yield from request("GET", path, query=query)), kind)
 
 
 def post(kind: type[T], path: str, body: object = None) -> Operation[T]:
-    """Send the request; the reply as that type."""
+    """POST and decode the reply as that type."""
     return read((yield from request("POST", path, body=body)), kind)
 
 
@@ -64,10 +64,10 @@ def pages(kind: type[T], path: str, limit: int | None, /, **query: Value | Itera
 
 
 def read(reply: Reply, kind: type[T]) -> T:
-    """The answer as that type.
+    """Decode the reply as that type.
 
     Raises:
-        Unreachable: if it cannot be read as one: no control plane, or one of another release.
+        Unreachable: if it cannot be decoded: the server is not a control plane, or has another release.
     """
     try:
         return msgspec.json.decode(reply.content, type=kind)

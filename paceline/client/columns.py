@@ -1,4 +1,4 @@
-"""Measurements as columns: lists of equal length, and a DataFrame where pandas is installed."""
+"""Measurements as columns: lists of equal length, and a DataFrame if pandas is installed."""
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
@@ -12,7 +12,7 @@ Column = list[float | int | str | None]
 
 
 class Columns(Mapping[str, Column]):
-    """Named columns, all of one length; None where nothing was measured."""
+    """Named columns of equal length; None if nothing was measured."""
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         self._columns = dict(columns)
@@ -31,7 +31,7 @@ class Columns(Mapping[str, Column]):
         return f"<Columns {', '.join(self._columns)}: {rows} rows>"
 
     def frame(self) -> Any:
-        """A pandas DataFrame of them.
+        """Return a pandas DataFrame of the columns.
 
         Raises:
             NeedsLibrary: if pandas is not installed.
@@ -59,7 +59,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     series: list[Series]
 
     def columns(self) -> Columns:
-        """One row per iteration and worker, and a column per metric."""
+        """One row per iteration and worker, one column per metric."""
         names = list(dict.fromkeys(one.metric for one in self.series))
         cells: dict[tuple[int, int | None], dict[str, float]] = {}
         for one in self.series:
@@ -78,7 +78,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def from_csv(lines: Iterable[str]) -> Columns:
-    """Columns of a file whose cells are numbers and names alone, none quoted."""
+    """Read the columns of a CSV file whose cells are only numbers and names, without quotes."""
     rows = (line.split(",") for line in lines if line)
     heading = next(rows, [])
     columns = zip(*rows, strict=True)
@@ -89,7 +89,7 @@ def from_csv(lines: Iterable[str]) -> Columns:
 
 
 def library(name: str, what: str) -> Any:
-    """The module of that name.
+    """Import and return the module of that name.
 
     Raises:
         NeedsLibrary: if it is not installed.

@@ -1,4 +1,4 @@
-"""Operations on the simulator, on machines, and on the user's own account."""
+"""Operations on simulations, machines, and the user's own account."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,11 +8,11 @@ from paceline.client.steps import Operation, Sleep
 from paceline.client.types import Agent, ApiToken, Invitation, Me, Scenario, Simulation
 
 RECORDED = "recorded"
-"""The name of a recorded job's own policies in a simulation of it."""
+"""The name of a recorded job's own policies in a simulation of that job."""
 
 
 def scenarios() -> Operation[list[Scenario]]:
-    """All scenarios that can be simulated, with their policies."""
+    """List all scenarios that can be simulated, with their policies."""
     return get(list[Scenario], "scenarios")
 
 
@@ -25,7 +25,7 @@ def simulate(
     bandwidth: float | None = None,
     global_batch: int | None = None,
 ) -> Operation[Simulation]:
-    """Start a simulation: ``wait_simulation`` returns its outcomes. Policies joined by + are simulated together."""
+    """Start a simulation; ``wait_simulation`` returns its outcomes. Policies joined by + are simulated together."""
     varied = {"workers": workers, "bandwidth": bandwidth, "global_batch": global_batch}
     body = {"scenario": scenario, "policies": list(policies), "seed": seed}
     body |= {name: value for name, value in varied.items() if value is not None}
@@ -41,7 +41,7 @@ def what_if(
     bandwidth: float | None = None,
     seconds: float | None = None,
 ) -> Operation[Simulation]:
-    """Simulates a finished job under other policies, on its recorded machines.
+    """Simulate a finished job under other policies, on its recorded machines.
 
     The outcome called ``recorded`` has the job's own policies, and shows the error of the prediction.
     """
@@ -51,17 +51,17 @@ def what_if(
 
 
 def simulation(number: int) -> Operation[Simulation]:
-    """The progress of a simulation, and its outcomes."""
+    """Return the progress of a simulation, and its outcomes."""
     return get(Simulation, f"simulations/{number}")
 
 
 def simulations(*, limit: int | None = None) -> Operation[list[Simulation]]:
-    """All simulations, the latest first."""
+    """List all simulations, newest first."""
     return pages(Simulation, "simulations", limit)
 
 
 def wait_simulation(number: int, *, seconds: float | None = None, every: float = LOOK_S) -> Operation[Simulation]:
-    """The simulation once it is over.
+    """Wait until the simulation is over, and return it.
 
     Raises:
         TimeoutError: if it is not over within this many seconds.
@@ -76,12 +76,12 @@ def wait_simulation(number: int, *, seconds: float | None = None, every: float =
 
 
 def cancel_simulation(number: int) -> Operation[Simulation]:
-    """Cancel it; outcomes so far are kept."""
+    """Cancel the simulation; outcomes so far are kept."""
     return post(Simulation, f"simulations/{number}/actions/cancel")
 
 
 def agents(*, limit: int | None = None) -> Operation[list[Agent]]:
-    """Machines."""
+    """List the machines."""
     return pages(Agent, "agents", limit)
 
 
@@ -93,7 +93,7 @@ def invite(
     lifetime_s: int | None = None,
     remove_after_s: int | None = None,
 ) -> Operation[Invitation]:
-    """A token with which one machine can join, the one of this name or any new one; or as many as its ``uses``.
+    """Create an enrolment token for one machine, with this name or any new one; or for as many machines as ``uses``.
 
     Machines that joined with it are removed once they have been offline for ``remove_after_s``; None: never.
     """
@@ -104,22 +104,22 @@ def invite(
 
 
 def revoke_invitation(number: int) -> Operation[None]:
-    """Revoke a token with which machines join, by its ``id``; machines that joined stay."""
+    """Revoke an enrolment token by its ``id``; machines that joined with it stay."""
     yield from request("DELETE", f"agents/enrolment-tokens/{number}")
 
 
 def me() -> Operation[Me]:
-    """The current user, and its permissions."""
+    """Return the current user and its permissions."""
     return get(Me, "me")
 
 
 def tokens() -> Operation[list[ApiToken]]:
-    """The user's own API tokens, without their secrets."""
+    """List the user's own API tokens, without their secrets."""
     return pages(ApiToken, "tokens", None)
 
 
 def new_token(*, lifetime_s: int = 30 * 86_400) -> Operation[ApiToken]:
-    """Make a token with the user's own permissions; its secret is in this answer alone."""
+    """Create a token with the user's own permissions; only this reply contains its secret."""
     return post(ApiToken, "tokens", {"lifetime_s": lifetime_s})
 
 

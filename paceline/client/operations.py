@@ -1,4 +1,4 @@
-"""Operations on jobs: submit, watch, steer, end."""
+"""Operations on jobs: submit, watch, control, end."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from paceline.client.types import Check, EngineRequest, Flat, Job, JobToken, Pol
 from paceline.errors import PacelineError, Refused
 
 LOOK_S = 0.5
-"""Polling interval for operations that take a while."""
+"""Polling interval of operations that wait."""
 POLICY_ATTEMPTS = 5
 """How often a change of policy is retried if another client changed it at the same time."""
 
@@ -21,16 +21,16 @@ Spec = str | Mapping[str, Any]
 
 
 def submit(spec: Spec, *, idempotency_key: str | None = None, team: str | None = None) -> Operation[Job]:
-    """Submit a job, for the team that is to own it; without one, for the first that its user joined, if any.
+    """Submit a job. ``team``: its owner; by default the first team that the user joined, if any.
 
-    Requests with the same key create one job; a key is generated where none is given.
+    Requests with the same key create one job; by default a key is generated.
     """
     headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
     return read((yield from _send_spec("jobs", spec, team, headers)), Job)
 
 
 def check(spec: Spec, *, team: str | None = None) -> Operation[Check]:
-    """A spec with all its defaults, and what the job would wait for now; nothing is submitted."""
+    """Return the spec with all its defaults, and what the job would wait for now; nothing is submitted."""
     return read((yield from _send_spec("jobs/check", spec, team, {})), Check)
 
 
@@ -43,7 +43,7 @@ def _send_spec(path: str, spec: Spec, team: str | None, headers: dict[str, str])
 
 
 def job(number: int) -> Operation[Job]:
-    """The job as it is now."""
+    """Return the current state of the job."""
     return get(Job, f"jobs/{number}")
 
 
@@ -54,12 +54,12 @@ def jobs(
     team: str | None = None,
     limit: int | None = None,
 ) -> Operation[list[Job]]:
-    """Jobs, the latest first: those in these states, with this in their names, of this team, at most ``limit``."""
+    """List jobs, newest first: filtered by state, part of the name or team, at most ``limit``."""
     return pages(Job, "jobs", limit, state=[state] if isinstance(state, str) else state, name=name, team=team)
 
 
 def moved(number: int, last: Job | None = None, *, every: float = LOOK_S) -> Operation[Job]:
-    """The job once it differs from ``last``."""
+    """Wait until the job differs from ``last``, and return it."""
     now = yield from job(number)
     while now == last:
         yield Sleep(every)
@@ -68,7 +68,7 @@ def moved(number: int, last: Job | None = None, *, every: float = LOOK_S) -> Ope
 
 
 def wait(number: int, *, seconds: float | None = None, every: float = LOOK_S) -> Operation[Job]:
-    """The job once it is over.
+    """Wait until the job is over, and return it.
 
     Raises:
         TimeoutError: if it is not over within this many seconds.
@@ -113,12 +113,12 @@ def prioritise(number: int, priority: int) -> Operation[Job]:
 
 
 def promote(number: int, predictor: str) -> Operation[Job]:
-    """Promote a predictor: request that batch sizes are computed from its predictions."""
+    """Promote a predictor: batch sizes are then computed from its predictions."""
     return post(Job, f"jobs/{number}/actions/promote", {"predictor": predictor})
 
 
 def policy(number: int) -> Operation[Policy]:
-    """The four policies of a job, and whether a change is pending."""
+    """Return the four policies of a job, and whether a change is pending."""
     reply = yield from request("GET", f"jobs/{number}/policy")
     return msgspec.structs.replace(read(reply, Policy), etag=reply.headers.get("etag", ""))
 
@@ -134,7 +134,8 @@ def change_policy(
 ) -> Operation[Policy]:
     """Request other policies while the job runs, by name or with parameters.
 
-    With an ``etag``, only if they have not changed since it was read; without, it is read now.
+    With an ``etag``, the change is made only if the policies have not changed since they were read. Without one, they
+    are read now.
     """
     given = {"batching": batching, "barrier": barrier, "placement": placement, "data": data}
     choices = {question: choice for question, choice in given.items() if choice is not None}
@@ -154,35 +155,35 @@ def change_policy(
 
 
 def processes(number: int) -> Operation[list[Process]]:
-    """Every instance of every worker and server of a job."""
+    """List all instances of all workers and servers of a job."""
     return pages(Process, f"jobs/{number}/processes", None)
 
 
 def exclude_worker(number: int, rank: int) -> Operation[EngineRequest]:
-    """Give it no more shares until it is included again."""
+    """Exclude a worker: it gets no shares until it is included again."""
     return post(EngineRequest, f"jobs/{number}/workers/{rank}/actions/exclude")
 
 
 def include_worker(number: int, rank: int) -> Operation[EngineRequest]:
-    """Include it again."""
+    """Include an excluded worker again."""
     return post(EngineRequest, f"jobs/{number}/workers/{rank}/actions/include")
 
 
 def drain_worker(number: int, rank: int) -> Operation[EngineRequest]:
-    """Have it finish its iteration and leave."""
+    """Drain a worker: it finishes its granted iterations and leaves."""
     return post(EngineRequest, f"jobs/{number}/workers/{rank}/actions/drain")
 
 
 def requests(number: int) -> Operation[list[EngineRequest]]:
-    """Recent requests of users to a job's engine, with the outcome of each; the latest first."""
+    """List recent requests of users to a job's engine, with the outcome of each; newest first."""
     return get(list[EngineRequest], f"jobs/{number}/requests")
 
 
 def new_job_token(number: int, *, grace_s: float = 0.0) -> Operation[JobToken]:
-    """Issue another token for the ranks of an attached job; older ones expire after this many seconds."""
+    """Create another token for the ranks of an attached job; older ones expire after this many seconds."""
     return post(JobToken, f"jobs/{number}/token", {"grace_s": grace_s})
 
 
 def revoke_job_tokens(number: int) -> Operation[None]:
-    """End every token of an attached job."""
+    """Revoke all tokens of an attached job."""
     yield from request("DELETE", f"jobs/{number}/token")

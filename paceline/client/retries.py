@@ -1,4 +1,6 @@
-"""Which requests are sent again: those without an answer or answered by "retry later", if they are idempotent."""
+"""Decides which requests are sent again: those without a reply or with the reply "retry
+later", if they are idempotent.
+"""
 
 import random
 from collections.abc import Generator
@@ -12,15 +14,15 @@ from paceline.errors import PacelineError, Problem, Refused, Unreachable
 T = TypeVar("T")
 
 LATER = frozenset({429, 503})
-"""Statuses: not carried out, retry later."""
+"""Statuses that mean: not executed, retry later."""
 UNSURE = frozenset({502, 504})
-"""Statuses of a proxy: the request may have been carried out."""
+"""Statuses of a proxy: the request may have been executed."""
 
 PROBLEM = msgspec.json.Decoder(Problem)
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a request is sent in total, and the pauses between: doubled each time, minus random jitter."""
+    """How often a request is sent in total, and the pauses between attempts: doubled each time, minus random jitter."""
 
     tries: int = 5
     first_s: float = 0.25
@@ -33,7 +35,9 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def patient(operation: Operation[T], patience: Patience, url: str) -> Operation[T]:
-    """The operation, whose requests are retried where that may help; refusals and losses become our errors."""
+    """Wrap the operation: requests are retried if that is safe; refusals and lost connections
+    are raised as our errors.
+    """
     try:
         step = next(operation)
         while True:
@@ -79,11 +83,11 @@ def _unanswered(url: str, request: Send, lost: Lost) -> str:
 
 
 def _accepted(reply: Reply, url: str) -> Reply:
-    """The reply, unless it is a refusal, or does not come from a control plane.
+    """Return the reply, unless it is an error or does not come from a control plane.
 
     Raises:
-        Refused: with the problem that the API names.
-        Unreachable: if something else answers.
+        Refused: with the API's problem document.
+        Unreachable: if another kind of server replies.
     """
     kind = reply.headers.get("content-type", "").partition(";")[0].strip()
     if reply.status < 300 and (kind.startswith(("application/", "text/")) or reply.status == 204):

@@ -21,8 +21,8 @@ T = TypeVar("T")
 class Client:
     """A session with one control plane: ``with Client(url, token) as client``.
 
-    Without arguments, ``PACELINE_URL`` and ``PACELINE_API_TOKEN`` are used. A request without an answer is sent again
-    if it is idempotent. A refusal raises ``paceline.Refused`` with the control plane's explanation.
+    Without arguments, ``PACELINE_URL`` and ``PACELINE_API_TOKEN`` are used. A request without a reply is sent again if
+    it is idempotent. A refusal raises ``paceline.Refused`` with the control plane's explanation.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the control plane is."""
+        """The control plane's base URL."""
         return self.address.url
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Client:
         self.close()
 
     def drive(self, operation: Operation[T]) -> T:
-        """Carry an operation out."""
+        """Run an operation."""
         run = patient(operation, self.patience, self.url)
         try:
             step = next(run)
@@ -82,7 +82,7 @@ class Client:
             return found
 
     def watch(self, number: int, *, every: float = operations.LOOK_S) -> Iterator[Job]:
-        """The job at each change, until it is over."""
+        """Yield the job at each change, until it is over."""
         last: Job | None = None
         while last is None or not last.is_over:
             last = self.drive(operations.moved(number, last, every=every))

@@ -1,6 +1,6 @@
 """The API's replies, typed.
 
-A field that a newer control plane adds is ignored; one that an older one lacks has a default.
+A field that a newer control plane adds is ignored; a field that an older one does not send has a default.
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ Flat = dict[str, Any]
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all answers."""
+    """The base of all replies."""
 
 
 class Page(Answer, Generic[T], frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class Waiting(Answer, frozen=True, kw_only=True):
 
 
 class Job(Answer, frozen=True, kw_only=True):
-    """A job: its state, its progress, and what it lost by waiting."""
+    """A job: its state, its progress, and the time it lost by waiting."""
 
     id: int
     name: str
@@ -56,7 +56,7 @@ class Job(Answer, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     submitted_by: str | None = None
     team: str | None = None
-    """Its owner; None: no team, all users see it."""
+    """Its owner; None: no team, visible to all users."""
     workload: str = ""
     dataset: str = ""
     workers: int = 0
@@ -75,7 +75,7 @@ class Job(Answer, frozen=True, kw_only=True):
     waiting_s: float = 0.0
     coordination_s: float = 0.0
     spec: dict[str, Any] = {}
-    """Complete where one job is requested, empty in lists."""
+    """Complete if one job is requested, empty in lists."""
     environment: dict[str, str] = {}
     model_bytes: int = 0
     token: str | None = None
@@ -88,7 +88,7 @@ class Job(Answer, frozen=True, kw_only=True):
 
     @property
     def lost_share(self) -> float:
-        """Waiting and coordination, as a share of all workers' time."""
+        """Waiting and coordination, as a fraction of all workers' time."""
         return self.waiting_share + self.coordination_share
 
 
@@ -131,7 +131,7 @@ class Process(Answer, frozen=True, kw_only=True):
 
 
 class Decision(Answer, frozen=True, kw_only=True):
-    """A command that the engine gave, and why."""
+    """A command of the engine, with its reason."""
 
     id: int
     kind: str
@@ -200,7 +200,7 @@ class Outcome(Answer, frozen=True, kw_only=True):
 
 
 class SimulatedJob(Answer, frozen=True, kw_only=True):
-    """The job that has a simulated policy's series."""
+    """The job that holds a simulated policy's series."""
 
     policy: str
     job: int
@@ -261,7 +261,7 @@ class Agent(Answer, frozen=True, kw_only=True):
 
 
 class Invitation(Answer, frozen=True, kw_only=True):
-    """The token with which one machine can join, or as many as its uses."""
+    """An enrolment token for one machine, or as many as its ``uses``."""
 
     id: int = 0
     token: str

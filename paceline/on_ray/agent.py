@@ -15,7 +15,7 @@ from paceline.on_ray.plan import Plan
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent as its actor sees it."""
+    """The state of one agent, as reported by its actor."""
 
     node: str
     host: str
@@ -24,18 +24,18 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """``starting``, ``connected``, ``ended`` (and restarted soon)."""
     starts: int
     last: str
-    """Its last line of output, where it is not connected."""
+    """Its last line of output, if it is not connected."""
 
 
 class HostedAgent:
-    """The actor. Where Ray restarts it on another node, the agent joins from there under the same name."""
+    """The actor. If Ray restarts it on another node, the agent joins from there under the same name."""
 
     def __init__(self, plan: Plan, index: int) -> None:
         self._node = ray.get_runtime_context().get_node_id()
         self._host = ray.util.get_node_ip_address()
         join = plan.command(index, host=self._host, node=self._node)
         command = [sys.executable, "-m", "paceline.on_ray.bound", str(os.getpid()), *join]
-        launched = {name for _, *ranks in VARIABLES for name in ranks}  # set by the user who started Ray here
+        launched = {name for _, *ranks in VARIABLES for name in ranks}  # set by the launcher that started Ray here
         known = {name: value for name, value in os.environ.items() if name not in launched}
         self._agent = Hosting(command, plan.enrolment, environment(known))
 
@@ -54,5 +54,5 @@ class HostedAgent:
         return found
 
     def end(self) -> None:
-        """Have the agent end its workers and leave; returns when it has."""
+        """End the agent with its workers; returns when it has left."""
         self._agent.end()

@@ -1,7 +1,7 @@
-"""``python -m paceline.on_ray.bound PARENT COMMAND ...``: runs the command; the kernel ends it with its parent.
+"""``python -m paceline.on_ray.bound PARENT COMMAND ...``: runs the command; the kernel kills it when its parent ends.
 
-If a raylet dies, its actors' processes end without notifying their children. This is a separate program since
-a process with as many threads as Ray's must not run Python between fork and exec.
+If a raylet dies, its actors' processes end without notifying their children. This is a separate program, since a
+process with as many threads as Ray's must not run Python between fork and exec.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Replace this process by the command, unless the parent, by its process id, has already ended."""
+    """Replace this process by the command, unless the parent (a process id) has already ended."""
     parent = int(sys.argv[1])
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster, and what its nodes have."""
+"""The connection to a Ray cluster, and the resources of its nodes."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ CONNECT_S: Final = 5.0
 
 @contextmanager
 def connected(address: str | None) -> Iterator[str]:
-    """Connect to the cluster at the address, or that of ``RAY_ADDRESS`` or of this machine; return its address.
+    """Connect to the cluster at the address, by default ``RAY_ADDRESS`` or this machine; return its address.
 
     Raises:
         Refusal: if there is none.
@@ -48,7 +48,7 @@ def nodes() -> list[str]:
 
 
 def _check(where: str) -> None:
-    """Check it first: Ray itself waits a minute for an address where nothing listens."""
+    """Check the address first: Ray itself waits for a minute if nothing listens there."""
     host, colon, port = where.rpartition(":")
     if where == "auto" or ("://" in where and not where.startswith("ray://")):
         return

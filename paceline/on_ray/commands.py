@@ -1,4 +1,4 @@
-"""The implementation of ``paceline ray up``, ``status`` and ``down``, where Ray is installed."""
+"""Implements ``paceline ray up``, ``status`` and ``down``; requires Ray."""
 
 import json
 import os
@@ -30,7 +30,7 @@ INTERRUPTED_BY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def up(options: Namespace) -> int:
-    """Place the agents; stay until Ctrl-C, or return once they have joined if the options say so."""
+    """Start the agents; run until Ctrl-C, or with ``--detach`` return once they have joined."""
     _check(options)
     with connected(options.address) as where, _interruptible():
         _check_free(options.name)
@@ -48,7 +48,7 @@ def status(options: Namespace) -> int:
 
 
 def down(options: Namespace) -> int:
-    """Take a detached fleet down."""
+    """Stop a detached fleet."""
     with connected(options.address):
         actor = _found(options.name)
         token = ray.get(actor.enrolment_id.remote(), timeout=ANSWER_S)
@@ -61,10 +61,10 @@ def down(options: Namespace) -> int:
 
 
 def plan_of(options: Namespace) -> Plan:
-    """The plan, with a token for its agents.
+    """Return the plan, with a token for its agents.
 
     Raises:
-        Refusal: if the control plane issues none.
+        Refusal: if the control plane does not issue one.
     """
     most = options.max_agents or options.agents
     if options.enrolment_token is not None and most == options.agents:
@@ -160,7 +160,7 @@ def _token(options: Namespace, found: access.Access, most: int) -> tuple[str, in
         with access.opened(found) as client:
             made = client.invite(
                 labels=dict(options.label),
-                uses=max(2, most),  # with such a token a machine that moved to another node can join again
+                uses=max(2, most),  # lets a machine that moved to another node join again
                 lifetime_s=int(options.expires),
                 remove_after_s=int(options.remove_after),
             )
@@ -209,7 +209,7 @@ def _detached(plan: Plan, wait_s: float) -> int:
 
 
 def _await(plan: Plan, look: Callable[[], View], groups: Callable[[], dict[str, str]], wait_s: float) -> View:
-    """The fleet once all agents have joined.
+    """Wait until all agents have joined; return the fleet.
 
     Raises:
         Refusal: if they do not join in time.
@@ -254,7 +254,7 @@ def _found(name: str) -> Any:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have termination signals take the fleet down, as Ctrl-C does."""
+    """Stop the fleet on termination signals, as on Ctrl-C."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The control plane's view of waiting jobs, and of the machines that could run them."""
+"""Reads waiting jobs from the control plane, and the machines that could run them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from paceline.client.types import Agent, Job
 from paceline.on_ray.sizing import Need, Slots
 
 MOST_READ = 50
-"""Waiting jobs that are considered in one round."""
+"""Maximum number of waiting jobs that are considered per round."""
 
 STARTS = "starts"
-"""The control plane's code for a job that has slots already, or gets them in the next round."""
+"""The API's value for a job that has slots already, or gets them in the next round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,18 +22,18 @@ class Demand:
     free: Slots
     """Slots of agents that are online and have the labels, in the fleet or not."""
     elsewhere: Slots
-    """Slots of all other machines with the labels, held or free."""
+    """Slots of all other machines with the labels, in use or free."""
     online: frozenset[str]
     """Names of the fleet's agents."""
     busy: frozenset[str]
-    """Those of them with a slot that a job holds."""
+    """Those of them with a slot in use."""
 
 
 def read_demand(client: Client, names: Collection[str], labels: Mapping[str, str]) -> Demand:
-    """The demand for machines with these ``labels``; ``names`` are the fleet's own agents.
+    """Read the demand for machines with these ``labels``; ``names`` are the fleet's own agents.
 
     Raises:
-        PacelineError: if the control plane does not answer.
+        PacelineError: if the control plane does not respond.
     """
     agents = client.agents()
     waiting = [job for job in client.jobs(state="submitted") if job.waiting is not None]
@@ -43,7 +43,7 @@ def read_demand(client: Client, names: Collection[str], labels: Mapping[str, str
 
 
 def demand_of(jobs: Sequence[Job], agents: Sequence[Agent], names: frozenset[str], labels: Mapping[str, str]) -> Demand:
-    """The same, computed from the replies."""
+    """Compute the demand from the replies."""
     there = [agent for agent in agents if agent.state == "online" and _has(agent.labels, labels)]
     own = [agent for agent in there if agent.name in names]
     return Demand(

@@ -1,7 +1,7 @@
-"""The agents of one plan on a Ray cluster: placed, watched, grown, shrunk and taken down.
+"""The agents of one plan on a Ray cluster: starts, monitors, scales and stops them.
 
-Agents below ``plan.agents`` share a placement group that spreads them. Each agent beyond them has its own group: while
-it waits for room, Ray's autoscaler treats it as a request for a node; the node is free again once the group is removed.
+Agents below ``plan.agents`` share a placement group that spreads them. Each additional agent has its own group: while
+it is pending, Ray's autoscaler treats it as a request for a node; the node is free again once the group is removed.
 """
 
 import time
@@ -33,7 +33,7 @@ ROUND_S: Final = 2.0
 """Interval between two queries of the waiting jobs."""
 
 ANSWER_S: Final = 1.0
-"""How long one round waits for the actors."""
+"""How long one round waits for replies of the actors."""
 
 
 class Fleet:
@@ -58,7 +58,7 @@ class Fleet:
                 self._add(index)
 
     def look(self) -> View:
-        """Check each agent, replace those that cannot start, adapt the fleet to the waiting jobs."""
+        """Check each agent, replace those that cannot start, and adapt the size to the waiting jobs."""
         self._ask()
         if self._client is not None and time.monotonic() >= self._next_demand:
             self._next_demand = time.monotonic() + ROUND_S
@@ -78,7 +78,7 @@ class Fleet:
         return {name: placement_group_table(group)["state"] for name, group in self._groups.items()}
 
     def end(self) -> None:
-        """Have every agent leave, and give the nodes back."""
+        """Stop every agent and release its resources."""
         self._leave(sorted(self._actors))
         if self._client is not None:
             self._client.close()
@@ -174,7 +174,7 @@ class Fleet:
             self._sized = Sizing(agents=len(self._actors))
 
     def _leave(self, indices: Sequence[int]) -> None:
-        """End the actors, in order where they answer, otherwise by force."""
+        """Stop the actors, gracefully if they respond, otherwise by force."""
         actors = {index: self._actors.pop(index) for index in indices}
         for index in indices:
             self._requested.pop(index, None)

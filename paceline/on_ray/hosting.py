@@ -1,4 +1,4 @@
-"""A command that is run for as long as its host lives: it is started again whenever it ends, or cannot be started."""
+"""Runs a command as long as this process lives: it is restarted whenever it ends or cannot be started."""
 
 import logging
 import subprocess
@@ -13,7 +13,7 @@ LONGEST_PAUSE_S: Final = 15.0
 """Delay between an agent's end and its next start; doubled each time until it has connected."""
 
 GRACE_S: Final = 20.0
-"""Time in which an agent ends its workers; it gives them half of it."""
+"""Time in which an agent ends its workers; the workers get half of it."""
 
 CONNECTED: Final = "is connected to"
 TAIL: Final = 20
@@ -35,23 +35,23 @@ class Hosting:
         self.state = "starting"
         """``starting``, ``connected``, ``ended`` (and restarted soon)."""
         self.starts = 0
-        # The process lives as long as the thread that started it.
+        # The kernel ties the process to the thread that started it.
         self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
         self._thread.start()
 
     @property
     def pid(self) -> int:
-        """Of its last process; 0: there was none."""
+        """Id of its last process; 0: there was none."""
         process = self._process
         return process.pid if process is not None else 0
 
     @property
     def last(self) -> str:
-        """Its last line of output, where it is not connected."""
+        """Its last line of output, if it is not connected."""
         return "" if self.state == "connected" or not self._message else self._message[-1]
 
     def end(self) -> None:
-        """Have the agent end its workers and leave; returns when it has."""
+        """End the agent with its workers; returns when it has left."""
         self._ending.set()
         process = self._process
         if process is not None and process.poll() is None:
@@ -66,7 +66,7 @@ class Hosting:
             connected = False
             try:
                 connected = self._live()
-            except OSError as error:  # no memory, no processes, no files left on this node: that may pass
+            except OSError as error:  # out of memory, processes or files on this node: retried
                 self._message.append(f"{self._command[0]} cannot be started: {error}")
                 log.warning("paceline: %s", self._message[-1])
             self.state = "ended"
@@ -74,7 +74,7 @@ class Hosting:
             self._ending.wait(pause)
 
     def _live(self) -> bool:
-        """Run the agent once; whether it was connected."""
+        """Run the agent once; return whether it was connected."""
         with subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -94,7 +94,7 @@ class Hosting:
                 process.stdin.write(f"{self._secret}\n")
                 process.stdin.close()
             except OSError:
-                pass  # it has ended, and says why
+                pass  # it has ended, and its output has the reason
             connected = False
             for line in process.stdout:
                 sys.stdout.write(line)  # to Ray's log of this actor

@@ -1,4 +1,4 @@
-"""The parameters of ``paceline ray up``: how many agents, what each takes of its node, and how each joins."""
+"""The parameters of ``paceline ray up``: number of agents, resources of each, and how they join."""
 
 import sys
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 NAMESPACE: Final = "paceline"
-"""Ray's namespace of our actors."""
+"""Ray's namespace of Paceline's actors."""
 
 SHORT: Final = 12
-"""Digits of a node's id that are shown."""
+"""Number of shown digits of a node's id."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,14 +18,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     url: str
-    """URL of the control plane, as the nodes reach it."""
+    """URL of the control plane, as reachable from the nodes."""
     enrolment: str
     """The token with which all of its agents join."""
     enrolment_id: int | None = None
-    """Id of that token, where it was made for this fleet and is revoked with it."""
+    """Id of that token, if it was created for this fleet and is revoked with it."""
     agents: int
     most: int
-    """The most agents while jobs wait for slots; the same as ``agents``: the fleet does not grow."""
+    """Maximum number of agents while jobs wait for slots; equal to ``agents`` if the fleet does not grow."""
     cpus: float = 1.0
     gpus: float = 0.0
     slots: int = 1
@@ -33,15 +33,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     """Labels of the token, by which jobs select agents."""
     speeds: list[str] = []
-    """The emulated speeds of each agent's slots, in turn; empty: their real speed."""
+    """The emulated speeds of each agent's slots, in turn; empty: no emulation."""
     insecure: bool = False
     idle_s: float = 60.0
     """How long an agent beyond ``agents`` stays while no job needs it."""
     extra: list[str] = []
-    """More options of ``paceline join``."""
+    """Additional options of ``paceline join``."""
     runtime_env: dict[str, Any] = {}
     api_token: str = ""
-    """The token with which the fleet queries waiting jobs; empty where it does not grow."""
+    """The token with which the fleet queries waiting jobs; empty if it does not grow."""
     lasting: bool = False
     """Whether it outlives the command that started it."""
 
@@ -72,11 +72,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return f"paceline/{self.name}/{'agents' if index < self.agents else index}"
 
     def bundle_index(self, index: int) -> int:
-        """Its place in its placement group."""
+        """Its bundle in its placement group."""
         return index if index < self.agents else 0
 
     def command(self, index: int, *, host: str, node: str) -> list[str]:
-        """The command with which it joins; the token comes by standard input."""
+        """The command with which it joins; the token is passed on standard input."""
         speed = self.speeds[index % len(self.speeds)] if self.speeds else None
         return [
             *(sys.executable, "-m", "workers", "join", self.url, "-", "--name", self.agent(index), "--host", host),

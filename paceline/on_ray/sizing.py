@@ -1,4 +1,4 @@
-"""How many agents a fleet should have: pure, from the waiting jobs and the available slots."""
+"""Computes how many agents a fleet should have, from the waiting jobs and the available slots. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ class Slots:
         return Slots(workers=self.workers * times, servers=self.servers * times)
 
     def lacks(self, requested: "Slots") -> "Slots":
-        """The missing slots for ``requested``."""
+        """The slots that are missing for ``requested``."""
         return Slots(workers=max(0, requested.workers - self.workers), servers=max(0, requested.servers - self.servers))
 
     def holds(self, requested: "Slots") -> bool:
-        """Whether there is room for ``requested``."""
+        """Whether there are enough slots for ``requested``."""
         return self.lacks(requested) == Slots()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A job that waits."""
+    """A waiting job's demand."""
 
     job: int
     slots: Slots
@@ -36,7 +36,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """How many agents there should be, for which jobs, and which would not fit into the largest fleet."""
+    """The target number of agents, the jobs it serves, and the jobs that do not fit even into the largest fleet."""
 
     agents: int
     waiting: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Sizing:
 
 
 def sizing(needs: Sequence[Need], *, free: Slots, each: Slots, here: int, most: int, elsewhere: Slots) -> Sizing:
-    """As many agents as the waiting jobs need that fit, in their order; never fewer than are ``here``.
+    """Return as many agents as the waiting jobs that fit need, in their order; never fewer than ``here``.
 
     Args:
         needs: the jobs that wait, the first to start first.
@@ -72,14 +72,14 @@ def sizing(needs: Sequence[Need], *, free: Slots, each: Slots, here: int, most: 
 def to_leave(
     idle_since: Mapping[int, float], *, now: float, idle_s: float, base: int, waiting: Iterable[int]
 ) -> tuple[int, ...]:
-    """Agents beyond the ``base`` that no job has needed for so long; none while a job waits."""
+    """Agents beyond ``base`` that no job has needed for this long; none while a job waits."""
     if any(True for _ in waiting):
         return ()
     return tuple(sorted(index for index, since in idle_since.items() if index >= base and now - since >= idle_s))
 
 
 def _agents_for(missing: Slots, each: Slots) -> int:
-    """Agents that bring what is missing; what agents cannot bring is ignored."""
+    """Number of agents that provide the missing slots; demand that agents cannot meet is ignored."""
     workers = -(-missing.workers // each.workers) if each.workers else 0
     servers = -(-missing.servers // each.servers) if each.servers else 0
     return max(workers, servers)

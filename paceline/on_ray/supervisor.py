@@ -1,4 +1,4 @@
-"""The actor that supervises a fleet which outlives the command that started it."""
+"""The actor that supervises a detached fleet."""
 
 from typing import Any
 
@@ -11,7 +11,9 @@ from paceline.on_ray.view import Watch
 
 
 class Supervisor:
-    """If its node is gone, Ray restarts it on another: it finds the fleet's actors by their names."""
+    """Supervises the fleet. If its node is lost, Ray restarts it on another, where it finds
+    the fleet's actors by name.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._fleet = plan, Fleet(plan)
@@ -27,11 +29,11 @@ class Supervisor:
         return self._fleet.groups()
 
     def enrolment_id(self) -> int | None:
-        """Id of the token that was made for it."""
+        """Id of the token that was created for it."""
         return self._plan.enrolment_id
 
     def end(self) -> None:
-        """Take the fleet down; returns when that is done."""
+        """Stop the fleet; returns when that is done."""
         self._watch.end()
 
 

@@ -1,4 +1,4 @@
-"""A fleet of agents at one moment, and the thread that keeps looking at it."""
+"""The state of a fleet of agents, and the thread that polls it."""
 
 import logging
 import threading
@@ -36,18 +36,18 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs for which it grows."""
     too_large: list[int] = []
     trouble: str = ""
-    """Why the waiting jobs are not known."""
+    """Why the waiting jobs are unknown."""
     stale: str = ""
-    """The error of the last look, if this state is older than now."""
+    """The error of the last poll, if this state is older."""
 
     @property
     def connected(self) -> int:
-        """Agents that the control plane knows."""
+        """Agents that are connected to the control plane."""
         return sum(member.state == "connected" for member in self.members)
 
 
 class Watch:
-    """Polls a fleet until it is ended, despite any error, then takes the fleet down."""
+    """Polls a fleet until it is ended, ignoring errors, then stops the fleet."""
 
     def __init__(self, look: Callable[[], View], end: Callable[[], None], *, round_s: float = ROUND_S) -> None:
         self._look, self._end, self._round_s = look, end, round_s
@@ -57,7 +57,7 @@ class Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """Take the fleet down; returns when that is done."""
+        """Stop the fleet; returns when that is done."""
         self._ending.set()
         self._thread.join()
 
@@ -65,7 +65,7 @@ class Watch:
         while not self._ending.wait(self._round_s):
             try:
                 self.view = self._look()
-            except Exception as error:  # no other process replaces agents or grows the fleet
+            except Exception as error:  # nothing else replaces agents or grows the fleet
                 log.exception("paceline: a look at the agents failed, another follows")
                 self.view = msgspec.structs.replace(self.view, stale=f"{type(error).__name__}: {error}")
         self._end()

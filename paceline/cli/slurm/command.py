@@ -1,4 +1,4 @@
-"""``paceline slurm`` and its parts, with their options."""
+"""``paceline slurm`` and its subcommands, with their options."""
 
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter, _SubParsersAction
 from pathlib import Path
@@ -14,7 +14,7 @@ EXAMPLES = """\
 
 
 def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
-    """``slurm`` and all that follows it."""
+    """Add ``slurm`` and its subcommands."""
     whole = commands.add_parser("slurm", help="submit, show or cancel a job that runs under Slurm")
     parts = whole.add_subparsers(metavar="PART", dest="part", required=True)
     _add_submit(parts)
@@ -81,7 +81,7 @@ def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number from one on."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"found {text!r}, expected a whole number from 1 on")
     return int(text)

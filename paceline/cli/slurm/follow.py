@@ -1,8 +1,9 @@
-"""``paceline slurm follow -- srun ...``: runs within the allocation, and reports each side's end to the other.
+"""``paceline slurm follow -- srun ...``: runs in the Slurm allocation and keeps the Slurm job and Paceline's job in
+step.
 
-Slurm ends a job by SIGTERM to this script, or to its steps alone (a preemption with a grace time): when either ends,
-Slurm is queried for the reason. SIGUSR1 comes before the time limit: ranks and agents leave, and the script requeues
-itself. The end of the Paceline job is polled.
+Slurm ends a job by SIGTERM to this script, or only to its steps (a preemption with a grace time). When either ends,
+Slurm is queried for the reason. SIGUSR1 precedes the time limit: ranks and agents leave, and the script requeues
+itself. The end of Paceline's job is polled.
 """
 
 import os
@@ -29,17 +30,17 @@ from paceline.errors import PacelineError, Refused
 
 LOOK_S: Final = 2.0
 STOP_S: Final = 45.0
-"""How long ranks may take to end by themselves once their job is over."""
+"""How long ranks may take to end by themselves after their job is over."""
 
 SIGNALS: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
 ONCE: Final = Patience(tries=1)
 
 
 def carry_out(options: Namespace) -> int:
-    """Run the command for as long as both sides want it; its exit code.
+    """Run the command until it ends, the Slurm job ends or Paceline's job ends; return its exit code.
 
     Raises:
-        Refusal: if this is not within a job of Slurm's, or the command cannot be started.
+        Refusal: if this does not run in a Slurm job, or the command cannot be started.
     """
     if not options.behind:
         raise Refusal("paceline slurm follow: found no command, expected srun and what it starts behind --")
@@ -60,12 +61,12 @@ class Ending(Enum):
     NONE = "none"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """By its time limit, a preemption or a lost node: with ``--requeue`` it starts again."""
+    """Ended by the time limit, a preemption or a lost node: with ``--requeue`` it starts again."""
     REQUEUED = "requeued"
 
 
 class Follower:
-    """One run of a Slurm job, between both sides."""
+    """One run of a Slurm job: reports the end of each job to the other system."""
 
     def __init__(self, client: Client, job: int, slurm: int, options: Namespace) -> None:
         self._client, self._job, self._slurm = client, job, slurm
@@ -77,7 +78,7 @@ class Follower:
         self._over_for_s = 0.0
 
     def run(self, command: list[str]) -> int:
-        """The exit code of the script."""
+        """Run the command; return the exit code of the script."""
         if (job := self._look()) is not None and job.is_over:
             say(f"job {self._job} is over ({job.state}): nothing is started")
             return self._finish(job, OK)
@@ -99,7 +100,7 @@ class Follower:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _wait_for_signal(self, process: "subprocess.Popen[bytes]") -> None:
-        """Wait until something happens, or for a while."""
+        """Wait for a signal, or until the next poll."""
         came = signal.sigtimedwait(SIGNALS, LOOK_S)
         if came is None:
             job = self._look()
@@ -113,22 +114,24 @@ class Follower:
                 process.send_signal(signal.SIGTERM)
 
     def _take_notice(self) -> None:
-        """The time limit is near: attached ranks leave at one iteration, agents with what they run."""
+        """Handle the notice before the time limit: attached ranks leave at one iteration, agents together with their
+        processes.
+        """
         self._noticed = True
         say(
             f"Slurm job {self._slurm} will be ended soon: {'agents' if self._agents else 'ranks'} are signalled to stop"
         )
-        with suppress(Refusal):  # they may be leaving already
+        with suppress(Refusal):  # they may already be leaving
             queue.signal_steps(self._slurm, "TERM" if self._agents and self._requeues else NOTICE)
 
     def _ask_slurm(self, *, received: str = "") -> None:
-        """Find out how Slurm ends its job; a cancelled one is stopped here as well."""
+        """Query how Slurm ends its job; if it was cancelled, stop Paceline's job."""
         self._end, self._reason = self._why(received=received)
         if self._end is Ending.CANCELLED:
             self._stop(self._reason)
 
     def _why(self, *, received: str = "") -> tuple["Ending", str]:
-        """How Slurm ends it, with a sentence that says so; ``received``: the signal that ended this script."""
+        """How Slurm ends the job, with a sentence that states it; ``received``: the signal that ended this script."""
         who = f"Slurm job {self._slurm}"
         unknown = (Ending.CANCELLED, f"{who} was ended by {received}") if received else (Ending.NONE, "")
         try:
@@ -144,7 +147,7 @@ class Follower:
         return unknown
 
     def _end_command(self, process: "subprocess.Popen[bytes]", job: Job) -> None:
-        """The job is over: agents leave at once, ranks by themselves at the end of an iteration."""
+        """The job is over: agents leave immediately, ranks by themselves at the end of an iteration."""
         if not self._over_for_s:
             say(f"job {self._job} is over ({job.state}): {job.reason or 'no reason was given'}")
         self._over_for_s += LOOK_S
@@ -153,7 +156,7 @@ class Follower:
                 queue.signal_steps(self._slurm, "TERM")
 
     def _close(self, code: int) -> int:
-        """The command has ended: report it to each side that does not know."""
+        """The command has ended: report it to Slurm and to Paceline, unless already known there."""
         job = self._look()
         is_done = code == OK and job is not None and job.state == "finishing"
         if self._end is Ending.NONE and not is_done and (job is None or not job.is_over):
@@ -172,7 +175,9 @@ class Follower:
         return self._finish(None, code)
 
     def _how(self, code: int) -> str:
-        """How the command ended by itself, or by what Slurm does not tell this script, such as a step's end."""
+        """How the command ended: by itself, or by an action of Slurm of which this script is not notified, such as a
+        cancelled step.
+        """
         who, how = "agents" if self._agents else "ranks", f", {word}" if (word := ending(code)) else ""
         output = Path(self._token_file).with_name(f"output-{self._slurm}.txt")
         where = f"; {output} has what they printed" if output.exists() else ""
@@ -186,11 +191,11 @@ class Follower:
         except Refusal as refusal:
             self._report_end(code or FAILED, f"Slurm job {self._slurm} could not be requeued: {refusal}")
             raise
-        signal.sigtimedwait({signal.SIGTERM}, STOP_S)  # Slurm ends this script, and only this script
+        signal.sigtimedwait({signal.SIGTERM}, STOP_S)  # Slurm ends only this script
         return code
 
     def _report_end(self, code: int, reason: str) -> None:
-        """The job's end, by what Slurm ran."""
+        """Report the job's end, depending on what Slurm ran."""
         if self._agents:
             self._stop(reason or f"the agents of Slurm job {self._slurm} ended")
             return
@@ -211,7 +216,7 @@ class Follower:
             say(f"job {self._job}: its end could not be reported ({error})")
 
     def _finish(self, job: Job | None, code: int) -> int:
-        """Revoke the tokens, which are of no further use."""
+        """Revoke the tokens, which are no longer needed."""
         for file in (self._token_file, Path(self._token_file).with_name("enrolment-token")):
             with suppress(OSError):
                 file.unlink()
@@ -220,7 +225,7 @@ class Follower:
         return code
 
     def _look(self) -> Job | None:
-        """The job, if the control plane answers."""
+        """The job, if the control plane responds."""
         try:
             return self._client.job(self._job)
         except PacelineError:

@@ -1,4 +1,4 @@
-"""Queries and requests to Slurm, by its own commands."""
+"""Queries and requests to Slurm, with its own commands."""
 
 import re
 import subprocess
@@ -10,13 +10,13 @@ from paceline.cli.errors import Refusal
 
 CLIENT_S = 60.0
 GONE = "Invalid job id"
-"""Slurm's answer for a job that it has forgotten."""
+"""Slurm's response for a job that it has forgotten."""
 
 NEVER = "None"
-"""Slurm's word for a time that has not come."""
+"""Slurm's value for a time that is not set."""
 
 NO_CLUSTER = "Could not establish a configuration source"
-"""Slurm's answer where it is installed and belongs to no cluster."""
+"""Slurm's response if it is installed but belongs to no cluster."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -28,14 +28,14 @@ class Entry(msgspec.Struct, frozen=True):
     reason: str
     nodes: int
     page: str
-    """Its comment: the page of the job that it is about."""
+    """Its comment: the page of Paceline's job."""
 
 
 def run_slurm(*command: str) -> str:
-    """The output of a Slurm command.
+    """Run a Slurm command and return its output.
 
     Raises:
-        Refusal: if it is not installed, or refuses.
+        Refusal: if it is not installed, or fails.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CLIENT_S)
@@ -69,10 +69,10 @@ def check_partition(name: str) -> None:
 
 
 def submit(script: str) -> int:
-    """Submit a script; the job's number.
+    """Submit a script; return the job's number.
 
     Raises:
-        Refusal: if Slurm does not take it.
+        Refusal: if Slurm rejects it.
     """
     return int(run_slurm("sbatch", "--parsable", script).partition(";")[0])
 
@@ -87,10 +87,10 @@ def entries() -> list[Entry]:
 
 
 def facts(number: int) -> Mapping[str, str]:
-    """Slurm's description of a job, by its own names; empty for a job that it has forgotten.
+    """Slurm's description of a job, with its field names; empty for a job that it has forgotten.
 
     Raises:
-        Refusal: if it does not answer.
+        Refusal: if Slurm does not respond.
     """
     try:
         words = run_slurm("scontrol", "--oneliner", "show", "job", str(number)).split()
@@ -102,10 +102,11 @@ def facts(number: int) -> Mapping[str, str]:
 
 
 def interruption(facts: Mapping[str, str]) -> str:
-    """The reason why a job loses its nodes without a cancellation, as the end of a sentence; empty: none.
+    """Why a job loses its nodes without a cancellation, as the end of a sentence; empty: it does not.
 
-    A preemption is of this start of the job if it is not before it. Where the partition has a grace time, Slurm ends
-    the steps at once, and the job when that time is over: as one that reached its time limit.
+    A preemption concerns the current run of the job if it is not older than its start. If the partition has a grace
+    time, Slurm ends the steps immediately, and the job at the end of the grace time, with the state of a job that
+    reached its time limit.
     """
     if facts.get("PreemptTime", NEVER) != NEVER and facts["PreemptTime"] >= facts.get("StartTime", ""):
         return "was preempted"
@@ -117,7 +118,7 @@ def interruption(facts: Mapping[str, str]) -> str:
 
 
 def is_ending(facts: Mapping[str, str]) -> bool:
-    """Whether Slurm ends the job, or has ended and forgotten it."""
+    """Whether Slurm is ending the job, or has ended and forgotten it."""
     return facts.get("JobState") not in ("RUNNING", "SUSPENDED")
 
 
@@ -128,12 +129,12 @@ def address(node: str) -> str:
 
 
 def signal_steps(number: int, name: str) -> None:
-    """Send a signal to all processes of a job's steps, and not to its script."""
+    """Send a signal to all processes of a job's steps, but not to its script."""
     run_slurm("scancel", f"--signal={name}", str(number))
 
 
 def requeue(number: int) -> None:
-    """End a job, and have it start again."""
+    """End a job and start it again."""
     run_slurm("scontrol", "requeue", str(number))
 
 

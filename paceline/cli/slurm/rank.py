@@ -1,4 +1,6 @@
-"""``paceline slurm rank -- COMMAND``: the command that srun starts for each task. It replaces itself by the command."""
+"""``paceline slurm rank -- COMMAND``: sets the rank's environment and replaces itself by the command; srun starts it
+per task.
+"""
 
 import os
 import signal
@@ -10,7 +12,7 @@ from paceline.cli.processes import NO_COMMAND, NOT_EXECUTABLE
 from paceline.cli.slurm import queue
 
 PLACES = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
-"""Names of torch.distributed for srun's variables."""
+"""The variables of torch.distributed, by those of srun."""
 
 ADDRESS = "{address}"
 """A placeholder in the command: the address at which other nodes reach this one."""
@@ -19,8 +21,8 @@ ADDRESS = "{address}"
 def carry_out(options: Namespace) -> int:
     """Replace this process by the command, with the task's rank in the variables of torch.distributed.
 
-    The signal that asks ranks to leave is blocked: it would end the processes between this one and the rank, such as a
-    shell or torchrun, and the processes that the rank starts. The rank itself waits for it.
+    The signal that requests ranks to leave is blocked: it would end the processes between this one and the rank, such
+    as a shell or torchrun, and the processes that the rank starts. The rank waits for it explicitly.
 
     Raises:
         Refusal: if the command cannot be started.
@@ -43,5 +45,5 @@ def carry_out(options: Namespace) -> int:
 
 
 def placed(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables, with rank, world size and local rank as srun says."""
+    """The environment variables, with rank, world size and local rank from srun."""
     return {**variables, **{name: variables[slurm] for name, slurm in PLACES.items() if slurm in variables}}

@@ -1,4 +1,4 @@
-"""The script for sbatch: written as one would by hand, so that it can be read, changed and submitted again."""
+"""Generates the sbatch script, in a form that users can read, edit and submit again."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ import msgspec
 from paceline.cli.launchers import MODULES, OWN_STORE, launcher_of
 
 NOTICE = "USR1"
-"""The signal that Slurm sends the script before the time limit, and the script its ranks."""
+"""The signal that Slurm sends to the script before the time limit, and the script to its ranks."""
 
 MEETING = ("--nnodes", "--rdzv", "--standalone", "--master", "--node-rank", "--node_rank")
 """Options of torchrun that already set the rendezvous of its ranks."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of the script."""
+    """The values from which the script is generated."""
 
     job: int
     name: str
@@ -24,14 +24,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     folder: Path
     directives: Sequence[str]
-    """Options of sbatch, as they were given."""
+    """Options of sbatch, as given by the user."""
     step: Sequence[str]
     """Options of srun."""
     command: Sequence[str]
     python: str
     """The Python interpreter that runs ``paceline``."""
     path: str = ""
-    """The folder of our modules, if they are not installed."""
+    """The folder of Paceline's packages, if they are not installed."""
     notice_s: int | None = None
     """How long before the time limit ranks are notified; None: the job does not continue after it."""
     starts_agents: bool = False
@@ -39,22 +39,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_file(self) -> Path:
-        """The job's token, for what the script starts."""
+        """The file with the job's token, for the processes that the script starts."""
         return self.folder / "token"
 
     @property
     def enrolment_file(self) -> Path:
-        """The token with which its agents join."""
+        """The file with the token with which its agents join."""
         return self.folder / "enrolment-token"
 
     @property
     def file(self) -> Path:
-        """The script."""
+        """The file of the script."""
         return self.folder / "job.sh"
 
 
 def text(plan: Plan) -> str:
-    """The whole script."""
+    """The text of the script."""
     parts = [_head(plan), _variables(plan), _run(plan)]
     return "\n".join("\n".join(lines) + "\n" for lines in parts)
 
@@ -106,7 +106,7 @@ def _run(plan: Plan) -> list[str]:
 
 
 def _command(plan: Plan) -> str:
-    """The command of one task; torchrun meets the others at the first node."""
+    """The command of one task; torchrun has its rendezvous at the first node."""
     command = list(plan.command)
     if plan.starts_agents:
         return f"$paceline {shlex.join(command)}"

@@ -1,4 +1,4 @@
-"""``paceline slurm status`` and ``cancel``: a job on both sides."""
+"""``paceline slurm status`` and ``cancel``: a job in both systems."""
 
 from argparse import Namespace
 
@@ -17,10 +17,10 @@ HEADS = ("job", "here", "Slurm", "there", "nodes", "")
 
 
 def status(options: Namespace) -> int:
-    """Each job here, and what Slurm does with it.
+    """List each job with its state in Paceline and in Slurm.
 
     Raises:
-        Refusal: if either side does not answer.
+        Refusal: if either system does not respond.
     """
     with access.connected(options) as client:
         there = [each for each in queue.entries() if options.number in (None, number_of(client, each))]
@@ -32,10 +32,10 @@ def status(options: Namespace) -> int:
 
 
 def cancel(options: Namespace) -> int:
-    """End a job on both sides: running ranks stop at the end of an iteration, waiting ones are cancelled.
+    """End a job in both systems: running ranks stop at the end of an iteration, pending jobs are cancelled.
 
     Raises:
-        Refusal: if either side does not answer.
+        Refusal: if either system does not respond.
     """
     with access.connected(options) as client:
         there = [each for each in queue.entries() if number_of(client, each) == options.number]
@@ -52,7 +52,7 @@ def cancel(options: Namespace) -> int:
 
 
 def number_of(client: Client, entry: queue.Entry) -> int | None:
-    """The job of this control plane that a job of Slurm's is about."""
+    """The number of Paceline's job that a Slurm job belongs to."""
     number = entry.name.removeprefix("paceline-")
     return int(number) if number.isdecimal() and entry.page == client.address.page(int(number)) else None
 

@@ -1,4 +1,4 @@
-"""``paceline slurm submit``: submits a job here, and a script to Slurm that starts its ranks or agents."""
+"""``paceline slurm submit``: submits a job to Paceline, and a script to Slurm that starts its ranks or agents."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from paceline.client.types import Invitation, Job
 from paceline.errors import CannotAttach, PacelineError
 
 LABEL: Final = "slurm"
-"""Label of the agents that one submission starts, and of the job that they are for."""
+"""Label of the agents that one submission starts; the job selects it."""
 
 IN_QUEUE_S: Final = 7 * 86_400
 """How long ranks and agents may stay in Slurm's queue."""
@@ -40,10 +40,10 @@ ABSENT_S: Final = 86_400
 
 
 def carry_out(options: Namespace) -> int:
-    """Submit on both sides.
+    """Submit to both systems.
 
     Raises:
-        Refusal: if either side refuses; nothing is left on the other then.
+        Refusal: if either system refuses; then nothing remains submitted to the other.
     """
     command = options.behind
     if options.partition:
@@ -77,7 +77,7 @@ def carry_out(options: Namespace) -> int:
 
 
 def spec(client: Client, options: Namespace, command: Sequence[str]) -> dict[str, Any]:
-    """The job as it is submitted: with all its defaults, and enough time in Slurm's queue."""
+    """The job's spec, with all defaults and enough time for Slurm's queue."""
     if options.spec is None:
         if not command:
             raise Refusal(
@@ -109,7 +109,7 @@ def planned(
     command: Sequence[str] | None,
     document: dict[str, Any],
 ) -> script.Plan:
-    """The script; ``command`` is None where it starts agents."""
+    """The script; ``command`` is None if it starts agents."""
     step = [f"--cpus-per-task={options.cpus_per_task}"] if options.cpus_per_task else []
     plan = script.Plan(
         job=number,
@@ -159,7 +159,7 @@ def check_address(url: str, *, insecure: bool) -> None:
     """Check that ranks and agents will accept the control plane's address.
 
     Raises:
-        Refusal: if it is unencrypted, and off this machine.
+        Refusal: if it is unencrypted, and on another machine.
     """
     try:
         socket_address(url, "/", {INSECURE: "1"} if insecure else {})
@@ -168,9 +168,9 @@ def check_address(url: str, *, insecure: bool) -> None:
 
 
 def limit_s(text: str) -> float | None:
-    """A time limit of sbatch's in seconds; None: it has none, or is written in some other way.
+    """A time limit of sbatch in seconds; None: there is none, or the format is unknown.
 
-    Minutes, minutes:seconds, hours:minutes:seconds, and with days in front: days-hours, days-hours:minutes[:seconds].
+    Formats: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds].
     """
     days, dash, rest = text.rpartition("-")
     parts = rest.split(":")
@@ -185,10 +185,10 @@ def limit_s(text: str) -> float | None:
 
 
 def _check(options: Namespace, document: dict[str, Any], command: Sequence[str]) -> None:
-    """Whether spec, command and options go together.
+    """Check that spec, command and options are compatible.
 
     Raises:
-        Refusal: naming what does not fit, and the cure.
+        Refusal: with the conflict and the cure.
     """
     where, launch = options.spec, document["launch"]
     if launch == "attached" and not command:
@@ -223,13 +223,13 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
 
 
 def _invite(client: Client, document: dict[str, Any], options: Namespace) -> Invitation:
-    """A token for the agents of this submission alone."""
+    """Create a token that is valid only for the agents of this submission."""
     uses = options.nodes * options.ntasks_per_node
     return client.invite(labels=document["labels"], uses=uses, lifetime_s=IN_QUEUE_S, remove_after_s=ABSENT_S)
 
 
 def _take_back(client: Client, job: Job | None, invitation: Invitation | None, error: BaseException) -> None:
-    """Leave nothing here of what did not reach Slurm. A control plane that does not answer hides no ``error``."""
+    """Undo the submission to Paceline if Slurm refused. An unreachable control plane does not hide ``error``."""
     if job is not None:
         with suppress(PacelineError):
             client.stop(job.id, reason=f"it was not submitted to Slurm: {error or type(error).__name__}")
