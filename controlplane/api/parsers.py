@@ -5,6 +5,7 @@ one interpreter, large ones are parsed one at a time, so that the others wait fo
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from threading import Lock
@@ -26,7 +27,7 @@ _turn = Lock()
 
 
 class JsonParser(BaseParser):
-    """RFC 8259, strictly: no NaN, no Infinity."""
+    """RFC 8259, strictly: no NaN, no Infinity, and each key once."""
 
     media_type = "application/json"
 
@@ -35,7 +36,7 @@ class JsonParser(BaseParser):
         text = _text(stream, parser_context)
         try:
             with _turn_for(text):
-                return json.loads(text, parse_constant=_refuse_constant)
+                return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise ParseError(f"the body is not JSON: {_first_line(error)}") from None
 
@@ -74,6 +75,14 @@ def _text(stream: IO[Any], context: Context) -> str:
         return bytes(raw).decode()
     except UnicodeDecodeError as error:
         raise ParseError(f"the body is not UTF-8: byte {error.start} cannot be read") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {repeated[:100]!r} is repeated; name each key once")
+    return found
 
 
 def _refuse_constant(name: str) -> Any:

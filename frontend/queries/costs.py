@@ -21,7 +21,7 @@ from frontend.queries.legible import legible
 from frontend.queries.waiting import price
 
 RECENT: Final = 10
-"""Iterations over which a job's waiting is measured."""
+"""Iterations over which a job's waiting is measured; templates name this number."""
 
 JOBS: Final = 50
 """The newest running jobs that are looked at."""
@@ -39,13 +39,12 @@ class CostLine:
 
 def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
     """At most three, the greatest first; none where nothing is lost."""
-    running = list(submitted_jobs().filter(state=JobState.RUNNING, iteration__gt=0)[:JOBS])
+    running = _running()
     hung = set(
         Flag.objects.filter(job__in=running, kind=attached.HANG, closed_at=None).values_list("job_id", flat=True)
     )
     jobs = {job.pk: job for job in running}
-    paces = [pace for job in running if (pace := legible(job, lambda job: of_job("pace", job, _pace))[0]) is not None]
-    found = costs([_with_hang(pace, hung) for pace in paces], _absent(machines))
+    found = costs([_with_hang(pace, hung) for pace in _paces(running)], _absent(machines))
     return [
         CostLine(
             cost=cost,
@@ -54,6 +53,26 @@ def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
         )
         for cost in found
     ]
+
+
+def lost_now() -> tuple[float | None, float | None]:
+    """Waiting and coordination as shares of all workers' time, over the iterations that the costs are measured over."""
+    paces = _paces(_running())
+    workers = sum(pace.workers for pace in paces)
+    if not workers:
+        return None, None
+    return (
+        sum(pace.waiting * pace.workers for pace in paces) / workers,
+        sum(pace.coordination * pace.workers for pace in paces) / workers,
+    )
+
+
+def _running() -> list[Job]:
+    return list(submitted_jobs().filter(state=JobState.RUNNING, iteration__gt=0)[:JOBS])
+
+
+def _paces(running: Sequence[Job]) -> list[JobPace]:
+    return [pace for job in running if (pace := legible(job, lambda job: of_job("pace", job, _pace))[0]) is not None]
 
 
 def _advice(job: Job, now: datetime) -> Advice | None:

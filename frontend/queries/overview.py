@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import QuerySet, Sum
+from django.db.models import QuerySet
 from redis.exceptions import RedisError
 
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.models import Agent
-from controlplane.jobs.models import Decision, Flag, Job
+from controlplane.jobs.models import Decision, Flag
 from controlplane.jobs.selectors import submitted_jobs
 from controlplane.jobs.viewing import visible
 from controlplane.runtime.dead_letters import job_warnings
@@ -17,6 +17,7 @@ from controlplane.runtime.redis import shared
 from controlplane.runtime.redis_memory import redis_memory
 from controlplane.telemetry.present_costs import pressing
 from frontend.queries.cache import of_job
+from frontend.queries.costs import lost_now
 from frontend.queries.fleet import MachineCard
 from frontend.queries.job import KINDS, notable, of_kinds
 from frontend.queries.jobs import JobLine, lines, speed
@@ -42,7 +43,8 @@ class Tiles:
     samples_per_second: float
     waiting_share: float | None
     coordination_share: float | None
-    """For the running jobs: waiting for others and for the control plane, as shares of all workers' time."""
+    """Of the running jobs, over their last iterations: waiting for others and for the control plane, as shares of all
+    workers' time."""
     flags: int
     as_of: datetime | None = None
     """The time of these values, if history is behind."""
@@ -107,7 +109,7 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
     """The totals of all jobs and machines, whether or not they are shown below."""
     running = submitted_jobs().exclude(state__in=[*JOB_OVER, JobState.SUBMITTED])
     others = running.exclude(pk__in=[line.id for line in lines])
-    waiting, coordination = _lost(running)
+    waiting, coordination = lost_now()
     return Tiles(
         machines_online=sum(card.online for card in machines),
         machines=len(machines),
@@ -126,13 +128,6 @@ def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> T
 
 def _open_flags() -> "QuerySet[Flag]":
     return visible(Flag.objects.filter(closed_at=None), "job__team").exclude(job__state__in=JOB_OVER)
-
-
-def _lost(running: "QuerySet[Job]") -> tuple[float | None, float | None]:
-    """Time lost to waiting and to coordination, as shares of the time of all workers of these jobs."""
-    spent = running.aggregate(busy=Sum("busy_s"), waiting=Sum("waiting_s"), coordination=Sum("coordination_s"))
-    whole = sum(each or 0.0 for each in spent.values())
-    return ((spent["waiting"] or 0.0) / whole, (spent["coordination"] or 0.0) / whole) if whole else (None, None)
 
 
 def last_decision() -> LastDecision | None:

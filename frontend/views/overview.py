@@ -37,6 +37,7 @@ def _context(request: HttpRequest) -> dict[str, Any]:
         | {
             "tiles": overview.tiles(machines, lines, timezone.now()),
             "costs": found,
+            "recent": costs.RECENT,
             "operated": operated(Job, request, (line.cost.job for line in found)),
             "picked": picked(machines, request.GET),
             "jobs": lines,

@@ -1,5 +1,7 @@
 """The greatest costs now: in workers that are paid for and do nothing, the greatest first."""
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
@@ -79,7 +81,22 @@ def test_an_offline_machine_costs_only_while_jobs_wait(viewer: Client) -> None:
 def test_balanced_jobs_and_an_idle_cluster_say_so(viewer: Client) -> None:
     assert "Nothing runs. While jobs train" in text_of(viewer, "/")
     factories.demo_job()
-    assert "Nothing: no running job loses more than 5% of its workers' time." in text_of(viewer, "/")
+    page = text_of(viewer, "/")
+    assert "Nothing: over its last 10 iterations, no running job loses 5% of its workers' time to waiting" in page
+
+
+def test_the_tile_covers_the_iterations_of_the_costs_and_says_so(viewer: Client) -> None:
+    """A job that waited much before its shares were balanced: neither counts that any more."""
+    job = factories.make_job()
+    factories.make_processes(job, factories.make_agents())
+    even, balanced = (factories.Pace(shares=shares) for shares in (factories.EVEN, factories.BALANCED))
+    factories.make_reports(job, [even] * 20 + [balanced] * 10)
+    job.refresh_from_db()
+    assert job.waiting_share > 0.2
+    page = text_of(viewer, "/")
+    assert "Nothing: over its last 10 iterations" in page
+    [tile] = re.findall(r"Lost time , last 10 iterations ([\d.]+)%", page)
+    assert float(tile) < 100 * NOTICED
 
 
 def test_the_week_and_the_month_have_their_own_totals(viewer: Client, uneven: Job) -> None:

@@ -10,12 +10,14 @@ from django.test.utils import CaptureQueriesContext
 from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.jobs.models import Flag, Job, Process
+from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Simulation
 from frontend.figures.rows import View
 from frontend.queries import figures as queries
-from frontend.queries import fleet, lanes, overview
+from frontend.queries import costs, fleet, lanes, overview
 from frontend.queries import job as job_queries
 from frontend.queries import jobs as job_list
+from frontend.queries.history import History
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, START, Pace
 from tests.telemetry.reports import change_reports, stored_reports
@@ -224,11 +226,11 @@ def test_tiles_sum_up_what_runs() -> None:
     tiles = overview.tiles(machines, lines, START + timedelta(seconds=9))
     assert (tiles.machines_online, tiles.machines, tiles.slots_taken, tiles.slots) == (4, 4, 4, 4)
     assert (tiles.jobs_running, tiles.jobs_queued, tiles.flags) == (1, 0, 1)
-    assert (tiles.waiting_share, tiles.coordination_share) == (
-        pytest.approx(job.waiting_share),
-        pytest.approx(job.coordination_share),
-    )
-    assert 1 - (tiles.lost_share or 0) == pytest.approx(job.busy_s / job.worker_seconds)
+    last = History(job).latest(ITERATION, costs.RECENT)
+    spent = {name: sum(float(block[name].sum()) for block in last.values()) for name in ITERATION}
+    lost = [spent[name] / sum(spent.values()) for name in ("waiting_s", "coordination_s")]
+    assert [tiles.waiting_share, tiles.coordination_share] == pytest.approx(lost)
+    assert tiles.lost_share == pytest.approx(sum(lost))
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
 
 
@@ -236,15 +238,13 @@ def test_tiles_count_what_is_not_shown_below_them_too() -> None:
     now, beyond = START + timedelta(seconds=9), 3
     job = factories.demo_job()
     for _ in range(overview.LIVE_JOBS + beyond - 1):
-        factories.make_job(busy_s=30.0, waiting_s=10.0)
+        factories.make_job()
     lines = overview.overview_jobs(now)
     tiles = overview.tiles(fleet.machines(START), lines, now)
     assert job.pk not in {line.id for line in lines}
     assert (tiles.jobs_running, len(lines)) == (overview.LIVE_JOBS + beyond, overview.LIVE_JOBS)
     assert tiles.samples_per_second == pytest.approx(256 / 0.102, rel=1e-3)
-    whole = job.busy_s + job.waiting_s + job.coordination_s
-    others = tiles.jobs_running - 1
-    assert tiles.waiting_share == pytest.approx((job.waiting_s + 10 * others) / (whole + 40 * others))
+    assert tiles.waiting_share == overview.tiles(fleet.machines(START), [], now).waiting_share != 0.0
 
 
 def test_the_last_decision_of_any_job_says_what_changed() -> None:
