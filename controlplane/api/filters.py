@@ -1,8 +1,11 @@
 """Query parameters of lists: a value that the OpenAPI document does not allow is refused with the parameter's name.
 
-django-filter ignores an empty value and an invalid boolean, and reads 0.5 as the number of a worker.
+django-filter ignores an empty value and an invalid boolean, and reads 0.5 as the number of a worker. It also ignores
+parameters that it does not know, and so does Django REST framework: a misspelled filter would list everything.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, Final
 
 import django_filters
@@ -10,6 +13,8 @@ from django import forms
 from django.db.models import QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.filters import OrderingFilter
 from rest_framework.request import Request
 
 from controlplane.api.problems import FieldError, Problem
@@ -28,6 +33,60 @@ class CountFilter(django_filters.NumberFilter):
         super().__init__(*args, **{"min_value": 0, "max_value": MOST, **options})
 
 
+class Query(serializers.Serializer[Any]):
+    """The query parameters of a view: no others are accepted."""
+
+    def validate(self, attrs: Any) -> Any:
+        """Refuse unknown names."""
+        check_names(self.initial_data, self.fields)
+        return attrs
+
+
+def check_names(given: Iterable[str], known: Iterable[str]) -> None:
+    """Check that all query parameters are known.
+
+    Raises:
+        Problem: naming the unknown ones and those that there are.
+    """
+    names = sorted(known)
+    faults = []
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            faults.append(FieldError(field=name, found=name, expected=f"one of {', '.join(names)}{hint}"))
+    if faults:
+        sentence = "; ".join(f"there is no query parameter {fault.field!r}: {fault.expected}" for fault in faults)
+        raise Problem(400, sentence, errors=faults)
+
+
+class StrictOrdering(OrderingFilter):
+    """``?ordering=-created_at``: fields that cannot be ordered by are refused, not ignored."""
+
+    def get_ordering(self, request: Request, queryset: "QuerySet[Any]", view: Any) -> Any:
+        """The fields to order by.
+
+        Raises:
+            Problem: naming a field that is not among those of the view.
+        """
+        known = list(view.ordering_fields)
+        for found in request.query_params.getlist(self.ordering_param):
+            terms = [term.strip() for term in found.split(",")]
+            if any(term.removeprefix("-") not in known for term in terms):
+                expected = f"{', '.join(known)}, each with or without -"
+                fault = FieldError(field=self.ordering_param, found=found, expected=expected)
+                raise Problem(400, f"ordering: expected {expected}", errors=[fault])
+        return super().get_ordering(request, queryset, view)
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """The parameter's schema, with the accepted fields."""
+        parameters: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        fields = "|".join(view.ordering_fields)
+        for each in parameters:
+            each["schema"] |= {"pattern": f"^-?({fields})(,-?({fields}))*$"}
+        return parameters
+
+
 class StrictFilters(DjangoFilterBackend):
     """The filters of a view's ``filterset_class``."""
 
@@ -39,6 +98,8 @@ class StrictFilters(DjangoFilterBackend):
         """
         filterset = self.get_filterset_class(view, queryset)
         filters = filterset.base_filters if filterset else {}
+        if view.paginator is None:
+            check_names(request.query_params, filters)
         faults = [
             FieldError(field=name, found=found, expected=expected)
             for name, each in filters.items()
@@ -49,6 +110,18 @@ class StrictFilters(DjangoFilterBackend):
             sentence = "; ".join(f"{fault.field}: expected {fault.expected}" for fault in faults)
             raise Problem(400, sentence, errors=faults)
         return super().filter_queryset(request, queryset, view)
+
+
+def parameters_of(view: Any) -> set[str]:
+    """The names of a list's own query parameters: of its filters, its order and its ``query_serializer``."""
+    filterset = getattr(view, "filterset_class", None)
+    serializer = getattr(view, "query_serializer", None)
+    ordered = any(issubclass(backend, OrderingFilter) for backend in view.filter_backends)
+    return {
+        *(filterset.base_filters if filterset else ()),
+        *(serializer().fields if serializer else ()),
+        *([OrderingFilter.ordering_param] if ordered else []),
+    }
 
 
 def _expected(each: django_filters.Filter, found: str) -> str:

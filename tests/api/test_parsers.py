@@ -133,3 +133,11 @@ def test_a_document_is_parsed_before_the_database_is_held(operator: APIClient, m
     monkeypatch.setattr(parsers, "load_yaml", parsed)
     operator.post("/api/v1/jobs", "a: 1", content_type=YAML)
     assert held == [0]
+
+
+@pytest.mark.django_db
+def test_json_with_a_repeated_key_is_refused_as_in_yaml(operator: APIClient) -> None:
+    body = '{"name": "digits", "workers": 4, "elastic": {"restarts": 1, "restarts": 2}}'
+    found = refused(operator.post("/api/v1/jobs", body, content_type="application/json"))
+    expected = "the body is not JSON: the key 'restarts' is repeated; name each key once"
+    assert (found["status"], found["detail"]) == (400, expected)

@@ -94,3 +94,45 @@ def test_a_number_in_a_path_that_no_database_holds_is_not_found(admin: APIClient
         for method in operations.keys() & {"get", "post", "put", "patch", "delete"} if numbered != path else ():
             reply = admin.generic(method.upper(), numbered, "{}", content_type="application/json")
             assert reply.status_code < 500, f"{method} {numbered}"
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "cure"),
+    [
+        ("jobs?limit=-1", "limit", "one of name, ordering, page, page_size, state, tag, team"),
+        ("jobs?order=name", "order", "did you mean ordering?"),
+        ("jobs?ordering=colour", "ordering", "each with or without -"),
+        ("jobs?ordering=-id,", "ordering", "each with or without -"),
+        ("jobs?page=-1", "page", "a number from 1 to 2147483647"),
+        ("jobs?page=last", "page", "a number from 1 to 2147483647"),
+        ("agents?page=99999999999", "page", "a number from 1 to 2147483647"),
+        ("teams?q=a", "q", "one of page, page_size"),
+        ("tokens?from=me", "from", "one of of, page, page_size"),
+        ("jobs/{job}/logs?proces=w0", "proces", "did you mean process?"),
+        ("jobs/{job}/logs/text?proces=w0", "proces", "did you mean process?"),
+        ("jobs/{job}/metrics?metric=loss&last=3", "last", "one of metric, points, since, worker"),
+        ("jobs/{job}/measurements?rank=0", "rank", "one of worker"),
+    ],
+)
+def test_a_parameter_that_would_be_ignored_is_refused(
+    query: str, field: str, cure: str, viewer: APIClient, job: int
+) -> None:
+    answer = refused(viewer.get(f"/api/v1/{query.format(job=job)}"))
+    assert (answer["status"], answer["field"]) == (400, field)
+    assert cure in answer["expected"]
+
+
+def test_a_page_behind_the_last_one_says_how_many_there_are(viewer: APIClient, job: int) -> None:
+    answer = refused(viewer.get("/api/v1/jobs?page=2147483647"))
+    assert (answer["status"], answer["detail"]) == (404, "there is no page 2147483647: the last one is 1")
+
+
+def test_every_list_accepts_the_parameters_of_the_document(admin: APIClient, job: int) -> None:
+    samples = {"page": "1", "page_size": "5", "ordering": "-id", "of": "me"}
+    for path, operations in SchemaGenerator().get_schema(public=True)["paths"].items():
+        parameters = operations.get("get", {}).get("parameters", [])
+        names = {each["name"] for each in parameters if each["in"] == "query"}
+        url = path.replace("{id}", str(job))
+        if "page" in names and "{" not in url:
+            reply = admin.get(url, {name: value for name, value in samples.items() if name in names})
+            assert reply.status_code == 200, f"{url}: {reply.content!r}"

@@ -13,8 +13,8 @@ from controlplane.jobs.models import Flag, Job, Process
 from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Simulation
 from frontend.figures.rows import View
-from frontend.queries import figures as queries
 from frontend.queries import costs, fleet, lanes, overview
+from frontend.queries import figures as queries
 from frontend.queries import job as job_queries
 from frontend.queries import jobs as job_list
 from frontend.queries.history import History

@@ -6,6 +6,7 @@ import msgspec
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from controlplane.api.filters import Query
 from controlplane.jobs.models import Decision
 from controlplane.telemetry.metrics import EVALUATION_METRICS, METRICS
 from controlplane.telemetry.models import LogLine, RawEvent
@@ -54,7 +55,7 @@ class LogLineRow(serializers.ModelSerializer[LogLine]):
         read_only_fields = fields
 
 
-class MeasurementsQuery(serializers.Serializer[Any]):
+class MeasurementsQuery(Query):
     """Of which workers; of all where none is named."""
 
     worker = serializers.ListField(

@@ -1,7 +1,5 @@
 """The audit trail for other systems: lines of JSON, in the order of the chain."""
 
-from typing import Any
-
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -9,13 +7,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from controlplane.api.filters import Query
 from controlplane.jobs.roles import Role
 from controlplane.people.audit_chain import exported, line_of
 
 MOST = 10_000
 
 
-class AuditQuery(serializers.Serializer[Any]):
+class AuditQuery(Query):
     """From where on, and how many."""
 
     since = serializers.IntegerField(

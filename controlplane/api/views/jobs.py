@@ -9,7 +9,6 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import SessionAuthentication
-from rest_framework.filters import OrderingFilter
 from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,7 +17,7 @@ from rest_framework.views import APIView
 
 from controlplane.api import actions, attached
 from controlplane.api.authentication import ApiToken
-from controlplane.api.filters import StrictFilters
+from controlplane.api.filters import StrictFilters, StrictOrdering
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import IDEMPOTENCY_KEY, job_spec_bodies, problem_responses
 from controlplane.api.serializers.jobs import (
@@ -65,7 +64,7 @@ class JobsView(ListAPIView[Job]):
     write_role = Role.OPERATOR
     serializer_class = JobRow
     filterset_class = JobFilter
-    filter_backends = (StrictFilters, OrderingFilter)
+    filter_backends = (StrictFilters, StrictOrdering)
     ordering_fields = ("id", "name", "state", "priority", "created_at", "finished_at", "accuracy", "waiting_s")
     queryset = Job.objects.none()
     writes_for_teams = True

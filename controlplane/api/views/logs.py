@@ -57,6 +57,8 @@ class LogsView(OfOneJob):
 class LogsTextView(OfOneJob):
     """The same as a file."""
 
+    pagination_class = None
+
     serializer_class = LogLineRow
     filterset_class = LogFilter
     queryset = LogLine.objects.none()

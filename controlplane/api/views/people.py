@@ -39,6 +39,7 @@ class TokensView(ListAPIView[AuthToken]):
 
     write_role = Role.VIEWER
     serializer_class = TokenRow
+    query_serializer = OwnersQuery
     queryset = AuthToken.objects.none()
 
     def get_queryset(self) -> Any:
@@ -96,6 +97,7 @@ class SessionsView(ListAPIView[Session]):
     """Browsers that are signed in."""
 
     serializer_class = SessionRow
+    query_serializer = OwnersQuery
     queryset = Session.objects.none()
 
     def get_queryset(self) -> Any:
