@@ -1,7 +1,7 @@
 """Whether a policy's parameters fit the size of the job: its workers, batch and iterations.
 
-The engine would accept them, and treat them as the largest value that has an effect. So would an operator, who then reads
-a policy on the page that is not the one in effect.
+The engine accepts them, with the effect of the largest value that has one: the page would show a policy that is not
+the one in effect.
 """
 
 from typing import Final
