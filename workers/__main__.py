@@ -1,4 +1,4 @@
-"""``python -m workers``: the commands of a machine that takes part."""
+"""``python -m workers``: the commands of a training machine."""
 
 from workers.cli import app
 

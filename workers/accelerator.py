@@ -1,4 +1,4 @@
-"""The device that a worker computes on: its load in place of the machine's, and measurements from its driver."""
+"""Load and driver measurements of the device that a worker computes on."""
 
 import importlib
 import time
@@ -12,7 +12,7 @@ from workers.energy import processor_meter
 from workers.resources import Load
 
 EVERY_S: Final = 1.0
-"""Least time between two queries of NVML: some drivers take milliseconds to answer."""
+"""Minimum time between two queries of NVML: some drivers take milliseconds to respond."""
 
 Numbers = dict[str, float]
 log = structlog.get_logger("accelerator")
@@ -22,39 +22,39 @@ class Gauge(Protocol):
     """Measures the load of a worker's device."""
 
     def load(self, machine: Load) -> Load:
-        """The load to be reported, given that of the machine."""
+        """The load to report, given that of the machine."""
 
     def numbers(self) -> Numbers:
         """Measurements of the device by name, if it has them."""
 
     def joules(self) -> float | None:
-        """The worker's use since the last call; None: not measured."""
+        """The worker's energy use since the last call; None: not measured."""
 
 
 class Processor:
-    """A worker that computes on the machine itself."""
+    """A worker that computes on the CPU."""
 
     def __init__(self, meter: ProcessorMeter | None = None) -> None:
         self._meter = meter or processor_meter()
 
     def load(self, machine: Load) -> Load:
-        """That of the machine."""
+        """The machine's load."""
         return machine
 
     def numbers(self) -> Numbers:
-        """None: the machine's are its agent's."""
+        """Empty: the agent reports the machine's measurements."""
         return {}
 
     def joules(self) -> float | None:
-        """Its part of what the processors used."""
+        """Its part of the energy that the CPUs used."""
         return self._meter.joules()
 
 
 class Nvml:
-    """One GPU as NVML has it; what a GPU or its driver does not support is left out.
+    """One GPU through NVML; values that the GPU or its driver does not support are omitted.
 
     Args:
-        library: the module ``pynvml``, initialised.
+        library: the module ``pynvml``, initialized.
         handle: of the GPU.
     """
 
@@ -88,7 +88,7 @@ class Nvml:
 
 
 class Cuda:
-    """A GPU: memory from torch, everything else from NVML where there is one."""
+    """A GPU: memory from torch, everything else from NVML if it is available."""
 
     def __init__(self, device: str, nvml: Nvml | None, memory: Callable[[str], tuple[int, int]] | None = None) -> None:
         self._device, self._nvml = device, nvml
@@ -101,12 +101,12 @@ class Cuda:
         return Load(cpu=use, memory=min(1.0, max(0.0, 1.0 - free / total)))
 
     def numbers(self) -> Numbers:
-        """Memory in use, and what NVML has."""
+        """Memory in use, and NVML's values."""
         free, total = self._memory(self._device)
         return {"gpu_memory": float(total - free), **self._nvml_values()}
 
     def joules(self) -> float | None:
-        """The GPU's use by all processes."""
+        """The energy that all processes used on the GPU."""
         return self._nvml.meter.joules() if self._nvml is not None else None
 
     def _nvml_values(self) -> Numbers:
@@ -114,14 +114,14 @@ class Cuda:
 
 
 def gauge_of(device: str) -> Gauge:
-    """The one for a device of torch."""
+    """The gauge for a torch device."""
     return Cuda(device, nvml_of(device)) if device.startswith("cuda") else Processor()
 
 
 def nvml_of(device: str, library: Any = None, uuid: Callable[[str], str] | None = None) -> Nvml | None:
-    """NVML's view of a device of torch; None where there is no NVML (the package, the driver, or the GPU in it).
+    """NVML's handle of a torch device; None if NVML is not available (package, driver, or the GPU is not listed).
 
-    GPUs are found by their UUID: torch counts only those that ``CUDA_VISIBLE_DEVICES`` leaves, NVML counts all.
+    GPUs are found by UUID: torch counts only those in ``CUDA_VISIBLE_DEVICES``, NVML counts all.
     """
     try:
         nvml = library or importlib.import_module("pynvml")

@@ -1,13 +1,13 @@
-"""The one rule about addresses: nothing leaves this machine unencrypted unless allowed."""
+"""Checks addresses: parameters and credentials leave this machine unencrypted only if that is allowed."""
 
 from controlplane.protocol.addresses import AddressError, ControlPlane, parse_address
 
 
 def control_plane(url: str, *, insecure: bool = False) -> ControlPlane:
-    """The control plane at ``url`` (http, https, ws or wss).
+    """Parse the control plane's address (http, https, ws or wss).
 
     Raises:
-        AddressError: if it is no such address, or is unencrypted and off this machine without ``insecure``.
+        AddressError: if it is invalid, or is unencrypted and on another machine without ``insecure``.
     """
     plane = parse_address(url)
     if plane.exposed and not insecure:
@@ -22,7 +22,7 @@ EVERYWHERE = frozenset({"", "0.0.0.0", "::", "*"})
 
 
 def check_bind(host: str, announced: str | None = None) -> None:
-    """Refuse an address for parameter servers that others cannot reach.
+    """Check that other machines can reach the address of the parameter servers.
 
     Raises:
         AddressError: with the cure.

@@ -1,7 +1,7 @@
-"""The daemon of one machine: offers its slots, runs the processes that it is ordered to run, and reports their state.
+"""The agent of one machine: offers its slots, runs the processes that orders name, and reports their state.
 
-One loop on the main thread takes everything that happens from one queue: orders from the socket's thread, starts and
-exits from the spawner's, signals. In an outage of the control plane running processes continue.
+One loop on the main thread handles all events from one queue: orders from the socket's thread, starts and exits from
+the spawner's thread, signals. During an outage of the control plane running processes continue.
 """
 
 import signal
@@ -53,14 +53,14 @@ from workers.state import AgentState, Credential, StateError
 from workers.table import ProcessTable
 
 GRACE_S = 10.0
-"""From asking a process to end until it is killed."""
+"""Time between the request to end a process and SIGKILL."""
 FAREWELL_S = 1.0
 KILLED = -int(signal.SIGKILL)
 log = structlog.get_logger("agent")
 
 
 class AgentError(RuntimeError):
-    """A machine that cannot run processes; the text says why."""
+    """The machine cannot run processes; the message has the reason."""
 
 
 class Offer(Value, frozen=True, kw_only=True):
@@ -73,12 +73,12 @@ class Offer(Value, frozen=True, kw_only=True):
     setup: Setup
     """Settings passed to its processes."""
     relays: bool = False
-    """Whether its processes speak through the agent."""
+    """Whether its processes connect through the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ordered:
-    """Orders came, on connection number ``connection``."""
+    """Orders arrived, on connection number ``connection``."""
 
     orders: AgentOrders
 
@@ -91,12 +91,12 @@ class PreflightOrdered:
 
 
 class Opened:
-    """A connection was opened."""
+    """A connection was established."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quit:
-    """A signal asks the agent to end."""
+    """A signal requests the agent to end."""
 
     signal: int
 
@@ -151,7 +151,7 @@ class Agent:
         self._ending: Ending | None = None
 
     def run(self) -> Ending | None:
-        """Serve until a signal comes (None) or the control plane will not have this agent back (why)."""
+        """Run until a signal arrives (returns None) or the control plane rejects this agent (returns the reason)."""
         self._listen_to_signals()
         if self._relay is not None:
             self._relay.start()
@@ -191,7 +191,7 @@ class Agent:
                 self._say_ended(happening.process, happening.status, happening.tail)
             case Lost():
                 self._lost_spawner(happening)
-            case Ending() if self._ending is None:  # the first has the reason; the connection's end follows it
+            case Ending() if self._ending is None:  # the first one has the reason; the end of the connection follows
                 log.error(f"the control plane ended this agent: {happening.reason}")
                 self._ending = happening
                 self._quit()
@@ -219,7 +219,7 @@ class Agent:
                 self._spawner.start(order)
 
     def _store_started(self) -> None:
-        """A full disk is no reason to end what runs."""
+        """A full disk must not end running processes."""
         try:
             self._state.store_started(self._table.started)
         except StateError as error:
@@ -231,7 +231,7 @@ class Agent:
             self._spawner.stop(process, grace_s=grace_s)
 
     def _quit(self, *, impatient: bool = False) -> None:
-        """Ask all processes to end; on a second call, stop waiting for them."""
+        """Request all processes to end; on a second call, stop waiting for them."""
         self._quitting = True
         if impatient:
             for name in self._table.running:
@@ -267,7 +267,7 @@ class Agent:
         self._spawn()
 
     def _receive(self, reply: AgentReply) -> None:
-        """On the socket's thread."""
+        """Called on the socket's thread."""
         if isinstance(reply, Rejection) and reply.code == "unauthorised":
             self._inbox.put(Ending(code=UNAUTHORISED, reason=reply.detail or reply.code))
         elif isinstance(reply, Rejection):
@@ -276,7 +276,7 @@ class Agent:
                 self._socket.resend()
             elif (
                 reply.code in NEVER_ACCEPTED and not self._was_answered
-            ):  # the first message: it would be refused again
+            ):  # the first message: it would be rejected again
                 reason = f"it does not take what this machine offers: {reply.detail}"
                 self._inbox.put(Ending(code=MALFORMED, reason=reason))
         elif isinstance(reply, CredentialIssued):
@@ -289,7 +289,7 @@ class Agent:
             self._inbox.put(Ordered(orders=reply))
 
     def _take_credential(self, secret: str) -> None:
-        """Runs on the socket's thread, which reconnects: so it uses the credential that it reported as stored."""
+        """Called on the socket's thread, which reconnects: so it uses the credential that it reported as stored."""
         credential, failure = structs.replace(self._credential, secret=secret), ""
         try:
             self._state.replace_credential(credential)
@@ -306,12 +306,12 @@ class Agent:
         self._outbox.say(lambda number: CredentialKept(number=number, digest=digest, failure=failure))
 
     def _say_of_test(self, message: PreflightAnswer) -> None:
-        """On a thread of the test."""
+        """Called on a thread of the test."""
         self._outbox.say(lambda number: structs.replace(message, number=number))
 
     def _hello(self, number: int) -> AgentHello:
-        """Built on the socket's thread. A process whose exit is reported right after it has not vanished: it is
-        listed. So is a test whose result follows.
+        """Called on the socket's thread. Lists also processes whose exit is about to be reported, so that they do not
+        count as vanished, and tests whose result is about to be reported.
         """
         offer, running = self._offer, self._table.running
         testing, pending = self._preflight.testing, self._outbox.pending
@@ -341,15 +341,15 @@ class Agent:
         return AgentHeartbeat(**fitting(OF_MACHINES, measured))
 
     def _threads_each(self) -> int:
-        """An even split of the machine, so that its workers do not fight for it."""
+        """CPUs divided evenly among the workers, so that they do not compete for them."""
         return max(1, self._machine.cpu_count // max(1, len(self._offer.slots)))
 
     def _listen_to_signals(self) -> None:
-        """A signal handler may put into a SimpleQueue at any point."""
+        """Handle signals; a handler may put into a SimpleQueue at any point."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda received, _: self._inbox.put(Quit(received)))
 
 
 def _proof(credential: Credential) -> dict[str, str]:
-    """The header with which the agent proves itself. Not for printing."""
+    """The header with the agent's credential. Never print it."""
     return {"Authorization": f"Bearer {credential.secret}"}

@@ -1,4 +1,6 @@
-"""How long to wait before trying again: exponential, with jitter, so that a fleet does not return as one wave."""
+"""Delays between retries: exponential, with jitter, so that the machines of a fleet do not
+reconnect at the same time.
+"""
 
 from random import Random
 
@@ -7,7 +9,7 @@ MOST_S = 30.0
 
 
 class Backoff:
-    """Delays drawn between ``first_s`` and a bound that doubles with each attempt, up to ``most_s``."""
+    """Delays drawn between ``first_s`` and an upper bound that doubles with each attempt, up to ``most_s``."""
 
     def __init__(self, rng: Random | None = None, *, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
         self._rng = rng or Random()

@@ -1,7 +1,7 @@
 """Removes old checkpoints of jobs below an agent's checkpoint folder.
 
-Only folders with the name of a job are removed; other files stay. A folder that machines share is cleaned by each of
-their agents, and a folder that another agent has already removed is skipped.
+Only folders with a job's name are removed. A shared folder is cleaned by each agent; folders that another agent has
+already removed are skipped.
 """
 
 import re
@@ -22,14 +22,14 @@ log = structlog.get_logger("agent")
 
 
 def start(setup: Setup) -> None:
-    """Clean up now and once per day, in a thread."""
+    """Clean up now and then once per day, in a thread."""
     if setup.checkpoint_dir is not None and setup.keep_checkpoints_days:
         arguments = (Path(setup.checkpoint_dir), setup.keep_checkpoints_days * DAY_S)
         threading.Thread(target=_run, args=arguments, name="keeping", daemon=True).start()
 
 
 def remove_old(root: Path, older_than_s: float, *, now: float) -> list[Path]:
-    """Remove job folders last written to that long before ``now`` (seconds since the epoch); returns them."""
+    """Remove job folders last written to this long before ``now`` (seconds since the epoch); return them."""
     old = [folder for folder in _job_folders(root) if _written_at(folder) < now - older_than_s]
     for folder in old:
         shutil.rmtree(folder, ignore_errors=True)
@@ -50,7 +50,7 @@ def _job_folders(root: Path) -> Iterator[Path]:
 
 
 def _written_at(folder: Path) -> float:
-    """When anything within was last written; one that vanishes meanwhile is as new as can be."""
+    """The last write within the folder; files that vanish meanwhile count as new."""
     try:
         return max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
     except OSError:

@@ -1,4 +1,4 @@
-"""The command line of a machine. Every mistake of everyday use is one sentence and exit code 1."""
+"""The command line of a machine. Every common user error is reported as one sentence, with exit code 1."""
 
 import contextlib
 import json
@@ -28,10 +28,10 @@ from workers.setup import Setup
 from workers.state import AgentState, Credential, StateError, default_root, seconds_since_alive
 
 ALIVE_S = 10.0
-"""An agent that has sent no heartbeat for so long is not connected: it sends one each second."""
+"""An agent without a heartbeat for this long is not connected: it sends one per second."""
 
 MOST_NAME = 100
-"""Characters of a machine's name."""
+"""Maximum length of a machine's name."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -40,7 +40,7 @@ log = structlog.get_logger("agent")
 
 @app.callback()
 def main() -> None:
-    """Let this machine take part in Paceline's training runs."""
+    """Add this machine to Paceline."""
 
 
 @app.command()
@@ -163,7 +163,7 @@ def health(
         Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the agent keeps its credential.")
     ] = None,
 ) -> None:
-    """See that an agent of this machine is connected; for containers."""
+    """Check that an agent of this machine is connected; for containers."""
     root = state_dir or default_root()
     age_s = seconds_since_alive(root)
     if age_s is None:
@@ -176,9 +176,10 @@ def health(
 def serve(
     plane: ControlPlane, offer: Offer, read_token: Callable[[], str | None], root: Path, *, json_output: bool = False
 ) -> Ending | None:
-    """Be an agent with the kept credential, or with a new one if there is none or it is not good any more.
+    """Run an agent with the stored credential, or with a new one if there is none or it is no longer valid.
 
-    The state folder is held before the token is spent: a token serves once. None is read where a kept one serves.
+    The state folder is locked before the token is used, since a token is valid only once. If the stored credential is
+    valid, no token is read.
     """
     allow_descriptors()
     state = AgentState(root, url=plane.url, name=offer.name)
@@ -207,7 +208,7 @@ def parse_name(name: str) -> str:
     """The machine's name.
 
     Raises:
-        UsageError: if it could not be shown to anybody.
+        UsageError: if it cannot be displayed.
     """
     if not name or len(name) > MOST_NAME or not is_plain(name):
         raise UsageError(
@@ -243,7 +244,7 @@ def parse_labels(labels: list[str]) -> dict[str, str]:
 
 
 def fail(sentence: str) -> NoReturn:
-    """Say what went wrong and exit with 1."""
+    """Print the error and exit with 1."""
     typer.echo(f"error: {sentence}", err=True)
     raise typer.Exit(1)
 

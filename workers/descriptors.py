@@ -1,4 +1,4 @@
-"""How many files and sockets this process may have open."""
+"""Raises the limit of open files and sockets of this process."""
 
 import contextlib
 import resource
@@ -7,7 +7,7 @@ MOST_DESCRIPTORS = 65_536
 
 
 def allow_descriptors() -> int:
-    """Raise the limit of this process, and of those that it starts, up to its owner's limit; return the current one."""
+    """Raise the limit of this process, and of those that it starts, to the hard limit; return the current limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:

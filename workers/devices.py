@@ -1,8 +1,8 @@
-"""Which device each slot of a machine computes on, found without importing torch: its agent never does.
+"""Assigns devices to the slots of a machine without importing torch, which the agent never does.
 
-A worker process sees its own device alone, by ``CUDA_VISIBLE_DEVICES``, and calls it ``cuda``: several processes share
-a device only where that was asked for. GPUs are named as torch and CUDA name them: ``cuda:1`` is the second that
-the agent may use, ``GPU-...`` and ``MIG-...`` are UUIDs as ``nvidia-smi -L`` prints them.
+A worker process sees only its own device, through ``CUDA_VISIBLE_DEVICES``, and calls it ``cuda``: processes share a
+device only if that was requested. GPUs have the names that torch and CUDA use: ``cuda:1`` is the second that the agent
+may use; ``GPU-...`` and ``MIG-...`` are UUIDs as ``nvidia-smi -L`` prints them.
 """
 
 import re
@@ -32,7 +32,7 @@ class Gpus:
 
     @classmethod
     def found(cls, environment: Mapping[str, str], gpus: Path = GPUS) -> "Gpus":
-        """By the environment, else by what the driver lists."""
+        """From the environment, else from the driver's list."""
         if VISIBLE in environment:
             names = (name.strip() for name in environment[VISIBLE].split(","))
             return cls(tuple(name for name in names if name and name != "-1"))
@@ -40,7 +40,7 @@ class Gpus:
         return cls(tuple(map(str, range(count)))) if count else cls(None)
 
     def visible(self, device: str) -> str:
-        """The environment that limits a process to that device."""
+        """The environment variables that limit a process to that device."""
         if (numbered := _NUMBERED.fullmatch(device)) is None:
             return device
         number = int(numbered[1])
@@ -48,10 +48,10 @@ class Gpus:
 
 
 def devices_of(requested: str, gpus: Gpus) -> list[str]:
-    """The devices that ``--device`` names, one or more.
+    """Parse ``--device``: one or more devices.
 
     Raises:
-        UsageError: if one cannot be understood, or is not here.
+        UsageError: if one is invalid or does not exist.
     """
     if requested in (AUTO, CUDA):
         return [f"cuda:{number}" for number in range(len(gpus.names or ()))] or [requested]
@@ -67,7 +67,7 @@ def devices_of(requested: str, gpus: Gpus) -> list[str]:
 
 
 def devices_by_slot(devices: list[str], slots: int, local_rank: int | None = None) -> list[str]:
-    """One for each slot, in turn.
+    """Return one device per slot, in turn.
 
     Agents that a launcher starts on one machine, by their ``local_rank`` there, continue where the previous one ends.
     """
@@ -76,7 +76,7 @@ def devices_by_slot(devices: list[str], slots: int, local_rank: int | None = Non
 
 
 def claim(device: str, environment: MutableMapping[str, str], gpus: Path = GPUS) -> str:
-    """Let this process see ``device`` alone, before torch looks for any; how torch calls it then."""
+    """Make only ``device`` visible to this process, before torch initializes; return torch's name for it."""
     if device in (AUTO, CPU, CUDA):
         return device
     environment[VISIBLE] = Gpus.found(environment, gpus).visible(device)

@@ -1,4 +1,4 @@
-"""A machine slower than the one that it runs on: the real work, then a pause up to the time that it should take."""
+"""Emulates a slower machine: the real work, followed by a sleep until the emulated time is over."""
 
 import random
 import time
@@ -9,18 +9,18 @@ from controlplane.protocol.emulation import Competitor, Emulation
 from workers.resources import Load
 
 STEP_S = 1.0
-"""How long a competing process stays as it is, at least."""
+"""Minimum duration of a competing process's state."""
 
 
 class Rival:
-    """A competing process as a function of time: each second it may begin or end."""
+    """A competing process as a function of time: each second it may start or stop."""
 
     def __init__(self, competitor: Competitor) -> None:
         self._competitor, self._chance = competitor, random.Random(competitor.seed)
         self._runs = [False]
 
     def runs(self, at_s: float) -> bool:
-        """Whether it runs ``at_s`` seconds after the beginning."""
+        """Whether it runs ``at_s`` seconds after the start."""
         step = int(at_s / STEP_S)
         while len(self._runs) <= step:
             ran, drawn = self._runs[-1], self._chance.random()
@@ -28,12 +28,12 @@ class Rival:
         return self._runs[step]
 
     def left(self, at_s: float) -> float:
-        """The part of the machine that it leaves to others."""
+        """The fraction of the machine that it leaves to others."""
         return 1.0 - self._competitor.takes if self.runs(at_s) else 1.0
 
 
 class Course:
-    """A machine's speed and its reported load, as functions of the time since it began."""
+    """A machine's speed and its reported load, as functions of time since the start."""
 
     def __init__(self, emulation: Emulation) -> None:
         self._steady, self._trace = emulation.samples_per_second, emulation.trace or []
@@ -44,15 +44,15 @@ class Course:
 
     @property
     def has_speed(self) -> bool:
-        """Whether work takes a time that is known beforehand."""
+        """Whether the duration of work is known in advance."""
         return self._steady is not None or bool(self._trace)
 
     def left(self, at_s: float) -> float:
-        """The part of the machine that a competing process leaves."""
+        """The fraction of the machine that a competing process leaves."""
         return self._rival.left(at_s) if self._rival else 1.0
 
     def done_at(self, begin_s: float, samples: int) -> float:
-        """When work on so many samples is done that began at ``begin_s``, the speed changing under way."""
+        """When work on this many samples that started at ``begin_s`` is done, including changes of speed in between."""
         if not samples:
             return begin_s
         at_s, left = begin_s + self._launch_s, float(max(samples, self._saturation))
@@ -65,7 +65,7 @@ class Course:
         return at_s
 
     def load(self, at_s: float, real: Load) -> Load:
-        """The machine's own readings: the trace's figures plus the competing process's share."""
+        """The machine's load: the trace's values plus the competing process's use."""
         if self._trace:
             point = self._trace[self._place(at_s)]
             real = Load(cpu=point.cpu, memory=point.memory)
@@ -95,7 +95,7 @@ class Pace:
     """Makes work take as long as on the emulated machine; without an emulation it changes nothing.
 
     Args:
-        rest: pauses for so many seconds; an event's ``wait``, so that stopping ends the pause.
+        rest: sleeps for the given seconds; an event's ``wait``, so that stopping interrupts it.
     """
 
     def __init__(
@@ -109,22 +109,24 @@ class Pace:
 
     @property
     def emulates(self) -> bool:
-        """Whether it is another machine than the real one."""
+        """Whether a machine is emulated."""
         return self._course is not None
 
     def begin(self) -> None:
-        """The work on the samples begins."""
+        """Start of the work on the samples."""
         self._began, self._rested_s = self._now(), 0.0
 
     def least_s(self, samples: int) -> float:
-        """How long ``samples`` would take here from now on at least, however fast the real machine is."""
+        """The minimum time for ``samples`` from now on, regardless of the real machine's speed."""
         if self._course is None or not self._course.has_speed:
             return 0.0
         at_s = self._now() - self._born
         return self._course.done_at(at_s, samples) - at_s
 
     def finish(self, samples: int) -> bool:
-        """The work on ``samples`` is done: rest until its time is up. True if it was up already: an overrun."""
+        """End of the work on ``samples``: sleep until the emulated time is over. True if it was over already: an
+        overrun.
+        """
         if self._course is None:
             return False
         left_s = self._due() - self._now() if not self._course.has_speed else self._due_for(samples) - self._now()
@@ -135,16 +137,16 @@ class Pace:
         return False
 
     def load(self, real: Load) -> Load:
-        """The machine's own readings."""
+        """The machine's load."""
         return real if self._course is None else self._course.load(self._now() - self._born, real)
 
     def _due_for(self, samples: int) -> float:
-        """When work on ``samples`` is done, by a speed that is known."""
+        """When work on ``samples`` is done, at a known speed."""
         assert self._course is not None
         return self._born + self._course.done_at(self._began - self._born, samples)
 
     def _due(self) -> float:
-        """When it is done if it takes so many times as long as the work itself did, pauses left out."""
+        """When it is done if it takes ``slower`` times as long as the real work, without sleeps."""
         assert self._course is not None
         worked_s = self._now() - self._began - self._rested_s
         return self._began + worked_s * self._slower / self._course.left(self._began - self._born)

@@ -1,5 +1,5 @@
-"""Where a worker and an agent read counters of energy. Since Linux 5.10 only root may read RAPL's; without them there
-is no number, and the control plane uses the job's model.
+"""Energy counters for a worker and an agent. Since Linux 5.10 only root can read RAPL's. Without counters nothing is
+reported, and the control plane uses the job's power model.
 """
 
 import time
@@ -15,7 +15,7 @@ RAPL: Final = Path("/sys/class/powercap")
 
 
 def rapl_of(folder: Path = RAPL) -> Rapl:
-    """The counters of all packages; ``intel-rapl`` also has AMD's."""
+    """The counters of all CPU packages; ``intel-rapl`` also has AMD's."""
     found = sorted(folder.glob("intel-rapl:*")) if folder.is_dir() else []
     return Rapl(
         [
@@ -27,7 +27,7 @@ def rapl_of(folder: Path = RAPL) -> Rapl:
 
 
 def processor_meter(rapl: Rapl | None = None) -> ProcessorMeter:
-    """Of this process."""
+    """The meter of this process."""
     return ProcessorMeter(rapl or rapl_of(), time.process_time, _all_cpu_s)
 
 

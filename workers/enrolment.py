@@ -1,4 +1,4 @@
-"""How a machine joins: an enrolment token, or its pod's service-account token, for a credential of its own.
+"""Enrols a machine: exchanges an enrolment token, or its pod's service account token, for the machine's own credential.
 
 Neither appears in a log or a message.
 """
@@ -18,14 +18,14 @@ HOW_TO_GET_ONE = "make one with: python manage.py enroll"
 
 
 class EnrolmentError(RuntimeError):
-    """The machine could not be enrolled; the text is one sentence for the user at the terminal."""
+    """The machine could not be enrolled; the message is one sentence for the user."""
 
 
 def read_token(argument: str | None, environment: Mapping[str, str]) -> str | None:
-    """The token: the argument itself, standard input for ``-``, a file for ``@file``, else ``PACELINE_TOKEN``.
+    """Read the token: the argument itself, standard input for ``-``, a file for ``@file``, else ``PACELINE_TOKEN``.
 
     Raises:
-        EnrolmentError: if what was named holds none.
+        EnrolmentError: if the named source is empty.
     """
     if argument is None:
         return environment.get("PACELINE_TOKEN", "").strip() or None
@@ -43,7 +43,7 @@ def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
     """Exchange ``token`` for a credential for the agent ``name``.
 
     Raises:
-        EnrolmentError: if the control plane is not there, refuses, or answers nonsense.
+        EnrolmentError: if the control plane cannot be reached, refuses, or sends an invalid reply.
     """
     try:
         with httpx.Client(timeout=TIMEOUT_S, trust_env=not plane.loopback) as client:
@@ -54,7 +54,7 @@ def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
             "or correct the address"
         ) from None
     if response.status_code != httpx.codes.CREATED:
-        cure = "" if token.count(".") == 2 else f": {HOW_TO_GET_ONE}"  # a service-account token is not made there
+        cure = "" if token.count(".") == 2 else f": {HOW_TO_GET_ONE}"  # service account tokens are not created there
         raise EnrolmentError(_refusal(plane, name, response, cure))
     answer = _document(response)
     agent, secret = answer.get("agent"), answer.get("credential")
@@ -72,7 +72,7 @@ def _refusal(plane: ControlPlane, name: str, response: httpx.Response, cure: str
         return f"the name {name} cannot be had ({message}): join under another --name"
     if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
         return f"{plane.url} cannot enrol anybody now ({message}): try again"
-    cure = "" if "manage.py enroll" in message else cure  # it may name the cure itself
+    cure = "" if "manage.py enroll" in message else cure  # the message may already contain the cure
     return f"the control plane refused the enrolment ({message}){cure}"
 
 

@@ -1,4 +1,4 @@
-"""The environment of this machine's processes, read without importing torch, which the agent never imports."""
+"""Describes the environment of this machine's processes without importing torch, which the agent never does."""
 
 import platform
 from functools import cache
@@ -13,7 +13,9 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 @cache
 def environment(device: str, *, network: str = "", cpus: Path = CPUS, gpus: Path = GPUS) -> Environment:
-    """The environment of this machine, by its ``Setup``: its workers' ``device``, and the protection of its network."""
+    """The environment of this machine, from its ``Setup``: its workers' ``device``, and the
+    protection of its network.
+    """
     return Environment(
         python=platform.python_version(),
         torch=release_of("torch"),
@@ -25,7 +27,7 @@ def environment(device: str, *, network: str = "", cpus: Path = CPUS, gpus: Path
 
 
 def _device(device: str, gpus: Path) -> str:
-    """As asked for, and the GPUs of the machine."""
+    """The requested devices, and the GPUs of the machine."""
     if device == "cpu":
         return device
     models = [found for file in sorted(gpus.glob("*/information")) if (found := _field(file, "Model"))]

@@ -1,4 +1,4 @@
-"""Agents that a launcher starts, one for each rank: their names and tokens."""
+"""Names and tokens of agents that a launcher starts, one per rank."""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +12,13 @@ RANKS: Final = (
     ("PMI_RANK", "PMI_SIZE"),
     ("JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX"),
 )
-"""Where torchrun, Slurm's srun, Open MPI, other MPIs and a Kubernetes Indexed Job say which rank a process is, each
-with a variable that is also set if the launcher really started this process."""
+"""Variables in which torchrun, Slurm's srun, Open MPI, other MPIs and a Kubernetes Indexed Job pass the rank, each with
+a variable that is also set if the launcher really started this process.
+"""
 
 
 LOCAL_RANKS: Final = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-"""Where launchers say which of the processes on its machine one is."""
+"""Variables in which launchers pass the local rank on a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,11 @@ class Launched:
 
     rank: str | None
     local_rank: int | None = None
-    """Among the processes that the launcher started on this machine; None: not said."""
+    """The local rank among the launcher's processes on this machine; None: unknown."""
 
     @classmethod
     def by(cls, environment: Mapping[str, str]) -> "Launched":
-        """The first of ``RANKS`` that is there counts."""
+        """The first of ``RANKS`` that is set."""
         found = (environment[rank] for rank, beside in RANKS if environment.get(rank) and environment.get(beside))
         if (rank := next(found, None)) is None:
             return cls(None)
@@ -38,7 +39,7 @@ class Launched:
         return cls(rank, None if local is None else int(local))
 
     def named(self, name: str) -> str:
-        """A name of this agent's own; a host or pod name that has the rank already is one.
+        """A unique name of this agent; a host or pod name that contains the rank is used unchanged.
 
         The pods of an Indexed Job are called ``JOB-INDEX-SUFFIX``, their hosts ``JOB-INDEX``.
         """
@@ -46,5 +47,5 @@ class Launched:
         return name if has_rank else f"{name}-{self.rank}"
 
     def filled(self, argument: str | None) -> str | None:
-        """``argument`` with ``{rank}`` replaced, where each agent has its own token."""
+        """``argument`` with ``{rank}`` replaced, if each agent has its own token."""
         return argument if argument is None or self.rank is None else argument.replace("{rank}", self.rank)

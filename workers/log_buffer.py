@@ -1,4 +1,4 @@
-"""Buffers log lines for the control plane: bounded, and sent after everything else."""
+"""Buffers log lines for the control plane: bounded, with the lowest priority."""
 
 import threading
 from collections import deque
@@ -8,11 +8,11 @@ from typing import Final
 from controlplane.protocol.messages import Line, LogLines, ProcessName
 
 MOST: Final = 2_000
-"""Size of the buffer in lines; above it the oldest are dropped and counted."""
+"""Maximum number of buffered lines; above it the oldest are dropped and counted."""
 
 AT_ONCE: Final = 100
 FRAMES: Final = 10
-"""Messages of ``AT_ONCE`` lines per second, at most."""
+"""Maximum number of messages of ``AT_ONCE`` lines per second."""
 
 
 class LogBuffer:

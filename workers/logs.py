@@ -1,6 +1,6 @@
-"""Log lines of agents and of their processes: to standard error, for people or as JSON. Never a key or token.
+"""Logging of agents and their processes to standard error, as text or JSON. Keys and tokens are never logged.
 
-The reader may disconnect, and an unread line must not end training: lines that cannot be written are dropped.
+The reader may disconnect, and that must not end training: lines that cannot be written are dropped.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ class StandardError(io.TextIOBase):
     """The current ``sys.stderr``, with its errors ignored."""
 
     def write(self, text: str) -> int:
-        """Write, or do not."""
+        """Write; errors are ignored."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush, or do not."""
+        """Flush; errors are ignored."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
 
 
 NUMBERS = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
-"""Syslog's names of these levels."""
+"""Syslog's numbers of these levels."""
 
 
 def configure_child() -> None:
-    """In a process whose output an agent reads: each line as ``<level>{json}``, which the agent logs."""
+    """Log to a process whose output an agent reads: each line as ``<level>{json}``, which the agent logs."""
     _configure(_numbered)
 
 
@@ -43,7 +43,7 @@ def _numbered(logger: object, name: str, event: MutableMapping[str, Any]) -> str
 
 
 def configure(*, json: bool = False) -> None:
-    """Set up logging for this process and those forked from it: structlog, and the standard library."""
+    """Set up logging for this process and its forks: structlog, and the standard library."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     )

@@ -1,4 +1,4 @@
-"""Emulation of a machine's slots, as set on its command line."""
+"""Parses the emulation of a machine's slots from the command line."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from controlplane.protocol.parts import SpecError
 
 
 class UsageError(ValueError):
-    """Options that do not fit together; the text names the cure."""
+    """Incompatible options; the message has the cure."""
 
 
 def machines_of(emulate: str | None, competitor: str | None, slots: int | None) -> list[Emulation | None]:
-    """One entry per slot: what it emulates, if anything.
+    """Return one entry per slot: what it emulates, if anything.
 
     Raises:
-        UsageError: if an option cannot be read, or machines and slots do not fit together.
+        UsageError: if an option is invalid, or the numbers of machines and slots differ.
     """
     rival = None if competitor is None else _competitor(competitor)
     if emulate is None:
@@ -51,7 +51,7 @@ def _machine(text: str) -> Emulation:
 
 
 def _competitor(text: str) -> Competitor:
-    """``BEGINS,ENDS,TAKES[,SEED]``: each of them may begin or end again on every slot, by the same chances."""
+    """``BEGINS,ENDS,TAKES[,SEED]``: a competing process starts or stops on each slot with these probabilities."""
     values = text.split(",")
     try:
         if len(values) not in (3, 4):

@@ -1,4 +1,4 @@
-"""The entry of a worker or server process: from its order to its exit status."""
+"""The entry point of a worker or server process: from its order to its exit status."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ Link = WorkerControl | ServerControl
 
 
 def run_process(order: ProcessOrder, setup: Setup) -> int:
-    """Be the process that ``order`` asks for, to its end; returns its exit status."""
+    """Run the process of ``order``; return its exit status."""
     import torch
 
     device = claim(setup.device_of(order.slot), os.environ) if order.role == "worker" else CPU
@@ -40,7 +40,7 @@ def run_process(order: ProcessOrder, setup: Setup) -> int:
 
 
 def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup, device: str) -> int:
-    """Train on ``device`` until the orders say stop."""
+    """Train on ``device`` until orders to stop."""
     from workers.trainer.loop import train
     from workers.workloads.local import local_of
 
@@ -53,7 +53,7 @@ def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup, device: s
 
 
 def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
-    """Hold parameters until asked to end."""
+    """Run a parameter server until it is requested to end."""
     from workers.server.main import serve
     from workers.workloads.local import local_of
 
@@ -67,7 +67,9 @@ def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
 
 
 def attend(link: Link, work: Callable[[], None]) -> int:
-    """Do ``work`` with the link open; 0 if it completed or was asked to end, else 1, and the reason is logged."""
+    """Run ``work`` with the link open; return 0 if it completed or was requested to end, else log the reason and return
+    1.
+    """
     stop_on_signal(link.stopping)
     link.start()
     try:
@@ -81,7 +83,7 @@ def attend(link: Link, work: Callable[[], None]) -> int:
 
 
 def route_of(order: ProcessOrder, plane: ControlPlane) -> Route:
-    """Address and identity of the connection of the process of ``order``."""
+    """Address and identity for the connection of the process of ``order``."""
     relay = os.environ.get(VARIABLE)
     return Route(
         plane=plane,
@@ -92,10 +94,10 @@ def route_of(order: ProcessOrder, plane: ControlPlane) -> Route:
 
 
 def stop_on_signal(stopping: threading.Event) -> None:
-    """Have SIGTERM set ``stopping``.
+    """Set ``stopping`` on SIGTERM.
 
-    Setting an event takes its lock, which the interrupted code may hold; putting into a SimpleQueue is made for
-    signal handlers, so the handler does only that and a thread sets the event.
+    Setting an event takes its lock, which the interrupted code may hold. Putting into a SimpleQueue is safe in signal
+    handlers, so the handler does only that, and a thread sets the event.
     """
     signals: SimpleQueue[int] = SimpleQueue()
     signal.signal(signal.SIGTERM, lambda number, _: signals.put(number))

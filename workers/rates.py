@@ -1,4 +1,4 @@
-"""How much a machine reads, writes, sends and receives per second, and draws: differences of its own counters."""
+"""Disk, network and power rates of a machine, from differences of its counters."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ class Rates:
     """Rates since the last call.
 
     Args:
-        read: the counters by measurement, rising; one that the machine does not have is left out.
+        read: the rising counters by measurement; those that the machine does not have are absent.
     """
 
     def __init__(self, read: Callable[[], Counts] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -24,7 +24,7 @@ class Rates:
         self._at_s, self._counts = clock(), self._read()
 
     def numbers(self) -> dict[str, float]:
-        """Per second; no value for a new counter, or one that restarted (an interface went down)."""
+        """Rates per second; no value for a new counter, or one that was reset (an interface went down)."""
         before_s, before = self._at_s, self._counts
         self._at_s, self._counts = self._clock(), self._read()
         took_s = self._at_s - before_s
@@ -35,12 +35,12 @@ class Rates:
 
 
 def machine_counts() -> Counts:
-    """Bytes of all disks, and of all network interfaces but loopback, where the system reports them."""
+    """Bytes of all disks, and of all network interfaces except loopback, if the system reports them."""
     return _disk() | _network()
 
 
 def _energy(rapl: Rapl) -> Counts:
-    """Joules, which per second are watts."""
+    """Energy in joules; its rate is in watts."""
     used = rapl.joules()
     return {} if used is None else {"cpu_power": used}
 

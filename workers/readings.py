@@ -1,4 +1,4 @@
-"""A worker's measurements besides the times of an iteration, taken when it reports one."""
+"""A worker's measurements other than times, taken when it reports an iteration."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from workers.resources import Machine
 
 
 class Readings:
-    """Of the machine or the device that the worker computes on, or of the machine that it emulates."""
+    """Measurements of the machine or device that the worker computes on, or of the emulated machine."""
 
     def __init__(self, gauge: Gauge, pace: Pace, machine: Machine | None = None) -> None:
         self._gauge, self._pace, self._machine = gauge, pace, machine or Machine()
 
     def take(self, **more: float | None) -> dict[str, Any]:
-        """Fields of ``IterationReport``, with what was measured elsewhere; what is not measured is left out."""
+        """Fields of ``IterationReport``, including values measured elsewhere; unmeasured ones are absent."""
         load = self._pace.load(self._gauge.load(self._machine.load()))
         joules = None if self._pace.emulates else self._gauge.joules()
         found = {"cpu": load.cpu, "memory": load.memory, "joules": joules, **self._gauge.numbers(), **more}

@@ -1,6 +1,7 @@
-"""The machine's resources and load: from the cgroup if it is limited, else from the whole machine.
+"""The machine's resources and load: from the cgroup if it has limits, else of the whole machine.
 
-Reads cgroup v2 and v1. An agent in a container of two CPUs on a host of 64 reports two, and 100 % when both are busy.
+Supports cgroup v2 and v1. An agent in a container with two CPUs on a host of 64 reports two, and 100 % when both are
+busy.
 """
 
 import math
@@ -13,19 +14,19 @@ from pathlib import Path
 import psutil
 
 UNLIMITED_BYTES = 2**62
-"""cgroup v1 writes "no limit" as a number near its maximum."""
+"""cgroup v1 represents "no limit" by a number near its maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How busy the machine is, each as a share of what it may use."""
+    """The machine's load, each value as a fraction of the available resource."""
 
     cpu: float
     memory: float
 
 
 class Cgroup:
-    """The limits and use of the cgroup in which this process runs. ``None`` where it has no such limit."""
+    """Limits and use of this process's cgroup. ``None`` if there is no such limit."""
 
     def __init__(self, *, mount: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> None:
         paths = _memberships(membership)
@@ -52,7 +53,7 @@ class Cgroup:
         return int(self._memory[1]) if self._memory else None
 
     def cpu_seconds(self) -> float | None:
-        """CPU time that was used in it since it was made."""
+        """CPU time used in it since it was created."""
         if self._cpu and (used := _field(self._cpu[0] / "cpu.stat", "usage_usec")) is not None:
             return used / 1e6
         if self._v1_usage and (nanoseconds := _number(self._v1_usage / "cpuacct.usage")) is not None:
@@ -60,13 +61,13 @@ class Cgroup:
         return None
 
     def killed_for_memory(self) -> int | None:
-        """How many processes the kernel has ended in it because its memory was used up."""
+        """Number of processes that the kernel killed in it for lack of memory."""
         if not self._memory:
             return None
         return next((count for file in self._killing if (count := _field(file, "oom_kill")) is not None), None)
 
     def memory_used_bytes(self) -> int | None:
-        """Memory in use, without files that the kernel may drop at any time."""
+        """Memory in use, without reclaimable page cache."""
         if not self._memory:
             return None
         folder = self._memory[0]
@@ -91,18 +92,18 @@ class Machine:
         self._clock, self._counters = clock, counters
         self._killed = self._killed_for_memory()
         self._at_s, self._used_s = clock(), self._cgroup.cpu_seconds()
-        _busy_share()  # its first answer is meaningless; this is it
+        _busy_share()  # the first value is meaningless
 
     @property
     def cpu_count(self) -> int:
-        """CPUs that processes here may use, rounded up."""
+        """CPUs available to processes, rounded up."""
         allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         quota = self._cgroup.cpus
         return max(1, allowed if quota is None else min(allowed, math.ceil(quota)))
 
     @property
     def memory_bytes(self) -> int:
-        """Memory that processes here may use."""
+        """Memory available to processes."""
         total, _ = _physical_memory()
         return min(total, self._cgroup.memory_bytes or total)
 
@@ -116,7 +117,7 @@ class Machine:
         return self._killed > before
 
     def _killed_for_memory(self) -> int:
-        """In the cgroup and on the whole machine: a process may fall to either."""
+        """In the cgroup and on the whole machine: either may kill a process."""
         return (self._cgroup.killed_for_memory() or 0) + (_field(self._counters, "oom_kill") or 0)
 
     def _cpu(self) -> float:
@@ -140,7 +141,7 @@ def _busy_share() -> float:
 
 
 def _physical_memory() -> tuple[int, float]:
-    """Bytes of the whole machine, and the share of them that is in use."""
+    """Memory of the whole machine in bytes, and the fraction in use."""
     memory = psutil.virtual_memory()  # type: ignore[no-untyped-call]
     return int(memory.total), float(memory.percent) / 100.0
 
@@ -150,7 +151,7 @@ def _share(value: float) -> float:
 
 
 def _memberships(file: Path) -> dict[str, str]:
-    """Controller name ("" for v2) to the path of our group under its mount."""
+    """Controller name ("" for v2) to the path of this process's group below its mount."""
     paths: dict[str, str] = {}
     for line in _lines(file):
         _, controllers, path = line.split(":", 2)
@@ -159,7 +160,7 @@ def _memberships(file: Path) -> dict[str, str]:
 
 
 def _folders(mount: Path, path: str | None) -> list[Path]:
-    """The group's folder and its parents up to the mount: a limit on any of them binds."""
+    """The group's folder and its parents up to the mount: each may have a limit."""
     if path is None:
         return []
     parts = [part for part in path.split("/") if part not in {"", ".."}]

@@ -11,23 +11,23 @@ class Setup(Value, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     """The address at which servers listen."""
     announced: str | None = None
-    """The one at which they are reached; None: the same."""
+    """The address at which others reach them; None: the same."""
     threads: Positive = 1
-    """Of torch, within one process."""
+    """Threads of torch in one process."""
     insecure: bool = False
-    """Whether the network between machines is private, so that nothing on it need be encrypted."""
+    """Whether the network between machines is private, so that encryption is not needed."""
     encrypt: bool = False
-    """Whether to encrypt parameters wherever they go."""
+    """Whether to encrypt parameters on all connections, including loopback."""
     data_dir: str | None = None
-    """Where files of data sets lie."""
+    """The folder of datasets."""
     checkpoint_dir: str | None = None
-    """Where servers keep checkpoints; every agent of a job must reach the same files there."""
+    """The folder of checkpoints; it must be the same for all agents of a job."""
     keep_checkpoints_days: Count = 30
     """Checkpoints not written to for this long are removed; 0: never."""
     devices: tuple[str, ...] = ("auto",)
     """Devices of workers, by slot: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``GPU-UUID`` or ``MIG-UUID``."""
     allow_code: bool = False
-    """Whether jobs may name their own workloads, and so run code of theirs on this machine."""
+    """Whether jobs may use their own workloads, and so run their code on this machine."""
 
     def device_of(self, slot: int) -> str:
         """The device of the worker in that slot."""
@@ -40,13 +40,13 @@ class Setup(Value, frozen=True, kw_only=True):
 
     @property
     def encrypts(self) -> bool:
-        """Whether its servers encrypt: off this machine, unless the network is private."""
+        """Whether its servers encrypt: beyond this machine, unless the network is private."""
         stays = is_loopback(self.host) and is_loopback(self.reached_at)
         return self.encrypt or not (stays or self.insecure)
 
     @property
     def protection(self) -> str:
-        """How parameters travel to and from its servers, for people."""
+        """How parameters are protected in transit to and from its servers, for display."""
         if self.encrypts:
             return "TLS 1.3"
         return "not encrypted: --insecure" if self.insecure else "not encrypted: on this machine alone"

@@ -1,6 +1,6 @@
 """An agent's files: its credential, and the process instances that it has started. They survive restarts.
 
-One folder per control plane and name, readable by its owner alone, held by one running agent at a time.
+One folder per control plane and name, readable only by its owner, locked by one running agent at a time.
 """
 
 import contextlib
@@ -48,14 +48,14 @@ class AgentState:
 
     @property
     def credential_file(self) -> Path:
-        """Where the credential is, mode 0600."""
+        """The file of the credential, mode 0600."""
         return self.folder / "credential.json"
 
     def open(self) -> None:
-        """Make the folder and hold it.
+        """Create the folder and lock it.
 
         Raises:
-            StateError: if it cannot be written, or a running agent holds it.
+            StateError: if it cannot be written, or a running agent has locked it.
         """
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class AgentState:
             ) from None
 
     def close(self) -> None:
-        """Let another agent have the folder."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -84,7 +84,7 @@ class AgentState:
         """The credential of an earlier enrolment, if there is one.
 
         Raises:
-            StateError: if others can read the file, or it cannot be understood.
+            StateError: if others can read the file, or it is invalid.
         """
         try:
             mode = self.credential_file.stat().st_mode & 0o777
@@ -102,7 +102,7 @@ class AgentState:
         self._started_file.unlink(missing_ok=True)
 
     def replace_credential(self, credential: Credential) -> None:
-        """Prove itself with another one from now on, as the same agent; it is on the disk when this returns.
+        """Replace the credential, keeping the agent's identity; it is on disk when this returns.
 
         Raises:
             StateError: if it could not be written; then the old one is kept.
@@ -110,19 +110,19 @@ class AgentState:
         self._replace(self.credential_file, msgspec.json.encode(credential), lasting=True)
 
     def mark_alive(self) -> None:
-        """Write a heartbeat for ``seconds_since_alive``; a full disk must not end running processes."""
+        """Record a heartbeat for ``seconds_since_alive``; a full disk must not end running processes."""
         with contextlib.suppress(OSError):
             (self.folder / ALIVE).touch()
 
     def read_started(self) -> set[ProcessName]:
-        """The process instances that this agent has begun and that were last still wanted."""
+        """Return the process instances that this agent has started and that the last orders still contained."""
         try:
             return msgspec.json.decode(self._started_file.read_bytes(), type=set[ProcessName])
         except (FileNotFoundError, *UNREADABLE):
             return set()
 
     def store_started(self, names: Iterable[ProcessName]) -> None:
-        """Replace them; called before a process is started, so that no instance is ever started twice."""
+        """Store the instances; called before a process is started, so that no instance is ever started twice."""
         self._replace(self._started_file, msgspec.json.encode(list(names)))
 
     @property
@@ -130,9 +130,10 @@ class AgentState:
         return self.folder / "begun.json"
 
     def _replace(self, file: Path, content: bytes, *, lasting: bool = False) -> None:
-        """Write by rename, so that a crash leaves the old content or the new. ``mkstemp`` makes mode 0600.
+        """Write a temporary file and rename it, so that a crash leaves the old or the new content. ``mkstemp`` sets
+        mode 0600.
 
-        With ``lasting`` the machine itself may crash afterwards.
+        ``lasting``: the content survives even a crash of the machine.
         """
         try:
             handle, temporary = tempfile.mkstemp(dir=self.folder)
@@ -153,7 +154,7 @@ class AgentState:
             self._settle_names()
 
     def _settle_names(self) -> None:
-        """Have the disk keep the rename too. It has happened: where this fails it is no failure of the rename."""
+        """Flush the rename to disk. Errors are ignored, since the rename has happened."""
         with contextlib.suppress(OSError):
             folder = os.open(self.folder, os.O_RDONLY)
             try:
@@ -163,12 +164,12 @@ class AgentState:
 
 
 def seconds_since_alive(root: Path) -> float | None:
-    """The age of the last heartbeat of any agent that keeps its state under ``root``; None if there is none."""
+    """Age of the last heartbeat of any agent with state under ``root``; None if there is none."""
     signs = [sign.stat().st_mtime for sign in root.glob(f"agent-*/{ALIVE}")]
     return time.time() - max(signs) if signs else None
 
 
 def default_root() -> Path:
-    """Where agents keep their state by default."""
+    """The default folder of agents' state."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "paceline"

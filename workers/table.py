@@ -1,7 +1,7 @@
-"""Which processes an agent should run and which it runs; it acts on the difference. Pure.
+"""Compares the processes that an agent should run with those that it runs. Pure.
 
-Orders are level-triggered, so they are obeyed as often as they come. An instance is started once: never again, not even
-after the agent restarts.
+Orders are level-triggered, so they can be applied repeatedly. An instance is started at most once, even if the agent
+restarts.
 """
 
 from collections.abc import Iterable, Set
@@ -12,7 +12,7 @@ from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import AgentOrders, ProcessOrder
 
 MOST_OVER: Final = 1_000
-"""How many processes that ended are remembered."""
+"""Number of ended processes that are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,24 +22,24 @@ class Plan:
     start: list[ProcessOrder] = field(default_factory=list)
     stop: list[ProcessName] = field(default_factory=list)
     lost: list[ProcessName] = field(default_factory=list)
-    """Wanted, and over: started before this agent restarted, or its end was reported and has been forgotten."""
+    """Wanted but ended: started before this agent restarted, or its end was reported and has been forgotten."""
 
 
 class ProcessTable:
-    """The processes of one agent, running and over."""
+    """The processes of one agent, running and ended."""
 
     def __init__(self, started: Iterable[ProcessName] = ()) -> None:
         self._started = set(started)
-        self._running: frozenset[ProcessName] = frozenset()  # replaced whole: another thread may be reading it
+        self._running: frozenset[ProcessName] = frozenset()  # replaced as a whole: another thread may be reading it
         self._stopping: set[ProcessName] = set()
         self._reported: set[ProcessName] = set()
         self._over: dict[ProcessName, None] = {}
-        """The last that ended, oldest first: orders that forgot it must not begin them again."""
+        """The last that ended, oldest first: orders that still contain them must not start them again."""
         self._sequence = -1
 
     @property
     def started(self) -> Set[ProcessName]:
-        """Instances that must not be begun again: those that run, and those that the last orders still want."""
+        """Instances that must not be started again: running ones, and those that the last orders still contain."""
         return self._started
 
     @property
@@ -48,11 +48,11 @@ class ProcessTable:
         return sorted(self._running, key=lambda name: (name.job, name.role, name.index, name.instance))
 
     def reconnected(self) -> None:
-        """Sequences are compared within one connection; the next orders count with any sequence."""
+        """Sequences are compared within one connection; the next orders are accepted with any sequence."""
         self._sequence = -1
 
     def obey(self, orders: AgentOrders) -> Plan:
-        """Take the orders as the new aim; older ones than the last change nothing."""
+        """Apply the orders; older ones than the last change nothing."""
         if orders.sequence < self._sequence:
             return Plan()
         self._sequence = orders.sequence
@@ -69,7 +69,7 @@ class ProcessTable:
         return Plan(start=start, stop=stop, lost=lost)
 
     def ended(self, process: ProcessName) -> None:
-        """A process has ended, and that was reported."""
+        """A process has ended, and its end was reported."""
         self._running = self._running - {process}
         self._stopping.discard(process)
         self._over[process] = None
@@ -79,12 +79,12 @@ class ProcessTable:
             self._reported.add(process)
 
     def stop_all(self) -> list[ProcessName]:
-        """All processes should end; returns those that have not been asked yet."""
+        """All processes should end; return those that have not been requested to yet."""
         asked = [name for name in self.running if name not in self._stopping]
         self._stopping |= set(asked)
         return asked
 
 
 def name_of(order: ProcessOrder) -> ProcessName:
-    """Which process an order is about."""
+    """The process of an order."""
     return ProcessName(job=order.job, role=order.role, index=order.index, instance=order.instance)

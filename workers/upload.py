@@ -20,7 +20,7 @@ log = structlog.get_logger("upload")
 
 
 class UploadError(RuntimeError):
-    """The control plane refuses the model; the message has the reason."""
+    """The control plane refused the model; the message has the reason."""
 
 
 def upload_model(
@@ -31,10 +31,10 @@ def upload_model(
     stopping: threading.Event,
     backoff: Backoff | None = None,
 ) -> None:
-    """Store ``arrays`` as the model of the order's job; waits while the control plane is unreachable.
+    """Upload ``arrays`` as the model of the order's job; waits while the control plane is unreachable.
 
     Raises:
-        UploadError: if it refuses the model, or this process should end before it is stored.
+        UploadError: if it refuses the model, or this process has to end before it is stored.
     """
     backoff = backoff or Backoff()
     with tempfile.TemporaryFile() as file:
@@ -53,7 +53,7 @@ def upload_model(
 
 
 def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a file for ``numpy.load(file, allow_pickle=False)``; unlike ``numpy.savez``, under any name."""
+    """Write a file for ``numpy.load(file, allow_pickle=False)``; unlike ``numpy.savez``, with any names."""
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -61,7 +61,7 @@ def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _put(plane: ControlPlane, order: ProcessOrder, file: IO[bytes], size: int) -> str | None:
-    """One attempt: None if the model is stored, else the reason for another attempt."""
+    """One attempt: None if the model is stored, else the reason for a retry."""
     headers = {
         "Authorization": f"Process {order.role}:{order.index}:{order.instance}:{order.key}",
         "Content-Type": "application/octet-stream",

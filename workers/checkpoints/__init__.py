@@ -1,1 +1,1 @@
-"""Checkpoints on disk, of servers or workers: their files, their folder, and the thread that writes them."""
+"""Checkpoints on disk, of servers or workers: file format, folder, and the writer thread."""

@@ -1,7 +1,7 @@
-"""Whether all servers of a job keep their checkpoints in one folder: each leaves a mark there and looks for others.
+"""Checks that all servers of a job store checkpoints in one folder: each writes a marker file and looks for the
+others'.
 
-A folder that is shared over a network may show others' writes with a delay, so this is waited for, in addition to
-everything else.
+A network file system may show other machines' writes with a delay, so the check waits before it fails.
 """
 
 import os
@@ -12,17 +12,17 @@ from typing import Final
 
 MARKS: Final = "servers"
 WAIT_S = 60.0
-"""Network file systems keep the list of a folder for half a minute or more."""
+"""Network file systems may cache directory listings for half a minute or more."""
 
 LOOK_S: Final = 0.1
 
 
 class CommonFolder:
-    """One server's look at it.
+    """The check by one server.
 
     Args:
-        folder: where it keeps the checkpoints of its job.
-        instance: its name.
+        folder: where it stores the checkpoints of its job.
+        instance: the server's instance name.
         say: called with the reason if the folder cannot be used.
     """
 
@@ -38,7 +38,7 @@ class CommonFolder:
             self._failure = f"checkpoints cannot be written to {folder}: {error.strerror}"
 
     def compare(self, instances: Collection[str]) -> None:
-        """Look for the marks of these servers, those that were not looked for before."""
+        """Look for the markers of these servers, except those already looked for."""
         new = set(instances) - self._compared
         self._compared |= new
         if self._failure:
@@ -61,7 +61,7 @@ class CommonFolder:
         )
 
     def _seen(self) -> set[str]:
-        """Listed, not requested by name: that an entry is not there is remembered by network file systems."""
+        """By listing the folder: network file systems cache that a requested name does not exist."""
         try:
             return set(os.listdir(self._marks))
         except OSError:

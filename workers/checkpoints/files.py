@@ -1,8 +1,8 @@
-"""Checkpoints as they lie on disk: a folder for each iteration, a file for each block, and a manifest, written last.
+"""The file format of checkpoints: a folder per iteration, a file per block, and a manifest that is written last.
 
-A block's file is a line of JSON that names its arrays, and then their bytes as they are in memory: no pickle, and
-nothing that could run. Every file is written under another name and renamed, so that it is whole or not there; the
-manifest holds the size and checksum of each, and a folder without one is no checkpoint.
+A block's file is a line of JSON that describes its arrays, followed by their bytes: no pickle, no executable content.
+Every file is written under a temporary name and renamed, so it is either complete or absent. The manifest has the size
+and checksum of each file; a folder without a manifest is not a checkpoint.
 """
 
 import contextlib
@@ -31,15 +31,17 @@ MAX_HEADER_BYTES: Final = 65_536
 TYPES: Final = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
 Tensors = Mapping[str, torch.Tensor]
 VALUES, STATE = "values", "state."
-"""Names of a block's tensors: its values, and each of those that its rule remembers, by what it calls it."""
+"""Names of a block's tensors: its values, and each tensor of its update rule's state with the rule's name for it."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; the text says which file, what was found and what was expected."""
+    """A checkpoint cannot be used; the message has the file, what was found and what was expected."""
 
 
 class Manifest(Value, frozen=True, kw_only=True):
-    """The contents of a checkpoint: enough for another job, under another control plane, to continue from it."""
+    """The manifest of a checkpoint: everything that another job, even under another control plane, needs to continue
+    from it.
+    """
 
     format: Literal["paceline-checkpoint"] = FORMAT
     version: Literal[1] = VERSION
@@ -52,7 +54,7 @@ class Manifest(Value, frozen=True, kw_only=True):
     workload: dict[str, Any]
     optimizer: dict[str, Any]
     elements: Positive
-    """Of the flattened parameters."""
+    """Number of elements of the flattened parameters."""
     pieces: list[SavedBlock]
 
 
@@ -63,12 +65,12 @@ class _Array(Value, frozen=True, kw_only=True):
 
 
 def folder_of(job_folder: Path, iteration: int) -> Path:
-    """Where the checkpoint of that iteration lies."""
+    """The folder of the checkpoint of that iteration."""
     return job_folder / f"{iteration:09d}"
 
 
 def write_piece(folder: Path, start: int, stop: int, steps: int, tensors: Tensors) -> SavedBlock:
-    """Write one block's ``tensors``; what the manifest is to say of it.
+    """Write one block's ``tensors``; return its entry for the manifest.
 
     Raises:
         OSError: if it cannot be written.
@@ -90,7 +92,7 @@ def write_piece(folder: Path, start: int, stop: int, steps: int, tensors: Tensor
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make the checkpoint whole.
+    """Write the manifest, which completes the checkpoint.
 
     Raises:
         OSError: if it cannot be written.
@@ -112,10 +114,10 @@ def keep_newest(job_folder: Path, keep: int) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of the checkpoint in ``folder``.
+    """Read the manifest of the checkpoint in ``folder``.
 
     Raises:
-        CheckpointError: if there is none, or it is not one.
+        CheckpointError: if it does not exist or is invalid.
     """
     try:
         return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
@@ -126,10 +128,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def check(folder: Path, elements: int) -> Manifest:
-    """The manifest of a checkpoint, after a check of every file against it.
+    """Check every file of a checkpoint against its manifest; return the manifest.
 
     Raises:
-        CheckpointError: naming the first file that is not, or what the checkpoint lacks.
+        CheckpointError: with the first file that does not match, or what the checkpoint lacks.
     """
     manifest = read_manifest(folder)
     if manifest.elements != elements:
@@ -146,7 +148,7 @@ def check(folder: Path, elements: int) -> Manifest:
 
 
 def find(job_folder: Path, elements: int) -> tuple[list[FoundCheckpoint], list[str]]:
-    """The checkpoints below ``job_folder`` that can be used, and why each other cannot."""
+    """The usable checkpoints below ``job_folder``, and why each of the others is unusable."""
     found, skipped = [], []
     for folder in sorted(job_folder.iterdir(), reverse=True) if job_folder.is_dir() else []:
         if folder.is_dir() and folder.name.isdigit():
@@ -161,7 +163,8 @@ def find(job_folder: Path, elements: int) -> tuple[list[FoundCheckpoint], list[s
 
 
 def read_block(folder: Path, start: int, stop: int) -> tuple[dict[str, torch.Tensor], int]:
-    """The tensors of the parameters ``start`` to ``stop`` and their steps, however they were cut when written.
+    """Read the tensors of the parameters ``start`` to ``stop`` and their step counts, regardless of how blocks were cut
+    when written.
 
     Raises:
         CheckpointError: if a file is missing, or does not match the manifest.
@@ -176,11 +179,11 @@ def read_block(folder: Path, start: int, stop: int) -> tuple[dict[str, torch.Ten
         begin, end = max(start, piece.start), min(stop, piece.stop)
         for name, tensor in _tensors(folder, piece).items():
             if tensor.shape == (piece.stop - piece.start,):
-                # Arrays with an entry for each parameter are cut like the parameters; 0 if a piece has none, for
+                # Arrays with an entry per parameter are cut like the parameters. They are 0 for pieces without one, for
                 # example of a buffer.
                 whole = joined.setdefault(name, torch.zeros(stop - start, dtype=tensor.dtype))
                 whole[begin - start : end - start] = tensor[begin - piece.start : end - piece.start]
-            else:  # a count of steps holds for all
+            else:  # a step count applies to all pieces
                 joined.setdefault(name, tensor)
     return joined, max(piece.steps for piece in pieces)
 
@@ -227,7 +230,7 @@ def _type_of(name: str, tensor: torch.Tensor) -> Any:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Any]:
-    """A file that appears under ``path`` when it is whole and on the disk."""
+    """A file that is renamed to ``path`` once it is complete and flushed to disk."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

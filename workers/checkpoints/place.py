@@ -1,4 +1,4 @@
-"""Where the checkpoints of one job lie below the folder of its agent, and what their manifests say of the job."""
+"""The location of a job's checkpoints below its agent's folder, and the contents of their manifests."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ class Beginning:
 
 
 class Place:
-    """As one process of the job sees it.
+    """The checkpoints of a job, as one of its processes uses them.
 
     Args:
-        root: the folder of this machine's agent; None: it has none.
-        elements: of the flattened parameters.
+        root: the checkpoint folder of this machine's agent; None: it has none.
+        elements: number of elements of the flattened parameters.
     """
 
     def __init__(self, order: ProcessOrder, root: Path | None, *, elements: int) -> None:
@@ -40,7 +40,7 @@ class Place:
 
     @property
     def own(self) -> Path:
-        """Where those of this job are written.
+        """The folder to which this job writes.
 
         Raises:
             CheckpointError: if the agent has no folder.
@@ -50,7 +50,7 @@ class Place:
 
     @property
     def found(self) -> tuple[list[FoundCheckpoint], list[str]]:
-        """The checkpoint here that a job can start from, and the reasons against the others."""
+        """The checkpoint on this machine that a job can start from, and why the others are unusable."""
         folders = self._order.checkpoints
         if self._order.spec.start_from is None or folders is None:
             return [], []
@@ -59,7 +59,7 @@ class Place:
         return files.find(self._root / folders.start, self._elements)
 
     def read(self, restore: Restore, start: int, stop: int) -> Beginning:
-        """The parameters ``start`` to ``stop`` of the checkpoint that this instance starts from.
+        """Read the parameters ``start`` to ``stop`` of the checkpoint that this instance starts from.
 
         Raises:
             CheckpointError: if it cannot be used.
@@ -70,7 +70,7 @@ class Place:
         return Beginning(values=values, iteration=restore.iteration, steps=steps, state=state)
 
     def writer(self, keep: int, say: Callable[[Saved], None]) -> Writer:
-        """A writer of checkpoints here that keeps the newest ``keep``; ``say`` is called with what was written.
+        """A writer of checkpoints that keeps the newest ``keep``; ``say`` is called with what was written.
 
         Raises:
             CheckpointError: if the agent has no folder.
@@ -78,7 +78,7 @@ class Place:
         return Writer(self.own, keep=keep, manifest=self._manifest, say=say)
 
     def common_folder(self, say: Callable[[str], None]) -> CommonFolder:
-        """A check whether others write here too; ``say`` is called with the reason if they do not.
+        """A check that the other servers write to the same folder; ``say`` is called with the reason if they do not.
 
         Raises:
             CheckpointError: if the agent has no folder.
@@ -86,7 +86,7 @@ class Place:
         return CommonFolder(self.own, self._order.instance, say)
 
     def _manifest(self, whole: WholeCheckpoint) -> files.Manifest:
-        """The report of a checkpoint whose pieces are all written."""
+        """The manifest of a checkpoint whose pieces are all written."""
         spec = self._order.spec
         return files.Manifest(
             job=self._order.job,

@@ -1,4 +1,4 @@
-"""Writes blocks at a version while they are served, and reports what was written or why it failed."""
+"""Writes blocks of a version in a thread while they are served, and reports success or failure."""
 
 import queue
 import threading
@@ -16,12 +16,12 @@ from workers.checkpoints import files
 
 log = structlog.get_logger("checkpoint")
 TOGETHER: Final = 500
-"""So many pieces are said in one message at most."""
+"""Maximum number of pieces per message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """One block as it was before ``iteration``."""
+    """A copy of one block as it was before ``iteration``."""
 
     iteration: int
     start: int
@@ -32,7 +32,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The report: pieces that are on disk, or a manifest, or why there are none."""
+    """The report: pieces that were written, or a manifest, or the reason for a failure."""
 
     iteration: int
     pieces: list[SavedBlock]
@@ -41,7 +41,7 @@ class Saved:
     is_spoilt: bool = False
 
     def message(self, number: int) -> CheckpointSaved:
-        """As the owner of the parameters reports it to the control plane."""
+        """The message to the control plane."""
         return CheckpointSaved(
             number=number,
             iteration=self.iteration,
@@ -53,11 +53,11 @@ class Saved:
 
 
 class Writer:
-    """A thread that writes.
+    """The writer thread.
 
     Args:
-        folder: that of the job's checkpoints.
-        manifest: makes a manifest of what the control plane knows.
+        folder: of the job's checkpoints.
+        manifest: builds a manifest from the control plane's data.
         say: called with what was written.
     """
 
@@ -72,13 +72,13 @@ class Writer:
         self._folder, self._keep, self._manifest, self._say = folder, keep, manifest, say
         self._work: queue.SimpleQueue[Copy | WholeCheckpoint | None] = queue.SimpleQueue()
         self._back: list[Copy | WholeCheckpoint | None] = []
-        """An entry taken from the queue too early; it is next."""
+        """An entry that was taken from the queue too early; it is the next one."""
         self._whole = -1
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     def take(self, copy: Copy) -> None:
-        """Write this block. Called under its lock: nothing is done here."""
+        """Queue this block. Called under the block's lock, so it does no work."""
         self._work.put(copy)
 
     def finish(self, whole: WholeCheckpoint) -> None:
@@ -88,7 +88,7 @@ class Writer:
             self._work.put(whole)
 
     def close(self) -> None:
-        """Write what is still to be written, and end."""
+        """Write what is pending, and end."""
         self._work.put(None)
         self._thread.join(5.0)
 

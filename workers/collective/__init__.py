@@ -1,5 +1,6 @@
 """All-reduce among the workers of one job: a process group per generation, recreated whenever a worker joins or leaves.
 
-Groups are bare objects of torch.distributed over one store each; nothing here is global, so a process can leave one
-group and be in the next within milliseconds. Sums here, rules and parameters elsewhere.
+Groups are created directly from torch.distributed's classes over one store each. Nothing is global, so a process can
+leave one group and join the next within milliseconds. This package only sums; update rules and parameters are
+elsewhere.
 """

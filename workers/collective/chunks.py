@@ -1,8 +1,8 @@
-"""All-reduces a vector in chunks while its front is still being computed: where it is cut, and the sums in flight.
+"""All-reduces a vector in chunks while its front is still being computed: chunk boundaries, and the sums in flight.
 
-Every member of a group starts the same sums in the same order, from the back of the vector to its front: gradients
-become final in about that order. The front is always last, so no sum of a whole vector is complete before every member
-has reported how many samples its part has.
+Every member of a group starts the same sums in the same order, from the back of the vector to its front, which is about
+the order in which gradients become final. The front is always last, so no sum of a whole vector completes before every
+member has reported its number of samples.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from controlplane.protocol.orders import ELEMENT_BYTES
 from workers.collective.group import Group, Pending
 
 CHUNK_BYTES = 1024 * 1024
-"""Minimum size of a chunk except the front: smaller ones cost more to start than they gain."""
+"""Minimum size of a chunk except the front: the overhead of starting smaller ones exceeds the gain."""
 
 
 def chunk_offsets(
@@ -21,8 +21,8 @@ def chunk_offsets(
 ) -> list[int]:
     """Offsets of the chunks in elements, from the last chunk to the front, which is 0.
 
-    They consist of whole tensors of ``sizes`` elements, and each but the front of ``least`` elements or more; but no
-    chunk lies across one of the ``borders``, which are begins of tensors.
+    Chunks consist of whole tensors with the given ``sizes`` in elements. Each except the front has at least ``least``
+    elements, and none crosses one of ``borders``, which are offsets of tensors.
     """
     begins, at = [], sum(sizes)
     end = at
@@ -35,13 +35,13 @@ def chunk_offsets(
 
 
 class Sums:
-    """One vector on its way: sums are begun from the back to the front, and waited for together.
+    """The sums of one vector: started from the back to the front, and awaited together.
 
     Args:
-        vector: what is summed in place.
-        begins: as ``chunks`` gives them.
+        vector: is summed in place.
+        begins: offsets from ``chunk_offsets``.
         timeout_s: of each sum.
-        rounded: the part that travels as bf16; no stretch may lie across its borders.
+        rounded: the part that is sent as bf16; no chunk may cross its borders.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Sums:
 
     @property
     def rest(self) -> list[slice]:
-        """The chunks that are not started, in order."""
+        """The chunks that are not started yet, in order."""
         ends = [self._end, *self._left]
         return [slice(begin, end) for begin, end in zip(self._left, ends, strict=False)]
 
     def begin(self, stretch: slice) -> None:
-        """Start the sum of the next chunk; its part of the vector must not be touched until ``wait``.
+        """Start the sum of the next chunk; its part of the vector must not be used until ``wait``.
 
         Raises:
             GroupBroken: if a member has failed.
@@ -80,14 +80,14 @@ class Sums:
         is_rounded = self._rounded.start <= stretch.start < self._rounded.stop
         dtype = torch.bfloat16 if is_rounded else None
         self._pending.append(self._group.begin_sum(self._vector[stretch], timeout_s=self._timeout_s, dtype=dtype))
-        self._left.pop(0)  # only now: where memory runs short, it is left to be begun
+        self._left.pop(0)  # only now: if memory runs out, it can be started again
         self._end = stretch.start
 
     def wait(self) -> None:
         """Wait until all started sums are complete.
 
         Raises:
-            GroupBroken: if a member fails or is too late; the vector is undefined then.
+            GroupBroken: if a member fails or times out; the contents of the vector are then undefined.
         """
         for pending in self._pending:
             pending.wait()

@@ -1,6 +1,6 @@
-"""One process group: sums and copies among the ranks of one generation, until any of them fails.
+"""One process group: sums and copies among the ranks of one generation, until one of them fails.
 
-After a failure the contents of what was being summed are undefined and the group is of no use any more. Leaving it
+After a failure the contents of the summed tensors are undefined and the group cannot be used any more. Leaving it
 closes its connections, which immediately releases members that still wait in it.
 """
 
@@ -28,11 +28,11 @@ Over = Literal["nccl", "gloo"]
 
 
 class GroupBroken(RuntimeError):
-    """A member is gone, or did not answer in time; the group must be left."""
+    """A member failed or timed out; the group must be left."""
 
 
 class Place(Value, frozen=True, kw_only=True):
-    """Which member of a group this process is."""
+    """Rank and address of this process in a group."""
 
     rank: int
     size: int
@@ -41,16 +41,16 @@ class Place(Value, frozen=True, kw_only=True):
 
 
 class Pending:
-    """An operation under way on ``carried``, whose result belongs into ``vector``."""
+    """An operation in progress on ``carried``; its result is written to ``vector``."""
 
     def __init__(self, work: Work, carried: torch.Tensor, vector: torch.Tensor) -> None:
         self._work, self._carried, self._vector = work, carried, vector
 
     def wait(self) -> None:
-        """Until the result is there.
+        """Wait for the result.
 
         Raises:
-            GroupBroken: if a member fails or is too late; the vector is undefined then.
+            GroupBroken: if a member fails or times out; the contents of the vector are then undefined.
         """
         try:
             self._work.wait()
@@ -61,12 +61,12 @@ class Pending:
 
 
 class Group:
-    """A member's end of a group; made when all members are about to make theirs.
+    """One member of a group; all members create it at about the same time.
 
     Args:
-        store: where addresses are exchanged, under a prefix of the group's own.
-        place: which member this is.
-        over: ``nccl`` between GPUs, where vectors are summed where they lie; else ``gloo``, in the host's memory.
+        store: for exchanging addresses, under the group's own prefix.
+        place: this process's rank and address.
+        over: ``nccl`` between GPUs, where vectors are summed in place; else ``gloo``, in host memory.
 
     Raises:
         GroupBroken: if the others cannot be reached.
@@ -83,14 +83,14 @@ class Group:
         """Replace ``vector`` by the sum over all members.
 
         Raises:
-            GroupBroken: if a member fails or ``timeout_s`` is over; the vector is undefined then.
+            GroupBroken: if a member fails or ``timeout_s`` is over; the contents of the vector are then undefined.
         """
         self.begin_sum(vector, timeout_s=timeout_s).wait()
 
     def begin_sum(self, vector: torch.Tensor, *, timeout_s: float, dtype: torch.dtype | None = None) -> "Pending":
-        """Begin to replace ``vector`` by the sum over all members; it is not to be touched until that is waited for.
+        """Start replacing ``vector`` by the sum over all members; it must not be used until the result was awaited.
 
-        It travels as ``dtype``; None: as it is.
+        It is sent as ``dtype``; None: unchanged.
 
         Raises:
             GroupBroken: if a member has failed.
@@ -117,7 +117,7 @@ class Group:
         """Close the connections to the others."""
         group, self._group = self._group, None
         if group is not None and self._device.type == "cuda":
-            group.abort()  # NCCL's are closed by nothing else while an operation is under way
+            group.abort()  # nothing else closes NCCL's connections while an operation is in progress
 
     def _begin(self, begin: Callable[[Any], Work]) -> Work:
         if self._group is None:
@@ -131,22 +131,22 @@ class Group:
 
 
 def identity_of(device: str) -> str:
-    """The member's name for the device of its vectors: a GPU's own name if NCCL can use it."""
+    """The member's name for the device of its vectors: the GPU's UUID if NCCL can use it."""
     if torch.device(device).type != "cuda" or not is_nccl_available():
         return HOST
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def over_of(identities: Sequence[str]) -> Over:
-    """NCCL where each member has a GPU to itself: it refuses two on one, and knows no processors."""
+    """NCCL if each member has a GPU to itself: NCCL does not support two ranks on one GPU, nor CPUs."""
     return "gloo" if HOST in identities or len(set(identities)) < len(identities) else "nccl"
 
 
 def _make(store: Store, place: Place, over: Over) -> Backend:
     if over == "nccl":
-        from torch.distributed import ProcessGroupNCCL  # builds of torch for processors lack it
+        from torch.distributed import ProcessGroupNCCL  # not in CPU builds of torch
 
-        # A sum that fails or is late is to raise where it is waited for, not to end the process (torch's default).
+        # A failed or late sum must raise where it is awaited, and not end the process (torch's default).
         os.environ.update(TORCH_NCCL_BLOCKING_WAIT="1", TORCH_NCCL_ASYNC_ERROR_HANDLING="0")
         nccl: Backend = ProcessGroupNCCL(store, place.rank, place.size, ProcessGroupNCCL.Options())
         return nccl

@@ -1,4 +1,6 @@
-"""The state of an update rule as bytes and back, so that a member that joins later can continue like the others."""
+"""Copies the state of an update rule between members as bytes, so that a joining member can
+continue like the others.
+"""
 
 from collections.abc import Mapping
 
@@ -12,7 +14,7 @@ DTYPES = {name: getattr(torch, name) for name in ("float32", "float64", "int64",
 
 
 class Kept(Value, frozen=True, kw_only=True):
-    """One tensor of a state."""
+    """One tensor of the state."""
 
     name: str
     dtype: str
@@ -22,7 +24,7 @@ class Kept(Value, frozen=True, kw_only=True):
 def copy_state(
     group: Group, state: Mapping[str, torch.Tensor], *, root: int, is_root: bool, timeout_s: float
 ) -> dict[str, torch.Tensor]:
-    """The state of the member ``root``, at every member; what the others give counts for nothing.
+    """Copy the state of the member ``root`` to every member; the state that others pass is ignored.
 
     Raises:
         GroupBroken: if a member fails.
@@ -31,7 +33,7 @@ def copy_state(
     header = _copy_bytes(group, msgspec.msgpack.encode(kept) if is_root else b"", root=root, timeout_s=timeout_s)
     copied = {}
     for entry in msgspec.msgpack.decode(header, type=list[Kept]):
-        # At the root its own: a copy of all of an optimizer's state may be twice the model.
+        # The root uses its own: a copy of an optimizer's complete state may be twice as large as the model.
         tensor = state[entry.name] if is_root else torch.zeros(entry.shape, dtype=DTYPES[entry.dtype])
         group.copy(tensor, root=root, timeout_s=timeout_s)
         copied[entry.name] = tensor

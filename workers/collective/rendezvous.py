@@ -1,7 +1,7 @@
 """Rendezvous of the members of a generation: a store at the member of the lowest rank.
 
 No member creates the process group before all members have arrived. Waiting for the others can be interrupted; a
-blocked collective operation cannot.
+blocked collective cannot.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Host:
-    """A store of this process, for groups of which it is the lowest member; listens on ``host`` alone."""
+    """A store in this process, for groups of which it is the lowest member; listens only on ``host``."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -39,14 +39,14 @@ class Host:
 
 
 class Meeting:
-    """One generation's meeting, seen by one of its members.
+    """The rendezvous of one generation, in one of its members.
 
     Args:
-        name: of the generation; no two that meet at the same store share one.
-        members: all ranks in it, the store at the first.
+        name: of the generation; unique at its store.
+        members: all ranks in it; the first one has the store.
         rank: of this worker, among the members.
         host: the address of this worker.
-        device: where its vectors are; all members choose by all devices what their group is made of.
+        device: of its vectors; the devices of all members determine the backend.
     """
 
     def __init__(self, name: str, members: list[PeerAddress], rank: int, host: str, *, device: str = "cpu") -> None:
@@ -63,9 +63,10 @@ class Meeting:
         return self._place
 
     def meet(self, is_over: Callable[[float], bool]) -> Group | None:
-        """A group of all members, once all are here; None as soon as ``is_over``, which is given seconds to wait.
+        """Create a group of all members once all have arrived; None as soon as ``is_over``, which is called with a time
+        to wait.
 
-        Called again, it makes the next group: the one before is broken, or was left by a member.
+        A further call creates the next group: the previous one failed, or a member left it.
         """
         self._break_up()
         while not is_over(0.0):
@@ -80,7 +81,7 @@ class Meeting:
                 return Group(store, self._place, over=over_of(identities))
             except GroupBroken:
                 self._break_up()
-            except RuntimeError as error:  # the member that holds the store may be dead; orders will say so
+            except RuntimeError as error:  # the member with the store may be dead; orders will report that
                 log.info("the meeting %s cannot be reached: %s", self._name, str(error).partition("\n")[0])
                 self._store = None
                 is_over(PAUSE_S)
@@ -99,7 +100,7 @@ class Meeting:
         return None
 
     def _break_up(self) -> None:
-        """Let the attempt after the last one begin, unless it has: the first member to notice is enough."""
+        """Start the attempt after the last one, unless it has started: the first member that notices is enough."""
         last, self._attempt = self._attempt, -1
         if last < 0:
             return

@@ -1,5 +1,5 @@
 """The control sockets of agents, workers and servers: one websocket each that survives every outage.
 
-``outbox`` keeps what was said until it is durable, ``socket`` carries it and reconnects, ``links`` is what the loops
-of workers and servers see. Nothing here decides; it delivers.
+``outbox`` keeps messages until they are durable, ``socket`` sends them and reconnects, ``links`` is the interface for
+the loops of workers and servers. This package only delivers messages; it makes no decisions.
 """

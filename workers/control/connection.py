@@ -1,4 +1,4 @@
-"""One connection to the control plane, as ``socket`` uses it: by a websocket of its own, or through the relay."""
+"""One connection to the control plane, used by ``socket``: a websocket, or a channel of the agent's relay."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,12 +14,12 @@ from controlplane.protocol.codec import MAX_FRAME_BYTES
 
 PING_S = 2.0
 PING_TIMEOUT_S = 8.0
-"""After this long without an answer to a ping the peer is lost, even if its address still accepts bytes."""
+"""After this long without a response to a ping the peer is lost, even if its address still accepts bytes."""
 BEAT_S = 0.5
 
 
 class ConnectionEnded(Exception):
-    """The connection is over: by the other side with a close code, or lost (no code)."""
+    """The connection is over: closed by the other side with a close code, or lost (no code)."""
 
     def __init__(self, code: int | None, reason: str) -> None:
         self.code, self.reason = code, reason
@@ -36,14 +36,14 @@ class Connection(Protocol):
         """Send a frame."""
 
     def beat(self) -> None:
-        """Called each ``BEAT_S`` by the writer, to show that this side lives."""
+        """Called each ``BEAT_S`` by the writer, to show that this process is alive."""
 
     def close(self) -> None:
-        """End the connection, behind what was sent; the reader sees the end. It may be called twice."""
+        """Close the connection after everything was sent; the reader receives the end. It may be called twice."""
 
 
 class WebSocket:
-    """A websocket of this process alone."""
+    """A separate websocket of this process."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -63,7 +63,7 @@ class WebSocket:
             raise self._ending(closed) from closed
 
     def beat(self) -> None:
-        """Pings of the websocket do that."""
+        """Does nothing: the websocket sends pings."""
 
     def close(self) -> None:
         """See ``Connection``."""
@@ -76,10 +76,10 @@ class WebSocket:
 
 @contextmanager
 def websocket(plane: ControlPlane, path: str, headers: Mapping[str, str]) -> Iterator[WebSocket]:
-    """A websocket, closed at the end.
+    """A websocket, closed at the end of the block.
 
     Raises:
-        OSError, websockets.exceptions.WebSocketException: if there is no connection, or the client is refused.
+        OSError, websockets.exceptions.WebSocketException: if there is no connection, or the client is rejected.
     """
     with reconnect(
         plane.socket(path),

@@ -1,4 +1,4 @@
-"""The links of a worker and of a server: what ``workers.link`` promises to their loops, over one control socket."""
+"""The links of a worker and of a server: implements the protocols of ``workers.link`` over one control socket."""
 
 import threading
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from workers.control.socket import (
 from workers.resources import Machine
 
 FAREWELL_S = 1.0
-"""How long a process that is asked to end still tries to send its messages."""
+"""How long an ending process still tries to send its messages."""
 FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
-"""Rejections of this process instance, not of one message; like these close codes, they end it."""
+"""Rejections of this process instance rather than of one message; like these close codes, they end it."""
 
 Sent = TypeVar("Sent", bound=msgspec.Struct)
 Received = TypeVar("Received")
@@ -35,14 +35,14 @@ log = structlog.get_logger("control")
 
 
 class Stopping(threading.Event):
-    """The order to end; it wakes all other waits."""
+    """The request to end; it wakes all other waits."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         super().__init__()
         self._wake = wake
 
     def set(self) -> None:
-        """Ask the process to end."""
+        """Request the process to end."""
         super().set()
         self._wake()
 
@@ -66,11 +66,11 @@ class ProcessLink(Generic[Sent, Received]):
 
     @property
     def in_reach(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether there is a connection."""
         return self._socket.connected
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._socket.start()
 
     def drain(self) -> None:
@@ -107,7 +107,7 @@ class ProcessLink(Generic[Sent, Received]):
             self.stopping.set()
 
     def _say_again(self, incarnation: int) -> None:
-        """A new incarnation knows what is durable, and may know nothing else."""
+        """Resend all: a new incarnation has only the durable messages."""
         if self._outbox.observe_incarnation(incarnation):
             log.info(f"the control plane continues in incarnation {incarnation}: saying again what it may have lost")
 
@@ -149,12 +149,12 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
         self._placement: Placement | None = None
 
     def orders(self) -> Orders | None:
-        """The newest orders, if any came."""
+        """The newest orders, if any have arrived."""
         with self._changed:
             return self._orders
 
     def await_orders(self, accept: Callable[[Orders], bool], timeout_s: float | None = None) -> Orders | None:
-        """The newest orders, once ``accept`` holds for them; None after ``timeout_s`` or when stopping."""
+        """Wait for orders that ``accept``; None after ``timeout_s`` or when stopping."""
 
         def settled() -> bool:
             return self.stopping.is_set() or (self._orders is not None and accept(self._orders))
@@ -164,12 +164,12 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
             return self._orders if found and not self.stopping.is_set() else None
 
     def placement(self) -> Placement | None:
-        """The newest placement, if any came."""
+        """The newest placement, if any has arrived."""
         with self._changed:
             return self._placement
 
     def await_placement(self, version: int, timeout_s: float | None = None) -> Placement | None:
-        """The placement of at least that version; None after ``timeout_s`` or when stopping."""
+        """Wait for the placement of at least that version; None after ``timeout_s`` or when stopping."""
 
         def settled() -> bool:
             return self.stopping.is_set() or (self._placement is not None and self._placement.version >= version)
@@ -190,7 +190,7 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
 
 
 class ServerControl(ProcessLink[ServerMessage, ServerReply]):
-    """The link of one server. Orders are handed over one at a time and never an older after a newer."""
+    """The link of one server. Orders are delivered one at a time, never an older one after a newer one."""
 
     def __init__(self, route: Route, *, machine: Machine, backoff: Backoff | None = None) -> None:
         super().__init__(route, to_server, machine=machine, backoff=backoff)
@@ -198,7 +198,7 @@ class ServerControl(ProcessLink[ServerMessage, ServerReply]):
         self._follow: Callable[[ServerOrders], None] | None = None
 
     def on_orders(self, take: Callable[[ServerOrders], None]) -> None:
-        """Have ``take`` called with the newest orders, now if there are any and whenever newer ones come."""
+        """Call ``take`` with the newest orders, now if there are any and whenever newer ones arrive."""
         with self._changed:
             self._follow = take
             if self._orders is not None:

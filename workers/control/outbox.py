@@ -12,46 +12,50 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class Outbox(Generic[Message]):
-    """Messages of one process, from being said to being durable. Thread-safe."""
+    """The messages of one process, from creation until they are durable. Thread-safe."""
 
     def __init__(self, *, renumber: bool = False) -> None:
         self._changed = threading.Condition()
         self._box: outbox.Outbox[Message] = outbox.Outbox(renumber=renumber)
 
     def say(self, build: Callable[[int], Message]) -> None:
-        """Number and keep ``build(number)``. It must not call back into the owner of the outbox."""
+        """Number and store ``build(number)``, which must not call the owner of the outbox."""
         with self._changed:
             self._box.say(build)
             self._changed.notify_all()
 
     def reopen(self) -> None:
-        """A new connection: messages that are not durable are resent, after a fresh hello."""
+        """Start a new connection: messages that are not durable are resent, after a new hello."""
         with self._changed:
             self._box.reopen()
             self._changed.notify_all()
 
     def resend(self, number: int = 0) -> None:
-        """The other side missed something: send all again from that message on that is not durable."""
+        """Resend all messages that are not durable, from that number on."""
         with self._changed:
             self._box.resend(number)
             self._changed.notify_all()
 
     def resend_from(self, number: int, incarnation: int) -> int:
-        """The other side waits for that message; how many it waits for in vain, since it lost what was durable."""
+        """Resend from the message that the other side waits for; return how many requested messages were durable here
+        and lost there.
+        """
         with self._changed:
             lost = self._box.resend_from(number, incarnation)
             self._changed.notify_all()
             return lost
 
     def observe_incarnation(self, incarnation: int) -> bool:
-        """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
+        """Record the incarnation of received orders; return whether it is newer than before, so that all messages are
+        resent.
+        """
         with self._changed:
             is_newer = self._box.observe_incarnation(incarnation)
             self._changed.notify_all()
             return is_newer
 
     def acknowledge(self, durable: int) -> None:
-        """Forget messages that need not be resent; those never sent are always kept."""
+        """Drop messages that need not be resent; those never sent are always kept."""
         with self._changed:
             self._box.acknowledge(durable)
             self._changed.notify_all()
@@ -68,18 +72,18 @@ class Outbox(Generic[Message]):
             self._changed.notify_all()
 
     def wait(self, done: Callable[["Outbox[Message]"], bool], timeout_s: float | None = None) -> bool:
-        """Wait until ``done`` holds of this outbox (or of something that ``wake`` was called for)."""
+        """Wait until ``done`` holds for this outbox (or for a state change after which ``wake`` was called)."""
         with self._changed:
             return self._changed.wait_for(lambda: done(self), timeout_s)
 
     @property
     def opened(self) -> bool:
-        """Whether a hello was handed out."""
+        """Whether a hello was sent."""
         return self._box.opened
 
     @property
     def all_sent(self) -> bool:
-        """Whether everything said was handed out on this connection."""
+        """Whether all messages were sent on this connection."""
         return self._box.all_sent
 
     @property
@@ -90,5 +94,5 @@ class Outbox(Generic[Message]):
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages are kept."""
+        """Number of kept messages."""
         return self._box.unacknowledged

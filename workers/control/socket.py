@@ -1,8 +1,9 @@
-"""One connection to the control plane, opened again after every loss until it is closed or refused.
+"""The control socket of a process: one connection to the control plane, reopened after every loss until it is closed or
+rejected.
 
-A process tries its agent's relay before its own websocket. One thread connects and reads; for each connection another
-one writes: messages in the order of their numbers, a heartbeat each second, and unnumbered messages if nothing else
-waits. So senders never wait for the network.
+A process tries its agent's relay before a websocket. One thread connects and reads. For each connection another thread
+writes: messages in the order of their numbers, a heartbeat each second, and unnumbered messages if nothing else is
+pending. So senders never wait for the network.
 """
 
 import threading
@@ -29,7 +30,7 @@ RETURN_S = 2.0
 """The longest delay between two attempts: after its own outage the control plane declares no process lost for 5 s."""
 
 RESEND_S = 1.0
-"""Shortest time between two resends that the other side asked for."""
+"""Minimum time between two resends that the other side requested."""
 
 TRY_AGAIN = 1013
 FAILED, MALFORMED, UNAUTHORISED, REPLACED, JOB_OVER = 1011, 4400, 4401, 4409, 4410
@@ -43,7 +44,7 @@ NOT_WANTED = {REPLACED, JOB_OVER}
 """Close codes that are not errors."""
 
 NEVER_ACCEPTED = ("malformed", "oversized")
-"""Rejections that would repeat on every retry: a fault of this client, which would otherwise go unnoticed."""
+"""Rejections that every retry would get again: a fault of this client, which would otherwise go unnoticed."""
 
 Sent = TypeVar("Sent", bound=msgspec.Struct)
 Received = TypeVar("Received")
@@ -52,7 +53,7 @@ log = structlog.get_logger("control")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """Why the control plane will not have this process back."""
+    """Why the control plane rejects this process for good."""
 
     code: int
     reason: str
@@ -66,7 +67,7 @@ class Route:
     path: str
     headers: Mapping[str, str] = field(repr=False)
     local: LocalRoute | None = None
-    """The way through the agent's relay, if it has one."""
+    """The route through the agent's relay, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,7 @@ class Handlers(Generic[Received]):
 
 
 class ControlSocket(Generic[Sent, Received]):
-    """Sends what an outbox holds and hands over what comes, through every reconnect."""
+    """Sends the messages of an outbox and delivers received ones, across reconnects."""
 
     def __init__(
         self,
@@ -104,11 +105,11 @@ class ControlSocket(Generic[Sent, Received]):
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._thread.start()
 
     def close(self, *, wait_s: float = 2.0) -> None:
-        """End the connection, behind the message being sent, and every attempt at one."""
+        """Close the connection after the message that is being sent, and stop reconnecting."""
         self._closing.set()
         self._outbox.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
@@ -116,20 +117,20 @@ class ControlSocket(Generic[Sent, Received]):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether there is a connection."""
         return self._connection is not None
 
     def prove_with(self, headers: Mapping[str, str]) -> None:
-        """Show these at the next handshake."""
+        """Use these headers at the next handshake."""
         self._route = replace(self._route, headers=headers)
 
     def resend(self) -> None:
-        """Send all again that is not durable, at most once in ``RESEND_S``."""
+        """Resend all messages that are not durable, at most once per ``RESEND_S``."""
         if self._may_resend():
             self._outbox.resend()
 
     def resend_from(self, number: int, incarnation: int) -> None:
-        """Send all again from that message on, for which the other side waits, at most once in ``RESEND_S``."""
+        """Resend from the message that the other side waits for, at most once per ``RESEND_S``."""
         if self._may_resend() and (lost := self._outbox.resend_from(number, incarnation)):
             log.warning(
                 f"the control plane lost {lost} messages that it had kept, from {number} on: its database is older than"
@@ -144,13 +145,13 @@ class ControlSocket(Generic[Sent, Received]):
         return True
 
     def slow_down(self, number: int) -> None:
-        """The other side took nothing from that message on: send it again with the next heartbeat."""
+        """The other side rejected messages from that number on: send it again with the next heartbeat."""
         if self._refused is None:
             log.warning(f"the control plane cannot keep up: message {number} and those behind it are kept for now")
         self._refused = number
 
     def _run(self) -> None:
-        """A process without its control socket would wait for ever: any error here ends it."""
+        """A process without its control socket would wait for ever, so any error here ends it."""
         try:
             self._stay_connected()
         except Exception as error:
@@ -177,9 +178,7 @@ class ControlSocket(Generic[Sent, Received]):
             self._closing.wait(delay_s)
 
     def _live(self) -> Ending | None:
-        """One connection from its opening to its end. Raises the error that prevented or ended it, unless it was closed
-        here.
-        """
+        """Run one connection. Raises the error that prevented or ended it, unless it was closed here."""
         with self._open() as connection:
             try:
                 self._converse(connection)
@@ -193,7 +192,7 @@ class ControlSocket(Generic[Sent, Received]):
 
     @contextmanager
     def _open(self) -> Iterator[Connection]:
-        """Through the relay, or else by a websocket."""
+        """Connect through the relay, or else with a websocket."""
         route = self._route
         avoids_relay, self._avoids_relay = self._avoids_relay, False
         if route.local is not None and not avoids_relay:
@@ -256,7 +255,7 @@ class ControlSocket(Generic[Sent, Received]):
                             connection.send(encode(cleaned(extra)))
                     self._say_again()
         except ConnectionEnded:
-            pass  # the reader sees the same end, and its reason
+            pass  # the reader receives the same end, and its reason
         finally:
             if not over.is_set():
                 connection.close()
@@ -268,7 +267,7 @@ class ControlSocket(Generic[Sent, Received]):
 
 
 def _refusal(error: Exception) -> Ending | None:
-    """The server refused the handshake because of this client, not because of a temporary failure."""
+    """Whether the server rejected the handshake because of this client, not because of a temporary failure."""
     if isinstance(error, InvalidStatus) and error.response.status_code in {401, 403}:
         reason = f"{FINAL_CODES[UNAUTHORISED]} (HTTP {error.response.status_code})"
         return Ending(code=UNAUTHORISED, reason=reason)

@@ -1,1 +1,1 @@
-"""Workers that ask one another how far they are, over the data plane."""
+"""Progress queries between workers over the data plane."""

@@ -1,4 +1,4 @@
-"""The asking side: questions to several workers at once, over connections that are kept."""
+"""The client side of progress queries: requests to several workers at once, over cached connections."""
 
 import logging
 import threading
@@ -17,23 +17,23 @@ from workers.transport.handshake import Peer
 log = logging.getLogger(__name__)
 
 ANSWER_S = 2.0
-"""How long an answer may take, and a new connection before it."""
+"""Time limit of a response, including a new connection."""
 
 KEPT = 64
-"""Connections that are kept; of more the one that was used least lately is closed."""
+"""Maximum number of cached connections; above it the least recently used one is closed."""
 
 AT_ONCE = 16
-"""Threads that ask."""
+"""Number of request threads."""
 
 
 class PeerConnection(Connection):
     """A connection to another worker."""
 
     def ask(self) -> int:
-        """The iteration that it is in.
+        """Request the worker's current iteration.
 
         Raises:
-            TransportError: if it does not answer within ``ANSWER_S``.
+            TransportError: if it does not respond within ``ANSWER_S``.
         """
         self._channel.end_after(ANSWER_S)
         self._channel.send(Header(op=Op.ASK))
@@ -46,7 +46,7 @@ class PeerConnection(Connection):
 
 
 class Asker:
-    """Asks other workers in the name of ``me``."""
+    """Sends requests to other workers as ``me``."""
 
     def __init__(self, me: Peer, encryption: Encryption = PLAIN) -> None:
         self._me, self._encryption = me, encryption
@@ -54,17 +54,17 @@ class Asker:
         self._kept: OrderedDict[tuple[int, str], PeerConnection] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
         self._said: set[str] = set()
-        """Failures that were logged."""
+        """Failures that were already logged."""
 
     def ask(self, peers: Sequence[PeerAddress]) -> list[int | None]:
-        """Where each is; None: it does not answer."""
+        """Return the iteration of each worker; None: it did not respond."""
         if len(peers) == 1:
             return [self._ask(peers[0])]
         self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, thread_name_prefix="asking")
         return list(self._pool.map(self._ask, peers))
 
     def close(self) -> None:
-        """Close all connections; a question that is under way fails."""
+        """Close all connections; a request in progress fails."""
         with self._lock:
             kept, self._kept = list(self._kept.values()), OrderedDict()
         for connection in kept:
@@ -79,7 +79,7 @@ class Asker:
         with self._lock:
             connection = self._kept.pop((peer.rank, peer.instance), None)
         iteration, error = self._answer(connection) if connection is not None else (None, None)
-        if iteration is None and time.monotonic() < until_s:  # it was closed, maybe long ago
+        if iteration is None and time.monotonic() < until_s:  # the cached connection was closed, maybe long ago
             connection, iteration, error = self._connect_and_ask(peer)
         if iteration is not None and connection is not None:
             self._keep(peer, connection)

@@ -1,4 +1,4 @@
-"""The other workers of the job, where a worker samples them itself: it asks them, and answers them."""
+"""Progress queries of a worker that samples its peers itself: sends requests, and responds to those of others."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -14,12 +14,12 @@ from workers.workloads.local import Local
 
 
 class Neighbours:
-    """Answers from creation on; ``close`` ends that.
+    """Responds to requests from creation until ``close``.
 
     Args:
         order: of this process.
         worker: the worker whose progress is reported to its peers.
-        local: how this machine is reached, and whether it encrypts.
+        local: this machine's address, and whether it encrypts.
     """
 
     def __init__(self, order: ProcessOrder, worker: WorkerMachine, local: Local) -> None:
@@ -30,7 +30,7 @@ class Neighbours:
         self._asker = Asker(Peer(order.index, order.instance), serving)
         self._known = (-1, -1)
         self.address = (local.announced or local.host, self._responder.port)
-        """Where others ask."""
+        """The address for other workers' requests."""
 
     def __enter__(self) -> "Neighbours":
         return self
@@ -42,13 +42,13 @@ class Neighbours:
         self._asker.close()
 
     def follow(self, placement: Placement | None) -> None:
-        """Ask the members of the newest roster from now on."""
+        """Use the members of the newest roster from now on."""
         if placement is not None and placement.peers and self._known < (placement.incarnation, placement.generation):
             self._known = (placement.incarnation, placement.generation)
             self._worker.peers.enlist(placement.peers, self._known)
 
     def ask(self, now: Callable[[], float]) -> None:
-        """Ask whom the barrier wants to ask, and tell it what came of it."""
+        """Query the workers that the barrier selects, and pass it the results."""
         peers = list(self._worker.peers.asks)
         for peer, iteration in zip(peers, self._asker.ask(peers), strict=True):
             if iteration is None:
@@ -57,5 +57,5 @@ class Neighbours:
                 self._worker.peers.answered(peer.rank, peer.instance, iteration, now())
 
     def _progress(self) -> int:
-        """The current iteration of this worker; a finished worker waits for no other, and no other waits for it."""
+        """The current iteration of this worker; a finished worker reports one at which no other has to wait for it."""
         return MAX_INT32 if self._worker.phase is Phase.FINISHED else self._worker.iteration

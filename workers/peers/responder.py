@@ -1,4 +1,4 @@
-"""The answering side: sends this worker's progress to any worker of the job, at any time."""
+"""The server side of progress queries: reports this worker's progress to any worker of the job, at any time."""
 
 import logging
 from collections.abc import Callable
@@ -19,9 +19,9 @@ class Responder:
     """Listens from creation until ``close``.
 
     Args:
-        order: of this process; its key admits workers of the same job.
-        host: the address to listen at.
-        progress: the iteration that this worker is in, or before.
+        order: of this process; its key authenticates workers of the same job.
+        host: the address to listen on.
+        progress: returns the current iteration of this worker.
         encryption: how connections are encrypted, if they are.
     """
 
@@ -32,7 +32,7 @@ class Responder:
         self.port: int = self._listener.port
 
     def close(self) -> None:
-        """Stop answering."""
+        """Stop responding."""
         self._listener.close()
 
     def _key_of(self, peer: Peer) -> bytes:

@@ -1,5 +1,5 @@
-"""The test of a machine before it works: compute, memory and links, in a process that the agent ends in time.
+"""Tests a machine: compute, memory and links, in a separate process with a time limit.
 
-The agent starts ``python -m workers.preflight`` with the order on standard input, and passes on what that process
-answers, one JSON message a line.
+The agent starts ``python -m workers.preflight`` with the order on standard input, and forwards its results, one JSON
+message per line.
 """

@@ -1,4 +1,4 @@
-"""``python -m workers.preflight``: started by an agent only, with a ``Task`` on standard input."""
+"""``python -m workers.preflight``: the test process. Only an agent starts it, with a ``Task`` on standard input."""
 
 import os
 import sys
@@ -17,11 +17,11 @@ from workers.spawner.lineage import call_me, die_with
 from workers.transport.errors import Unencrypted
 
 FIRST = 1
-"""Number of each message here; the agent gives it its own."""
+"""The number of each message here; the agent replaces it."""
 
 
 def main() -> None:
-    """Do the task, and answer on the original standard output: output of libraries goes to standard error."""
+    """Run the task, and write results to the original standard output; output of libraries goes to standard error."""
     die_with(os.getppid())
     call_me("pl preflight")
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def listen(order: ListenOrder, task: Task, answers: BinaryIO) -> None:
-    """Be the far end until the tested machine is done."""
+    """Be the far end of a link until the tested machine is done."""
     try:
         echo = Echo(order, task.setup)
     except (OSError, Unencrypted) as error:
@@ -46,7 +46,7 @@ def listen(order: ListenOrder, task: Task, answers: BinaryIO) -> None:
 
 
 def tested(order: MachineTestOrder, task: Task) -> MachineTested:
-    """Links first: importing torch is no part of them."""
+    """Links first: importing torch must not delay them."""
     begin_s = time.monotonic()
     result = MachineTested(number=FIRST, test=order.test)
     try:

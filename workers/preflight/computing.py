@@ -1,4 +1,4 @@
-"""How fast the machine multiplies float32 matrices and copies memory, by torch as its workers use it."""
+"""Measures float32 matrix products and memory copies, with torch as workers use it."""
 
 import statistics
 import time
@@ -10,21 +10,21 @@ from controlplane.protocol.machine_tests import COMPUTE_S, COPIED_BYTES, GPU_MAT
 from workers.devices import AUTO, CPU, CUDA, VISIBLE, Gpus
 
 PART_OF_MEMORY: Final = 16
-"""At most one part in so many of the machine's memory is copied."""
+"""At most this fraction (1 / n) of the machine's memory is copied."""
 
 FLOAT_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Of the CPUs together, or of one GPU."""
+    """Speed of all CPUs together, or of one GPU."""
 
     flops: float
     memory_bytes_per_s: float
 
 
 def median_rate(amount: float, work: Callable[[], None], seconds: float) -> float:
-    """``amount`` per second: the median over rounds of ``work`` within that time, at least one, after another."""
+    """The median rate in ``amount`` per second over rounds of ``work`` within the time limit; at least one round."""
     work()
     rates: list[float] = []
     end_s = time.monotonic() + seconds
@@ -36,18 +36,18 @@ def median_rate(amount: float, work: Callable[[], None], seconds: float) -> floa
 
 
 def cpu_speed(torch: Any, *, threads: int, memory_bytes: int) -> Speed:
-    """Of all CPUs that this process may use."""
+    """Measure all CPUs that this process may use."""
     torch.set_num_threads(threads)
     copied = min(COPIED_BYTES, memory_bytes // PART_OF_MEMORY)
     return _speed(torch, "cpu", MATRIX, copied, lambda: None)
 
 
 def gpu_speeds(torch: Any, devices: Sequence[str], environment: MutableMapping[str, str]) -> list[Speed]:
-    """Of each GPU that the machine's workers may use; none where they compute on the CPU."""
+    """Measure each GPU that the machine's workers may use; none if they compute on the CPU."""
     if all(device == CPU for device in devices):
         return []
     named = [device for device in dict.fromkeys(devices) if device not in (AUTO, CPU, CUDA)]
-    if named:  # before torch looks for any
+    if named:  # before torch initializes
         found = Gpus.found(environment)
         environment[VISIBLE] = ",".join(map(found.visible, named))
     if not torch.cuda.is_available():
@@ -64,7 +64,7 @@ def _gpu_speed(torch: Any, device: str, part: float) -> Speed:
 
 
 def _speed(torch: Any, device: str, matrix: int, copied: int, wait: Callable[[], None], part: float = 1.0) -> Speed:
-    """Measured for ``part`` of the usual time."""
+    """Measure for ``part`` of the usual time."""
     left, right = (torch.rand((matrix, matrix), device=device) for _ in range(2))
     product = torch.empty_like(left)
 

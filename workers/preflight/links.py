@@ -1,4 +1,4 @@
-"""Both ends of a link of the test: the handshake, the frames and the encryption are those of parameters."""
+"""Both ends of a link test, with the handshake, frames and encryption of parameter transfers."""
 
 import contextlib
 import socket
@@ -32,18 +32,18 @@ from workers.transport.handshake import Peer
 
 ROUND_TRIPS: Final = 50
 SMALL: Final = bytes(64)
-"""The payload that times a round trip."""
+"""The payload for round-trip times."""
 
 PATIENCE_S: Final = 10.0
-"""A link that takes longer, from its handshake on, is given up; so is one that has less left of ``LINKS_S``."""
+"""Time limit of a link, including its handshake; links are also abandoned if less than this is left of ``LINKS_S``."""
 
 
 class Echo:
-    """Listens until the tested machine has come and gone, or ``close``; sends back what it gets, within a limit.
+    """Listens until the tested machine is done, or ``close``; echoes what it receives, within a limit.
 
     Raises:
-        OSError: if it cannot listen at the machine's address.
-        Unencrypted: if it should encrypt and was given no certificate.
+        OSError: if it cannot listen on the machine's address.
+        Unencrypted: if it must encrypt but has no certificate.
     """
 
     def __init__(self, order: ListenOrder, setup: Setup) -> None:
@@ -61,12 +61,12 @@ class Echo:
         self.port: int = self._acceptor.port
 
     def wait(self, seconds: float) -> None:
-        """Until the tested machine is done, for so long at most."""
+        """Wait until the tested machine is done, with a time limit."""
         with contextlib.suppress(Exception):
             self._over.get(timeout=seconds)
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         self._acceptor.close()
 
     def _admit(self, connected: socket.socket, _: Peer) -> None:
@@ -94,9 +94,9 @@ class Echo:
 
 
 def measure(order: MachineTestOrder, setup: Setup) -> list[MeasuredLink]:
-    """The link to each far end, one after the other, within ``LINKS_S``; what was not measured by then says so.
+    """Measure the link to each far end, one after the other, within ``LINKS_S``; links not measured by then are marked.
 
-    On a thread, since nothing else bounds how long the name of a host is looked up.
+    On a thread, since nothing else limits the duration of a host name lookup.
     """
     measured: SimpleQueue[MeasuredLink] = SimpleQueue()
     end_s = time.monotonic() + LINKS_S
@@ -125,7 +125,7 @@ def measure(order: MachineTestOrder, setup: Setup) -> list[MeasuredLink]:
 
 
 def identity_of(order: MachineTestOrder | ListenOrder) -> Identity | None:
-    """The machine's key; None where the control plane gave no certificate."""
+    """The machine's key; None if the control plane did not issue a certificate."""
     if not (order.certificate and order.authority):
         return None
     seed = certificate_seed(bytes.fromhex(order.key))

@@ -1,4 +1,4 @@
-"""The agent's side: starts the process of a test, ends it in time, and passes on what it answers."""
+"""The agent's side of a machine test: starts the test process, enforces its time limit, and forwards its results."""
 
 import contextlib
 import os
@@ -28,17 +28,17 @@ from workers.setup import Setup
 from workers.spawner.client import SECRETS
 
 MOST_LISTENING: Final = 4
-"""Tests of other machines that this one is the far end of at a time."""
+"""Maximum number of other machines' tests for which this one is a far end at a time."""
 
 MOST_KNOWN: Final = 100
-"""Orders that are remembered: one that comes again, after a reconnect, is not obeyed again."""
+"""Number of remembered orders: an order that is repeated after a reconnect is ignored."""
 
 FIRST: Final = 1
 COMMAND: Final = (sys.executable, "-m", "workers.preflight")
 log = structlog.get_logger("preflight")
 
 Key = tuple[type[PreflightOrder], int]
-"""The identity of orders: a machine is asked once to be a far end of a test."""
+"""The identity of an order: a machine is a far end of a test only once."""
 
 _decoder: msgspec.json.Decoder[PreflightAnswer] = msgspec.json.Decoder(PreflightAnswer)
 
@@ -51,12 +51,12 @@ class Task(Value, frozen=True, kw_only=True):
 
 
 class Preflight:
-    """Tests that were ordered. ``begin`` is for the main thread: on Linux the processes end with it.
+    """The ordered tests. Call ``begin`` on the main thread: on Linux the processes end with it.
 
     Args:
         setup: of the agent's processes.
-        answer: called with each message, on a thread of its own; the number is the caller's to give.
-        limits_s: how long a test, and a far end, may take.
+        answer: called with each message, on a separate thread; the caller assigns the number.
+        limits_s: time limits of a test and of a far end.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Preflight:
 
     @property
     def testing(self) -> list[int]:
-        """Tests of this machine that run."""
+        """Tests of this machine in progress."""
         with self._lock:
             return [test for kind, test in self._running if kind is MachineTestOrder]
 
     def begin(self, order: PreflightOrder) -> None:
-        """Carry it out, unless it is known."""
+        """Start the test, unless it is known."""
         key: Key = (type(order), order.test)
         with self._lock:
             if key in self._known:
@@ -105,7 +105,7 @@ class Preflight:
         threading.Thread(target=self._attend, args=(order, process), name="preflight", daemon=True).start()
 
     def close(self) -> None:
-        """End all of them."""
+        """End all tests."""
         with self._lock:
             processes = list(self._running.values())
         for process in processes:
@@ -161,7 +161,7 @@ def _why(status: int, limit_s: float | None) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The agent's, with our modules within reach and without secrets."""
+    """The agent's environment, without secrets, in which Paceline can be imported."""
     kept = {key: value for key, value in os.environ.items() if key not in SECRETS}
     home = str(Path(__file__).resolve().parents[2])
     kept["PYTHONPATH"] = os.pathsep.join(filter(None, [home, kept.get("PYTHONPATH")]))

@@ -1,5 +1,5 @@
-"""One connection for all processes of a machine: they speak to their agent on a Unix socket, and it to the gateway.
+"""One connection for all processes of a machine: they connect to their agent on a Unix socket, and it to the gateway.
 
-``framing`` is what both sides of the local socket say, ``relay`` the agent's side. A process's side is
-``workers.control.local``. Nothing here keeps or reads a message.
+``framing`` is the protocol of the local socket, ``relay`` the agent's side, ``process`` the processes' side. Messages
+are neither stored nor read here.
 """

@@ -1,4 +1,4 @@
-"""A process's side: its connection to the control plane through its agent."""
+"""A process's connection to the control plane through its agent."""
 
 import contextlib
 import socket
@@ -15,32 +15,33 @@ from workers.control.connection import ConnectionEnded
 from workers.relay.framing import BEAT, CLOSE, FRAME, OPEN, TO_PROCESS, BadFraming, Frames, code_of, packed
 
 OPEN_S: Final = 1.0
-"""For the agent's answer: it holds a process back for half of that while it connects itself."""
+"""Time limit of the agent's reply: it may delay a process for half of that while it connects itself."""
 
 SILENT_S: Final = 1.5
-"""An agent that does not answer beats for this long hangs. The process is back, by itself, before the control plane
-takes it for lost, 4 s after its last heartbeat."""
+"""An agent that does not answer heartbeats for this long hangs. The process then reconnects directly, before the
+control plane declares it lost, 4 s after its last heartbeat.
+"""
 
 LOOK_S: Final = 0.25
-"""How often to look whether it is silent, while nothing comes."""
+"""Interval of checks whether it hangs, while nothing is received."""
 
 _PIECE: Final = 1 << 16
 
 
 class NoRelay(Exception):
-    """The agent passes nothing on for this process now; the text says why."""
+    """The agent cannot forward for this process now; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRoute:
-    """Where the agent of a process listens, and what the process says first. It contains the key: never print it."""
+    """The address of the agent's socket, and the process's opening message. It contains the key: never print it."""
 
     path: Path
     opening: bytes = field(repr=False)
 
     @classmethod
     def of(cls, order: ProcessOrder, path: Path) -> Self:
-        """That of the process of ``order``."""
+        """The route of the process of ``order``."""
         opening = Opening(job=order.job, role=order.role, index=order.index, instance=order.instance, key=order.key)
         return cls(path=path, opening=encode(opening))
 
@@ -51,10 +52,10 @@ class LocalConnection:
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
         self._reading = stream.dup()
-        """The same socket, with a deadline of its own."""
+        """The same socket, with its own timeout."""
         self._unanswered_s: float | None = None
-        """When the oldest beat was sent that was not answered. Without one the agent owes nothing, however long it says
-        nothing: a process that computes may be late itself.
+        """When the oldest unanswered heartbeat was sent. Without one, no answer is due however long the agent is
+        silent: a process that computes may be late itself.
         """
         self._frames = Frames(TO_PROCESS)
         self._received: deque[bytes] = deque()
@@ -63,10 +64,10 @@ class LocalConnection:
 
     @classmethod
     def open(cls, route: LocalRoute) -> Self:
-        """Connect.
+        """Connect to the agent.
 
         Raises:
-            NoRelay: if there is no agent, or it is not connected itself.
+            NoRelay: if there is no agent, or it is not connected to the control plane.
         """
         stream = socket.socket(socket.AF_UNIX)
         connection = cls(stream)
@@ -95,18 +96,18 @@ class LocalConnection:
         self._write(packed(FRAME, frame))
 
     def beat(self) -> None:
-        """Have the agent answer."""
+        """Send a heartbeat, which the agent answers."""
         if self._unanswered_s is None:
             self._unanswered_s = time.monotonic()
         self._write(packed(BEAT))
 
     def close(self) -> None:
-        """End the connection, behind what was sent."""
+        """Close the connection after everything was sent."""
         with contextlib.suppress(OSError):  # it has ended
             self._stream.shutdown(socket.SHUT_RDWR)
 
     def release(self) -> None:
-        """End it, and release its descriptor, which is no longer used."""
+        """Close it, and release its descriptor."""
         self.close()
         self._stream.close()
         self._reading.close()

@@ -1,7 +1,8 @@
-"""The agent's side: takes what its processes send, and sends it as one batch; and the other way round.
+"""The agent's side of the relay: collects frames of its processes and sends them in batches, and distributes received
+ones.
 
-Runs on a thread of its own, with a loop of its own. A process whose frames cannot be forwarded is notified immediately
-and connects directly: the relay saves connections, and nothing depends on it.
+Runs on a separate thread with its own event loop. A process whose frames cannot be forwarded is notified immediately
+and connects directly: the relay only saves connections.
 """
 
 import asyncio
@@ -29,19 +30,19 @@ from workers.control.connection import PING_S, PING_TIMEOUT_S
 from workers.relay.framing import BEAT, FRAME, OPEN, TO_AGENT, BadFraming, Frames, packed, packed_close
 
 FLUSH_S: Final = 0.002
-"""A frame waits for others for at most this long, and only while they arrive."""
+"""A frame waits for others for at most this long, and only while more arrive."""
 
 HOLD_S: Final = 0.5
-"""How long a process waits for the relay to be connected before it connects by itself."""
+"""How long a process waits for the relay to connect before it connects directly."""
 
 RETURN_S: Final = 1.0
-"""The longest delay between two attempts after a lost connection: processes that wait should find it there."""
+"""The longest delay between two attempts after a lost connection, so that waiting processes find it connected."""
 
 REFUSED_S: Final = 30.0
-"""The delay after the control plane has refused the relay."""
+"""The delay after the control plane has rejected the relay."""
 
 BATCH_BYTES: Final = 256 * 1024
-"""Size of a batch above which it is sent; one more frame fits into what the control plane takes."""
+"""Batches above this size are sent; one more frame fits into the control plane's limit."""
 
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 """Bytes queued for the control plane; above this, processes are not read."""
@@ -50,18 +51,18 @@ MOST_UNREAD_BYTES: Final = 1024 * 1024
 """Bytes that a process has not read; above this it is disconnected at the next frame."""
 
 MOST_PATH_BYTES: Final = 100
-"""The kernel takes 107 characters for the path of a socket."""
+"""The kernel's limit for the path of a socket is 107 characters."""
 
 TRY_AGAIN, OVERSIZED = 1013, 4413
 
 OUTAGES: Final = {429, 502, 503, 504}
-"""HTTP statuses of what passes."""
+"""HTTP statuses of temporary failures."""
 
 log = structlog.get_logger("relay")
 
 
 class Relay:
-    """The relay of one agent. ``path``: where its processes find it, once it was started."""
+    """The relay of one agent. ``path``: its socket, once it was started."""
 
     def __init__(self, plane: ControlPlane, headers: Mapping[str, str], folder: Path) -> None:
         self._plane, self._headers = plane, dict(headers)
@@ -78,7 +79,7 @@ class Relay:
         self._listens.wait()
 
     def close(self, *, wait_s: float = 2.0) -> None:
-        """Disconnect and remove the socket; processes that are left connect by themselves."""
+        """Disconnect and remove the socket; remaining processes connect directly."""
         if self._loop is not None and self._serving is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(self._serving.cancel)
@@ -87,7 +88,7 @@ class Relay:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
     def prove_with(self, headers: Mapping[str, str]) -> None:
-        """Show these at the next handshake."""
+        """Use these headers at the next handshake."""
         self._headers = dict(headers)
 
     def _run(self) -> None:
@@ -99,7 +100,7 @@ class Relay:
             self._listens.set()
 
     async def _serve(self) -> None:
-        """Serve until ``close``."""
+        """Run until ``close``."""
         self._loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
         folder = self.path.parent
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -146,21 +147,23 @@ class Relay:
 
 
 class Exchange:
-    """Channels of one connection at a time, and the local sockets that they belong to."""
+    """The channels of one connection at a time, and their local sockets."""
 
     def __init__(self) -> None:
         self._outgoing = Outgoing(BATCH_BYTES)
         self._locals: dict[int, Local] = {}
-        """By channel."""
+        """By channel number."""
         self.there: set[Local] = set()
-        """All that are connected."""
+        """All connected processes."""
         self._held: dict[Local, asyncio.TimerHandle] = {}
-        """Processes that wait for the relay to be connected."""
+        """Processes that wait for the relay to connect."""
         self._connected = self._is_full = False
         self.is_refused = False
-        """Whether there will be no connection for a while."""
+        """Whether no connection is expected for a while."""
         self._newest = 0
-        """The number of the newest channel; never used again, so that one of an earlier connection ends no other."""
+        """The number of the newest channel. Numbers are never reused, so that a late close of an earlier connection
+        closes no other channel.
+        """
         self._wake: asyncio.Event = asyncio.Event()
 
     def enter(self, local: "Local") -> None:
@@ -175,7 +178,7 @@ class Exchange:
             self._held[local] = asyncio.get_running_loop().call_later(HOLD_S, local.end, TRY_AGAIN)
 
     def send(self, local: "Local", frame: bytes) -> None:
-        """A message of a process."""
+        """Forward a message of a process."""
         self._outgoing.add(local.channel, frame)
         self._wake.set()
         if self._outgoing.waiting_bytes > MOST_WAITING_BYTES and not self._is_full:
@@ -184,7 +187,7 @@ class Exchange:
                 each.pause()
 
     def leave(self, local: "Local") -> None:
-        """A process has gone."""
+        """A process disconnected."""
         if (held := self._held.pop(local, None)) is not None:
             held.cancel()
         if self._locals.pop(local.channel, None) is not None:
@@ -192,7 +195,7 @@ class Exchange:
             self._wake.set()
 
     def lose(self) -> None:
-        """There is no connection any more: nothing can be passed on."""
+        """The connection was lost: nothing can be forwarded."""
         self._connected = self._is_full = False
         self._outgoing.clear()
         gone, self._locals = self._locals, {}
@@ -200,7 +203,7 @@ class Exchange:
             local.end(TRY_AGAIN)
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         self.lose()
         for local in list(self.there):
             local.end(TRY_AGAIN)
@@ -210,7 +213,7 @@ class Exchange:
             await asyncio.sleep(0)
 
     async def converse(self, socket: ClientConnection) -> None:
-        """Carry batches both ways. Raises ``ConnectionClosed`` at the end of the connection."""
+        """Forward batches both ways. Raises ``ConnectionClosed`` at the end of the connection."""
         self._connected = True
         self._wake = asyncio.Event()
         held, self._held = self._held, {}
@@ -252,7 +255,7 @@ class Exchange:
             self._deliver(await socket.recv(decode=False))
 
     async def _until_idle(self) -> None:
-        """Wait while processes send: each turn of the loop reads once from every socket with data."""
+        """Wait while processes send: each iteration of the event loop reads once from every socket with data."""
         deadline_s, seen = time.monotonic() + FLUSH_S, -1
         while seen != self._outgoing.added and self._outgoing.waiting_bytes < BATCH_BYTES:
             if time.monotonic() >= deadline_s:
@@ -282,18 +285,18 @@ class Local(asyncio.Protocol):
         self._frames = Frames(TO_AGENT)
         self._socket: asyncio.Transport | None = None
         self._transport: asyncio.Transport | None = None
-        """The same, until its end was sent."""
+        """The transport, until its end was sent."""
         self.opening = b""
         self.channel = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
+        """Called by the event loop."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = self._socket = transport
         self._exchange.there.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
+        """Called by the event loop."""
         try:
             for kind, payload in self._frames.feed(data):
                 self._take(kind, payload)
@@ -302,18 +305,18 @@ class Local(asyncio.Protocol):
             self.end(OVERSIZED)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop."""
+        """Called by the event loop."""
         self._transport = None
         self._exchange.there.discard(self)
         self._exchange.leave(self)
 
     def opened(self, channel: int) -> None:
-        """Its frames are passed on from now on."""
+        """Its frames are forwarded from now on."""
         self.channel = channel
         self._write(packed(OPEN))
 
     def send(self, frame: bytes) -> None:
-        """A message for the process; if it does not read, it is disconnected."""
+        """Send a message to the process; if it does not read, it is disconnected."""
         if self._transport is not None and self._transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
             log.warning(f"a process was disconnected: it has not read {MOST_UNREAD_BYTES} bytes")
             self.drop()
@@ -327,7 +330,7 @@ class Local(asyncio.Protocol):
             self._transport = None
 
     def drop(self) -> None:
-        """Close the socket without waiting until the process has read what was sent."""
+        """Close the socket without waiting until the process has read everything."""
         self._transport = None
         if self._socket is not None and not self._socket.get_write_buffer_size():
             self._socket.close()
@@ -335,12 +338,12 @@ class Local(asyncio.Protocol):
             self._socket.abort()
 
     def pause(self) -> None:
-        """Read nothing for now."""
+        """Pause reading."""
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Read again."""
+        """Resume reading."""
         if self._transport is not None:
             self._transport.resume_reading()
 
@@ -363,14 +366,18 @@ class Local(asyncio.Protocol):
 
 
 def _is_refusal(error: Exception | None) -> bool:
-    """Whether the control plane does not take this relay, now or ever; an outage, also of a proxy, is none."""
+    """Whether the control plane rejects this relay, temporarily or permanently; outages, including a proxy's, do not
+    count.
+    """
     if isinstance(error, ConnectionClosed):
         return error.rcvd is not None and error.rcvd.code >= 4000
     return isinstance(error, InvalidStatus) and error.response.status_code not in OUTAGES
 
 
 def socket_path(folder: Path) -> Path:
-    """Where to listen: in a folder that only its owner can enter; elsewhere if the path were too long for a socket."""
+    """The socket's path: in a folder that only its owner can access; in the temporary folder
+    if the path were too long.
+    """
     place = folder / "relay"
     if len(os.fsencode(place / "socket")) > MOST_PATH_BYTES:
         return Path(tempfile.mkdtemp(prefix="paceline-relay-"), "socket")

@@ -1,5 +1,5 @@
-"""One parameter server: blocks of parameters, whose contributions close an iteration, and the rule that applies them.
+"""One parameter server: blocks of parameters, the contributions that complete an iteration, and the update rule.
 
-A block's iteration closes when every member that counts in it has contributed; quorums are sets of members, never
-counts. Nothing is decided here: orders name the members and the blocks of this server.
+A block's iteration is complete when every member that counts in it has contributed; quorums are sets of members, not
+counts. Orders name the members and this server's blocks; nothing is decided here.
 """

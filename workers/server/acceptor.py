@@ -1,8 +1,8 @@
 """Accepts connections and authenticates them: one thread does all handshakes and passes on authenticated peers.
 
-An unauthenticated connection costs a descriptor and a few hundred bytes, no thread. Their number is limited, and each
-has one deadline for the whole handshake. At the limit, the oldest connection of the address with the most connections
-is closed: a regular peer authenticates within a few milliseconds.
+An unauthenticated connection costs a descriptor and a few hundred bytes, but no thread. Their number is limited, and
+each has a deadline for the whole handshake. At the limit, the oldest connection of the address with the most
+connections is closed: a regular peer authenticates within a few milliseconds.
 """
 
 import logging
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 MAX_PENDING = 256
 """Limit of unauthenticated connections."""
 SHARE_OF_DESCRIPTORS = 4
-"""They may use at most one in this many of the process's descriptors."""
+"""They may use at most 1 / n of the process's descriptors."""
 AT_ONCE = 16
-"""Connections accepted before pending handshakes are read again."""
+"""Number of connections accepted before pending handshakes are read again."""
 PAUSE_S = 0.02
 """Pause after connections were evicted or could not be accepted, so that a flood does not take the CPU.
 
@@ -51,16 +51,17 @@ class Pending:
     until: float
     """Deadline of its handshake."""
     encrypting: ssl.SSLSocket | None = None
-    """Until TLS is agreed on."""
+    """Until TLS is established."""
 
 
 class Acceptor:
-    """Listens on a free port of ``host`` from creation until ``close``; ``admit`` gets each connection with its peer.
+    """Listens on a free port of ``host`` from creation until ``close``; ``admit`` receives each connection with its
+    peer.
 
     Args:
-        host: the address to listen at.
-        key_of: the key that a peer shares with this server.
-        admit: called on the acceptor's thread, with a blocking socket that is its own from then on.
+        host: the address to listen on.
+        key_of: returns the key that a peer shares with this server.
+        admit: called on the acceptor's thread, with a blocking socket that it then owns.
         encryption: how connections are encrypted, if they are.
         max_pending: limit of unauthenticated connections; by default ``MAX_PENDING``, or fewer if descriptors are few.
     """
@@ -130,7 +131,7 @@ class Acceptor:
             self._begin_encryption(pending)
 
     def _begin_encryption(self, pending: Pending) -> None:
-        """The same descriptor from then on, in another object: update the selector."""
+        """Start TLS: the same descriptor in another object, so the selector is updated."""
         self._selector.unregister(pending.connected)
         try:
             pending.connected = pending.encrypting = self._encryption.accept(pending.connected)
@@ -142,7 +143,7 @@ class Acceptor:
             self._selector.register(pending.connected, selectors.EVENT_READ, pending)
 
     def _is_encrypted(self, pending: Pending) -> bool:
-        """Whether TLS is agreed on where it should be; then the handshake within continues."""
+        """Whether TLS is established if it is required; then the handshake continues within it."""
         if pending.encrypting is None:
             return True
         try:
@@ -184,7 +185,7 @@ class Acceptor:
             log.error("%s %d cannot be served: %s", answer.peer.role, answer.peer.rank, error)
 
     def _send(self, pending: Pending, frame: bytes) -> bool:
-        """Whether the frame was sent: a few bytes always fit, unless the peer is lost."""
+        """Return whether the frame was sent: a few bytes always fit, unless the peer is gone."""
         try:
             if pending.connected.send(frame) == len(frame):
                 return True
@@ -239,7 +240,7 @@ class Acceptor:
 
 
 def _read(pending: Pending) -> bytes:
-    """Read only the handshake: later bytes are for the session.
+    """Read only the handshake: later bytes belong to the session.
 
     Raises:
         ConnectionClosed: if the peer ended it.

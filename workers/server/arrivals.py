@@ -1,7 +1,8 @@
 """Asynchronous contributions to a block: each is applied separately, on arrival or once its sender is released.
 
-Held back (PSP Alg. 1 by the letter), those that newer orders release together are applied as one sum. If several should
-make one step, they are summed until all have arrived; the rest makes a part of a step when no more will come.
+With delayed application (PSP Alg. 1, literal), contributions that the same orders release are applied as one sum. If
+several contributions make one step, they are summed until all have arrived; the rest makes a fraction of a step when no
+more will arrive.
 """
 
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ from workers.transport.handshake import Peer
 
 
 class Arrivals:
-    """The latest update of each worker, and held updates.
+    """The latest update of each worker, and delayed updates.
 
     Args:
-        seen: the last iteration that each peer has contributed to already.
-        iteration: the furthest iteration so far.
+        seen: the last iteration to which each peer has contributed.
+        iteration: the latest iteration so far.
     """
 
     def __init__(self, values: Values, roster: Roster, *, seen: Mapping[Peer, int], iteration: int) -> None:
@@ -30,11 +31,11 @@ class Arrivals:
 
     @property
     def iteration(self) -> int:
-        """One past the furthest iteration that anybody has contributed to."""
+        """One past the latest iteration to which any peer has contributed."""
         return self._furthest
 
     def appoint(self, roster: Roster) -> None:
-        """Let ``roster`` count from now on, and apply what it lets pass."""
+        """Use ``roster`` from now on, and apply the contributions that it releases."""
         self._roster = roster
         self._seen = {peer: iteration for peer, iteration in self._seen.items() if peer in roster.members}
         self._apply([held for held in self._held if self._passes(held)])
@@ -43,7 +44,7 @@ class Arrivals:
             self._step()
 
     def judge(self, contribution: Contribution) -> Verdict:
-        """Its next treatment."""
+        """How to treat the peer's contribution."""
         if contribution.iteration <= self._seen.get(contribution.peer, -1):
             return Verdict.REPEATED
         if contribution.term > self._roster.term:
@@ -52,7 +53,7 @@ class Arrivals:
         return Verdict.COUNT if contribution.term == self._roster.term and counts else Verdict.STALE
 
     def take(self, contribution: Contribution) -> memoryview | None:
-        """Count what was judged to; its memory if that is free now."""
+        """Accept a contribution after ``judge``; return its memory if it is free now."""
         self._seen[contribution.peer] = contribution.iteration
         self._furthest = max(self._furthest, contribution.iteration + 1)
         if self._passes(contribution):
@@ -61,7 +62,7 @@ class Arrivals:
         return None
 
     def open(self) -> Open:
-        """Its state, to continue on another server."""
+        """The state, to continue on another server."""
         return Open(
             iteration=self._furthest,
             is_free=True,
@@ -76,24 +77,28 @@ class Arrivals:
         self._growing = opened.growing
 
     def finish(self) -> None:
-        """Release everything: workers are no longer released one by one."""
+        """Release everything: workers are no longer released individually."""
         self._apply(self._held)
         self._held = []
         self.flush()
 
     def flush(self) -> None:
-        """Make what was added up a step, or the part of one that it is."""
+        """Apply what was summed, as a step or a fraction of one."""
         if self._growing.count:
             self._step()
 
     def _passes(self, contribution: Contribution) -> bool:
-        """All of them on arrival; else those released, and those that have left and will not be."""
+        """The contributions to apply: on arrival all; else those released, and those of members that have left and will
+        not be released.
+        """
         if self._roster.apply != "release" or contribution.peer not in self._roster.members:
             return True
         return contribution.iteration <= self._roster.passed.get(contribution.peer.rank, -1)
 
     def _apply(self, contributions: list[Contribution]) -> memoryview | None:
-        """One step, as long as all of theirs together, once there are enough; memory that is free then, if any."""
+        """Apply contributions as one step with the sum of their scales, once there are enough; return free memory, if
+        any.
+        """
         free = None
         for contribution in contributions:
             free = self._growing.add(contribution)
@@ -102,7 +107,7 @@ class Arrivals:
         return free
 
     def _step(self) -> memoryview | None:
-        """As long as those of all that were added up; where so many make one, that one."""
+        """A step with the summed scales; if n contributions make one step, one step."""
         growing, gather = self._growing, self._roster.gather
         parts = growing.count if gather == 1 else min(1.0, growing.count / gather)
         self._values.apply(growing, scale=self._roster.scale * parts)

@@ -1,7 +1,7 @@
-"""One block under its lock: how updates count (``lockstep``, ``arrivals``), and its values (``values``).
+"""One block with its lock: how updates count (``lockstep``, ``arrivals``), and its values (``values``).
 
-Iterations before ``Roster.apply_from`` are finished in lockstep also where contributions are applied as they arrive
-from there on.
+Iterations before ``Roster.apply_from`` are completed in lockstep, even if later contributions are applied as they
+arrive.
 """
 
 import threading
@@ -25,7 +25,7 @@ from workers.transport.handshake import Peer
 
 
 class Gone(Exception):
-    """The block is on another server now; ``held_s`` is how long that took to be known."""
+    """The block is on another server now; ``held_s``: how long the request waited for that."""
 
     def __init__(self, held_s: float) -> None:
         self.held_s = held_s
@@ -39,29 +39,29 @@ class Keep(Protocol):
         """Whether this version should be kept."""
 
     def take(self, version: int, steps: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Keep it; called under the block's lock, with copies."""
+        """Save a version; called under the block's lock, with copies."""
 
 
 def never() -> bool:
-    """For callers that wait for as long as it takes."""
+    """For callers that wait without a limit."""
     return False
 
 
 NO_TERM = (-1, -1)
-"""For callers that accept an answer under any orders."""
+"""For callers that accept a response under any orders."""
 
 
 class Block:
     """A slice of the parameters.
 
     Args:
-        values: as they are before the iteration ``iteration``; owned by the block from now on.
-        make_rule: what a complete sum does to the values.
-        start: where they begin in the flat vector.
+        values: before the iteration ``iteration``; owned by the block from now on.
+        make_rule: creates the update rule of the values.
+        start: offset of the block in the flat vector.
         on_missing: called with (iteration, rank) of members that left before they had contributed.
-        on_late: called likewise for contributions that were dropped, since others made their iteration.
-        before: whose contributions to the iteration before that are known to be in the values.
-        norms: where the norm of the mean gradient over all blocks is agreed upon; None: no step depends on it.
+        on_late: called with (iteration, rank) of dropped contributions: others completed their iteration.
+        before: whose contributions to the previous iteration are known to be in the values.
+        norms: where servers agree on the norm of the mean gradient over all blocks; None: not needed.
     """
 
     def __init__(
@@ -90,21 +90,21 @@ class Block:
 
     @property
     def version(self) -> int:
-        """How many iterations are closed; where nothing closes, one past the furthest that was contributed to."""
+        """Number of completed iterations; in asynchronous jobs, one past the latest with a contribution."""
         return self._counting.iteration
 
     @property
     def steps(self) -> int:
-        """How often the values were changed."""
+        """Number of changes of the values."""
         return self._values.steps
 
     @property
     def block_bytes(self) -> int:
-        """The size of the values in bytes."""
+        """Size of the values in bytes."""
         return self._values.block_bytes
 
     def appoint(self, roster: Roster) -> None:
-        """Let ``roster`` count from now on: a departure may complete the open iteration."""
+        """Use ``roster`` from now on: a departure may complete the open iteration."""
         with self._condition:
             self._roster = roster
             if not self._frozen:
@@ -112,11 +112,11 @@ class Block:
             self._condition.notify_all()
 
     def await_term(self, contribution: Contribution, given_up: Callable[[], bool] = never) -> float:
-        """Wait until the contribution's generation and iteration are here; how long that took.
+        """Wait until the contribution's generation and iteration are current; return how long that took.
 
         Raises:
             Gone: if the block moves to another server meanwhile.
-            GivenUp: if the caller's connection is ``given_up`` meanwhile, and ``poke`` is called.
+            GivenUp: if ``given_up`` holds for the caller's connection, after ``poke``.
             Stopped: if the server ends meanwhile.
         """
         with self._condition:
@@ -127,13 +127,13 @@ class Block:
     def contribute(
         self, contribution: Contribution, given_up: Callable[[], bool] = never
     ) -> tuple[Verdict, memoryview | None]:
-        """Count ``contribution``, once; the last one expected closes the iteration.
+        """Count ``contribution``, once; the last expected one completes the iteration.
 
-        The memory that comes back, if any, is the caller's instead of that of the contribution: a sum is kept where
-        it lies, since copying it would cost as much as adding another.
+        The returned memory, if any, replaces that of the contribution: a sum is kept in place, since copying it would
+        cost as much as adding another.
 
         Raises:
-            Gone, GivenUp, Stopped: as ``await_term``, where the block was frozen since.
+            Gone, GivenUp, Stopped: as ``await_term``, if the block was frozen since.
         """
         with self._condition:
             self._wait(lambda: not self._frozen and not self._is_complete_without(contribution), given_up)
@@ -157,11 +157,11 @@ class Block:
         placement: int | None = None,
         given_up: Callable[[], bool] = never,
     ) -> tuple[Snapshot, int, float]:
-        """The values for iteration ``version`` under the orders ``term``, to be given back.
+        """Borrow the values for iteration ``version`` under the orders ``term``; return them with ``give_back``.
 
-        In lockstep it is held until that many iterations are closed, else the values are as they are. With it come
-        the version that they are, which is later than requested if the requester is no longer a member, and how
-        long it was held.
+        In lockstep this waits until that many iterations are complete, otherwise the current values are returned. The
+        result includes the version of the values, which is later than requested if the requester is no longer a member,
+        and how long the request waited.
 
         If the version waits for a norm, requesters under an older ``placement`` are released: a server may have been
         lost, and the norm depends on what they should push to the new one.
@@ -185,7 +185,7 @@ class Block:
             return self._values.borrow(), given, held_s
 
     def give_back(self, snapshot: Snapshot) -> None:
-        """The reader of a borrowed snapshot is done with it."""
+        """The reader has finished with a borrowed snapshot."""
         with self._condition:
             self._values.give_back(snapshot)
 
@@ -196,7 +196,7 @@ class Block:
             self._settle_freeze()
 
     def thaw(self) -> None:
-        """Continue: the block stays here after all."""
+        """Continue: the block stays on this server."""
         with self._condition:
             if not self._gone:
                 self._freeze_at, self._frozen = None, False
@@ -212,7 +212,7 @@ class Block:
             self._condition.notify_all()
 
     def await_frozen(self) -> BlockState | None:
-        """Everything that it is, as soon as it is frozen, and as long as it stays so; None if it will not be.
+        """The complete state as soon as the block is frozen, and as long as it stays so; None if it will not be.
 
         Raises:
             Stopped: if the server ends meanwhile.
@@ -233,7 +233,7 @@ class Block:
             )
 
     def settle(self) -> None:
-        """Make the step of the open iteration if it is complete and the norm over all blocks is known."""
+        """Apply the step of the open iteration if it is complete and the norm over all blocks is known."""
         with self._condition:
             counting = self._counting
             if self._norms is None or self._frozen or not isinstance(counting, Lockstep) or not counting.awaits_norm:
@@ -247,18 +247,18 @@ class Block:
             self._condition.notify_all()
 
     def keep_by(self, keep: Keep | None) -> None:
-        """From now on a copy goes to ``keep`` at each version of the lockstep that it wants."""
+        """From now on pass a copy to ``keep`` at each version of lockstep that it wants."""
         with self._condition:
             self._keep = keep
 
     def flush(self) -> None:
-        """Apply what was added up of updates on arrival: a block restored from a copy does not contain it."""
+        """Apply the sum of asynchronous updates: a block restored from a copy does not contain it."""
         with self._condition:
             if isinstance(self._counting, Arrivals):
                 self._counting.flush()
 
     def copy(self) -> dict[str, torch.Tensor]:
-        """Its values and what their rule remembers, as they are now."""
+        """The current values and the rule's state."""
         with self._condition:
             return self._copy()
 
@@ -276,7 +276,7 @@ class Block:
             self._keep.take(self.version, self.steps, self._copy())
 
     def resume(self, state: BlockState) -> None:
-        """Continue where the block was on another server; before members are set here."""
+        """Continue with the block's state from another server; call it before members are set here."""
         opened = state.open
         with self._condition:
             self._values.resume(state.state, state.steps)
@@ -285,12 +285,12 @@ class Block:
             self._counting.resume(opened)
 
     def poke(self) -> None:
-        """Release the threads here whose connection was given up with ``GivenUp``."""
+        """Release threads whose connection was given up, with ``GivenUp``."""
         with self._condition:
             self._condition.notify_all()
 
     def stop(self) -> None:
-        """Release all threads that wait here with ``Stopped``."""
+        """Release all waiting threads with ``Stopped``."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
@@ -317,7 +317,7 @@ class Block:
         return isinstance(self._counting, Lockstep) and self._counting.awaits_norm
 
     def _is_complete_without(self, contribution: Contribution) -> bool:
-        """Whether it came after the open iteration was complete, and before its step was made."""
+        """Whether it came after the open iteration was complete, and before its step was applied."""
         return self._awaits_norm and self._counting.judge(contribution) is Verdict.EARLY
 
     def _is_open(self, version: int) -> bool:
@@ -335,7 +335,7 @@ class Block:
         self._norms.say(Part(iteration=iteration, start=self._values.start, size=size, squared=squared))
 
     def _let_arrive(self) -> None:
-        """End lockstep if requested: the updates of its open iteration are applied as they are."""
+        """End lockstep if requested: the updates of its open iteration are applied individually."""
         roster, counting = self._roster, self._counting
         if roster.apply == "quorum" or isinstance(counting, Arrivals) or counting.iteration < roster.apply_from:
             return
@@ -344,7 +344,7 @@ class Block:
         self._counting = Arrivals(self._values, roster, seen=counting.seen, iteration=counting.iteration)
 
     def _wait(self, ready: Callable[[], bool], given_up: Callable[[], bool]) -> float:
-        """Wait until ``ready``; how long that took, 0.0 where it was at once."""
+        """Wait until ``ready``; return how long that took, 0.0 if it did not wait."""
         if ready():
             return 0.0
         began = self._now()

@@ -1,7 +1,7 @@
-"""The complete state of a block on its way to another server: a small manifest followed by arrays.
+"""Serializes the complete state of a block for another server: a small manifest followed by arrays.
 
-It holds the values, the optimizer's state, the number of updates, the sum of the open iteration and its contributors.
-So the block continues on the other server exactly as before, and counts nothing twice.
+It contains the values, the optimizer's state, the number of updates, the sum of the open iteration and its
+contributors. So the block continues on the other server exactly as before, and no contribution is counted twice.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,22 +27,22 @@ Type = Literal["float32", "float64", "int64"]
 
 @dataclass(slots=True, kw_only=True)
 class Open:
-    """State of a block's iterations that are not complete."""
+    """State of a block's incomplete iterations."""
 
     iteration: int
-    """The open one, or where nothing closes one past the furthest."""
+    """The open iteration; in asynchronous jobs one past the latest."""
     is_free: bool = False
-    """Whether contributions are applied as they come, and nothing closes."""
+    """Whether contributions are applied as they arrive."""
     contributed: set[Peer] = field(default_factory=set)
     expected: set[Peer] = field(default_factory=set)
     before: frozenset[Peer] = frozenset()
     seen: dict[Peer, int] = field(default_factory=dict)
-    """Where nothing closes: the last iteration that each peer has contributed to."""
+    """In asynchronous jobs: the last iteration to which each peer has contributed."""
     growing: Sum = field(default_factory=Sum)
     kept: list[Contribution] = field(default_factory=list)
     """Contributions that are not in a sum yet."""
     squared: dict[int, float] = field(default_factory=dict)
-    """By iteration, the squared norm of the mean gradient, where other servers may still ask for it."""
+    """By iteration, the squared norm of the mean gradient, while other servers may still request it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,16 +72,16 @@ class _Array(Value, frozen=True, kw_only=True, array_like=True):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return prod(self.shape) * TYPES[self.type].itemsize
 
     def view(self, memory: memoryview) -> torch.Tensor:
-        """Its place in ``memory``."""
+        """The tensor in ``memory``."""
         return torch.frombuffer(memory, dtype=TYPES[self.type]).view(self.shape)
 
 
 class Manifest(Value, frozen=True, kw_only=True):
-    """The list of arrays that follow, and all other state."""
+    """The list of the arrays that follow, and all other state."""
 
     start: Count
     steps: Count
@@ -99,15 +99,15 @@ class Manifest(Value, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> list[int]:
-        """Of the arrays, in bytes and in order."""
+        """Sizes of the arrays in bytes, in order."""
         return [array.size for array in self.arrays]
 
 
 def pack(transfer: BlockState) -> tuple[bytes, list[memoryview]]:
-    """The manifest, and the memory of each array.
+    """Return the manifest, and the memory of each array.
 
     Raises:
-        ValueError: where an optimizer remembers something of another type than may travel.
+        ValueError: if an optimizer's state has a type that cannot be transferred.
     """
     opened, arrays = transfer.open, _arrays(transfer)
     manifest = Manifest(
@@ -129,10 +129,10 @@ def pack(transfer: BlockState) -> tuple[bytes, list[memoryview]]:
 
 
 def read_manifest(payload: bytes) -> Manifest:
-    """The manifest in ``payload``.
+    """Decode the manifest in ``payload``.
 
     Raises:
-        BadHeader: if it is none.
+        BadHeader: if it is invalid.
     """
     try:
         return msgspec.msgpack.decode(payload, type=Manifest)
@@ -141,14 +141,14 @@ def read_manifest(payload: bytes) -> Manifest:
 
 
 def unpack(manifest: Manifest, arrays: Iterable[memoryview]) -> BlockState:
-    """The block that was packed. ``arrays`` are writable, and the block's from now on.
+    """Restore the packed block. ``arrays`` are writable, and owned by the block from now on.
 
     Raises:
-        BadHeader: if an array is missing, or is not what the manifest says.
+        BadHeader: if an array is missing, or does not match the manifest.
     """
     try:
         return _unpacked(manifest, arrays)
-    except (KeyError, ValueError, RuntimeError) as error:  # the last is what torch raises
+    except (KeyError, ValueError, RuntimeError) as error:  # torch raises RuntimeError
         raise BadHeader(f"a block that moves does not fit its manifest: {error}") from None
 
 

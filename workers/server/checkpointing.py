@@ -1,8 +1,8 @@
-"""Checkpoints of one server: saves its blocks, writes the manifest when ordered to, restores from a checkpoint.
+"""Checkpoints of one server: saves its blocks, writes the manifest on request, restores from a checkpoint.
 
 In a synchronous job a block is saved at each version that is a multiple of ``checkpoint.every``, so all blocks are
-saved at the same version on all servers. In an asynchronous job all blocks are saved at once, when the
-orders say that every worker is quiesced.
+saved at the same version on all servers. In an asynchronous job all blocks are saved at once, when the orders say that
+every worker is quiesced.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,11 +23,11 @@ class Checkpoints:
     """One server's part in the checkpoints of its job.
 
     Args:
-        root: the folder of this machine's agent; None: it has none.
-        elements: of the flattened parameters.
-        init: gives version 0 of all of them.
+        root: the checkpoint folder of this machine's agent; None: it has none.
+        elements: number of elements of the flattened parameters.
+        init: returns version 0 of all of them.
         say: called with what was written.
-        say_apart: called with the reason if this machine's folder cannot be used together with the other servers'.
+        say_apart: called with the reason if this machine's folder is not the other servers'.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Checkpoints:
         return {cut.index: self._place.read(restore, cut.start, cut.stop) for cut in cuts}
 
     def keep(self, cut: Cut) -> Keep | None:
-        """The saver of that block at the versions of checkpoints."""
+        """A saver of that block, for the versions of checkpoints."""
         if self._checkpoint is None or self._writer is None:
             return None
         return _Keeping(cut, self._checkpoint.every, self._writer)
@@ -97,16 +97,16 @@ class Checkpoints:
 
 
 class _Keeping:
-    """One block's."""
+    """The saver of one block."""
 
     def __init__(self, cut: Cut, every: int, writer: Writer) -> None:
         self._cut, self._every, self._writer = cut, every, writer
 
     def wants(self, version: int) -> bool:
-        """Each ``every``-th; version 0 can be had without."""
+        """Every ``every``-th version except 0, which can be computed."""
         return version > 0 and version % self._every == 0
 
     def take(self, version: int, steps: int, tensors: dict[str, torch.Tensor]) -> None:
-        """On its way to the disk."""
+        """Queue the copy for the writer."""
         cut = self._cut
         self._writer.take(Copy(iteration=version, start=cut.start, stop=cut.stop, steps=steps, tensors=tensors))

@@ -17,11 +17,11 @@ class Contribution:
     iteration: int
     samples: int
     total: memoryview
-    """The sum itself, as the writable bytes of float32; its memory is the block's once it counts."""
+    """The sum as writable bytes of float32; the block owns its memory once it counts."""
 
 
 def weighed(contribution: Contribution, aggregation: Aggregation) -> Contribution:
-    """The vector to add: with equal weights the mean, written over the sum; otherwise the sum itself."""
+    """The vector to add: with equal weights the mean, written in place; otherwise the sum."""
     if aggregation not in EQUAL or contribution.samples <= 1:
         return contribution
     torch.frombuffer(contribution.total, dtype=torch.float32).div_(contribution.samples)
@@ -29,7 +29,7 @@ def weighed(contribution: Contribution, aggregation: Aggregation) -> Contributio
 
 
 class Sum:
-    """Contributions that are applied together; it keeps the memory of the first one."""
+    """Contributions that are applied together; owns the memory of the first one."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -39,11 +39,11 @@ class Sum:
 
     @property
     def total(self) -> torch.Tensor:
-        """Their sum. The caller may write to it."""
+        """The sum; the caller may write to it."""
         return torch.frombuffer(self._total, dtype=torch.float32)
 
     def add(self, contribution: Contribution) -> memoryview | None:
-        """Add ``contribution``. Returns its memory if it can be reused, None if it is kept."""
+        """Add ``contribution``. Return its memory if it can be reused, None if it is kept."""
         self.samples += contribution.samples
         self.count += 1
         if self.count == 1:
@@ -57,7 +57,7 @@ class Sum:
         self._total, self.samples, self.count = total, samples, count
 
     def clear(self) -> memoryview:
-        """Clear the sum. Returns the memory that it kept, if any."""
+        """Clear the sum. Return the memory that it owned, if any."""
         free, self._total = self._total, memoryview(b"")
         self.samples = self.count = 0
         return free

@@ -1,8 +1,8 @@
-"""Hands blocks of this server to others for a coming placement, on a thread for each receiver.
+"""Transfers blocks of this server to others for the next placement, on one thread per receiver.
 
-A block is frozen at the version that the orders name, sent whole, and acknowledged. When all are, or one cannot be,
-that is said once; what becomes of them is for the orders that follow: they name a new placement, and the blocks leave,
-or none, and they stay in use here.
+A block is frozen at the version that the orders name, sent, and acknowledged. When all were acknowledged, or one
+failed, the result is reported once. The following orders decide: with a new placement the blocks leave; otherwise they
+stay in use here.
 """
 
 import logging
@@ -26,12 +26,12 @@ PAUSE_S = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class Handed:
-    """The result. ``failure``: why it did not succeed."""
+    """The result. ``failure``: the reason if it failed."""
 
     placement: int
     blocks: list[int] = field(default_factory=list)
     size: int = 0
-    """Bytes that were sent."""
+    """Number of bytes that were sent."""
     seconds: float = 0.0
     """From the first freeze to the last acknowledgement."""
     failure: str = ""
@@ -41,11 +41,11 @@ Connect = Callable[[ServerAddress], ServerConnection]
 
 
 class Handover:
-    """One change of placement, at one of its sources.
+    """One change of placement, on one of its source servers.
 
     Args:
-        blocks: those that the orders send away.
-        say: called once with the result, unless it was cancelled before.
+        blocks: those that the orders move to other servers.
+        say: called once with the result, unless the handover was cancelled.
         reach: called at each step, for tests.
     """
 
@@ -89,7 +89,7 @@ class Handover:
             self._finish(self._failure_of(receiver))
 
     def _failure_of(self, receiver: int) -> str:
-        """Why ``receiver`` could not be sent its blocks, "" if it has them."""
+        """Why the blocks could not be sent to ``receiver``; "" if they were."""
         try:
             self._send_all(receiver)
         except Stopped:
@@ -110,7 +110,7 @@ class Handover:
                     raise
 
     def _send(self, receiver: int, left: list[int]) -> None:
-        """Send blocks on one connection; those that were acknowledged are removed from ``left``."""
+        """Send blocks on one connection; acknowledged ones are removed from ``left``."""
         connection = self._connect(self._addresses[receiver])
         try:
             while left and not self._cancelled.is_set():

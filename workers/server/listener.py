@@ -1,4 +1,4 @@
-"""Gives each connection of a worker or another server, once it is authenticated, its own thread."""
+"""Serves each authenticated connection of a worker or another server on a separate thread."""
 
 import logging
 import socket
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
 MOST_OF_ONE = 8
-"""Connections of one worker or server: it has one for its work, and a few that end by themselves soon."""
+"""Maximum number of connections per peer: one in use, and a few that are about to end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,15 +32,15 @@ class Served:
 
 
 class ThreadedListener:
-    """A socket that listens from creation until ``close``; each authenticated connection is served by a thread.
+    """A listening socket, from creation until ``close``; each authenticated connection is served by a thread.
 
     Args:
-        host: the address to listen at.
-        key_of: the key that a peer shares with this process.
+        host: the address to listen on.
+        key_of: returns the key that a peer shares with this process.
         serve: serves one connection to its end, and may raise ``TransportError``.
         on_failure: called with unexpected errors.
-        on_abort: called after a connection was given up, whose thread may wait for something else than the connection.
-        open_channel: makes a channel of a socket.
+        on_abort: called after a connection was given up, whose thread may wait for something other than data.
+        open_channel: creates a channel for a socket.
         encryption: how connections are encrypted, if they are.
         max_pending: limit of unauthenticated connections.
     """
@@ -66,7 +66,7 @@ class ThreadedListener:
         self.port: int = self._acceptor.port
 
     def close(self) -> None:
-        """Accept no more connections and end every open one."""
+        """Accept no more connections and close all open ones."""
         self._acceptor.close()
         with self._lock:
             self._closed = True
@@ -78,7 +78,7 @@ class ThreadedListener:
                 thread.join(CLOSE_S)
 
     def _admit(self, connected: socket.socket, peer: Peer) -> None:
-        """Serve it; if a peer has too many, the oldest is closed, since it is obsolete."""
+        """Serve the connection; if a peer has too many, the oldest is closed, since it is obsolete."""
         served = Served(self._open_channel(connected), peer)
         served.thread = threading.Thread(target=self._serve, args=(served,), name="session", daemon=True)
         with self._lock:
@@ -101,7 +101,7 @@ class ThreadedListener:
             log.debug("connection ended: %s", end)
         except TransportError as error:
             log.warning("connection ended: %s", error)
-        except Exception as error:  # a sum may be lost: workers must not wait for this server for ever
+        except Exception as error:  # a contribution may be lost: workers must not wait for this server forever
             self._on_failure(error)
         finally:
             with self._lock:
@@ -110,15 +110,15 @@ class ThreadedListener:
 
 
 class Listener(ThreadedListener):
-    """That of a parameter server; the store must be stopped before it is closed.
+    """The listener of a parameter server; stop the store before closing it.
 
     Args:
-        host: the address to listen at.
-        store: what is served.
-        meter: counts what passes.
-        key_of: the key that a peer shares with this server.
+        host: the address to listen on.
+        store: the blocks to serve.
+        meter: counts bytes and time.
+        key_of: returns the key that a peer shares with this server.
         on_failure: called with unexpected errors.
-        open_channel: makes a channel of a socket.
+        open_channel: creates a channel for a socket.
         encryption: how connections are encrypted, if they are.
         max_pending: limit of unauthenticated connections.
     """

@@ -1,8 +1,7 @@
-"""Synchronous iterations of a block: counted updates, and the sum that closes with the last expected contribution.
+"""Synchronous iterations of a block: counts contributions, and applies their sum when the last expected one arrives.
 
-Where the control plane names the workers that make an iteration (backup workers), contributions are kept separate
-until it has:
-exactly those named are summed, in the order of their ranks, and the others are dropped.
+If the control plane names the workers whose updates make an iteration (backup workers), contributions are kept
+separately until it does: exactly those named are summed, in the order of their ranks, and the others are dropped.
 """
 
 from collections.abc import Callable
@@ -25,12 +24,12 @@ class Lockstep:
     """The open iteration of one block.
 
     Args:
-        iteration: the one that is open.
+        iteration: the open one.
         on_missing: called for members that left before they had contributed.
-        on_late: called for contributions that do not count, since others made their iteration.
-        before: whose contributions to the iteration before are in the values.
+        on_late: called for contributions that do not count, since others completed their iteration.
+        before: whose contributions to the previous iteration are in the values.
         say: called with the norm of each sum, which is applied when the norm over all blocks is known; None: it is
-            applied at once.
+            applied immediately.
     """
 
     def __init__(
@@ -54,17 +53,17 @@ class Lockstep:
 
     @property
     def iteration(self) -> int:
-        """The open one: so many are closed."""
+        """The open iteration, which is the number of completed ones."""
         return self._quorum.iteration
 
     @property
     def seen(self) -> dict[Peer, int]:
-        """The last iteration that each peer is known to have contributed to."""
+        """The last iteration to which each peer is known to have contributed."""
         before = dict.fromkeys(self._quorum.before, self.iteration - 1)
         return before | dict.fromkeys(self._quorum.contributed, self.iteration)
 
     def appoint(self, roster: Roster) -> bool:
-        """Let ``roster`` count from now on; True if that closed the open iteration."""
+        """Use ``roster`` from now on; return whether that completed the open iteration."""
         self._roster = roster
         if self.iteration < roster.skip_to:
             self._quorum, self._awaits_norm = Quorum(roster.skip_to), False
@@ -74,13 +73,13 @@ class Lockstep:
         return self.iteration > before
 
     def judge(self, contribution: Contribution) -> Verdict:
-        """Its next treatment."""
+        """How to treat the peer's contribution."""
         verdict = self._quorum.judge(self._roster, contribution.term, contribution.peer, contribution.iteration)
-        # A complete iteration takes no more contributions; late ones get the same answer as after the step.
+        # A complete iteration accepts no more contributions; late ones get the same response as after the step.
         return Verdict.EARLY if self._awaits_norm and verdict is Verdict.COUNT else verdict
 
     def take(self, contribution: Contribution) -> memoryview | None:
-        """Count what was judged to; memory that is free now, if any."""
+        """Accept a contribution after ``judge``; return memory that is free now, if any."""
         if self._roster.names(self.iteration):
             self._kept[contribution.peer] = contribution
             free = None
@@ -96,12 +95,12 @@ class Lockstep:
         return self._awaits_norm
 
     def settle(self, norm: float) -> None:
-        """Make the step of the iteration that is complete; the mean gradient of all blocks has this norm."""
+        """Apply the step of the complete iteration; the mean gradient of all blocks has this norm."""
         self._awaits_norm = False
         self._close(norm)
 
     def open(self) -> Open:
-        """Its state, to continue on another server."""
+        """The state, to continue on another server."""
         quorum = self._quorum
         return Open(
             iteration=quorum.iteration,
@@ -114,7 +113,7 @@ class Lockstep:
         )
 
     def resume(self, opened: Open) -> None:
-        """Continue with what another lockstep had; the next ``appoint`` sets the expected contributions."""
+        """Continue with the state of another lockstep; the next ``appoint`` sets the expected contributions."""
         self._quorum = Quorum(
             opened.iteration, contributed=opened.contributed, expected=opened.expected, before=opened.before
         )
@@ -124,7 +123,7 @@ class Lockstep:
             self._publish_norm(iteration, squared)
 
     def give_up(self) -> Sum:
-        """The updates of the open iteration, which will not be closed, since there are no further iterations."""
+        """The updates of the open iteration, which will not be completed, since no synchronous iterations follow."""
         self._gather(set(self._kept))
         return self._sum
 
@@ -133,7 +132,7 @@ class Lockstep:
         return free or None
 
     def _complete(self) -> None:
-        """All contributions are in: make the step, or return what it waits for."""
+        """All contributions have arrived: apply the step, or wait for the norm."""
         self._gather({peer for peer in self._kept if self._roster.named(self.iteration, peer.rank)})
         if self._say is None:
             self._close()

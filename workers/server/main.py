@@ -1,6 +1,4 @@
-"""The main loop of one parameter server process: listen, announce the address, follow orders, report, end when asked
-to.
-"""
+"""The main loop of a parameter server process: listen, announce the address, follow orders, report, end on request."""
 
 import socket
 import threading
@@ -54,20 +52,22 @@ def serve(
     checkpoint_dir: Path | None = None,
     reach: Callable[[str], None] = lambda point: None,
 ) -> None:
-    """Serve blocks on a free port of ``host`` until ``link.stopping``; others reach it at ``announced``, if given.
+    """Serve blocks on a free port of ``host`` until ``link.stopping``; ``announced``: the address for others, if it
+    differs.
 
     ``reach`` is called at each step of a handover.
 
     Raises:
-        SpecError: if the job names a workload or optimizer that does not exist here.
-        ValueError: if orders came that cannot be followed.
-        Unencrypted: if this machine encrypts, and the control plane gave no certificate.
+        SpecError: if the job names an unknown workload or optimizer.
+        ValueError: if orders cannot be followed.
+        Unencrypted: if this machine encrypts, but the control plane did not issue a certificate.
     """
     admit_factories(order.spec, local)
     workload = load_workload(order.spec.workload, local)
     holds = order.spec.server_mode == "stateful"
     if holds:
-        # torch takes a second to import what its first optimizer needs: before the hello, not within an iteration.
+        # The first optimizer makes torch import modules for a second: do that before the hello, not within an
+        # iteration.
         check_clip(workload.rule(torch.zeros(1), order.spec.applied, start=0), order.spec.applied)
 
     def make_rule(values: torch.Tensor, start: int) -> Rule:
@@ -165,13 +165,13 @@ def _say_apart(link: ServerLink, reason: str) -> None:
 
 
 def _open_channel(order: ProcessOrder, stopping: threading.Event) -> Callable[[socket.socket], Channel]:
-    """Connections as they are, or through the emulated link of this server."""
+    """Channels for this server: direct, or through its emulated link."""
     links = order.spec.emulate_servers or []
     return through(links[order.index] if order.index < len(links) else None, stopping.wait)
 
 
 class _Failure:
-    """The first error on any thread, for the main thread: it ends the process."""
+    """Passes the first error of any thread to the main thread, where it ends the process."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
@@ -199,7 +199,7 @@ def _follow(link: ServerLink, store: Store, failure: _Failure, orders: ServerOrd
 
 
 def _report(link: ServerLink, store: Store, meter: Meter) -> None:
-    generation = store.generation  # before the versions, which this roster may have ended
+    generation = store.generation  # read before the versions, which this roster may have completed
     highest = store.highest
     iteration, reading, missing, late = store.version, meter.take(), store.take_missing(), store.take_late()
     link.say(

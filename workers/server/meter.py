@@ -1,4 +1,6 @@
-"""A server's work since its last report: bytes each way, and the time in which it handled at least one request."""
+"""Measures a server's work since its last report: bytes in each direction, and the time in
+which it handled requests.
+"""
 
 import threading
 import time
@@ -8,7 +10,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The figures of one report's span. ``busy_s`` counts overlapping requests once, so it is at most the span."""
+    """The values of one reporting interval. ``busy_s`` counts overlapping requests once, so it
+    is at most the interval.
+    """
 
     bytes_in: int
     bytes_out: int
@@ -16,7 +20,7 @@ class Reading:
 
 
 class Meter:
-    """Counts for all connections of a server; a context in which a request is handled."""
+    """Counts for all connections of a server. As a context manager it encloses the handling of a request."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -27,20 +31,20 @@ class Meter:
         self._since = 0.0
 
     def count(self, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
-        """Payload bytes that came or went."""
+        """Count payload bytes that were received or sent."""
         with self._lock:
             self._bytes_in += bytes_in
             self._bytes_out += bytes_out
 
     def __enter__(self) -> None:
-        """A request is being handled from here on; not to be held while waiting for others."""
+        """Start of a request's handling; must not be held while waiting for others."""
         self._change(1)
 
     def __exit__(self, *_: object) -> None:
         self._change(-1)
 
     def take(self) -> Reading:
-        """The figures since the last call."""
+        """The values since the last call."""
         with self._lock:
             self._settle()
             reading = Reading(bytes_in=self._bytes_in, bytes_out=self._bytes_out, busy_s=self._busy_s)

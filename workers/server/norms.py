@@ -1,12 +1,12 @@
-"""The norm of a gradient whose parts are on several servers: each sends the others the part of its blocks.
+"""The norm of a gradient whose blocks are on several servers: each server sends the others the parts of its blocks.
 
-When an iteration of a block is complete, the squared norm of its mean gradient goes to every other server that the
-orders name; the step is made once those of all elements are known, so all servers clip by the same number. A part
-belongs to its block: it travels with a block that moves, is resent to a server that joins, and sending it twice changes
-nothing.
+When an iteration of a block is complete, the squared norm of its mean gradient is sent to every other server in the
+orders. The step is applied once the norms of all elements are known, so all servers clip by the same number. A part
+belongs to its block: it is transferred with a block that moves and resent to a server that joins; repeated parts are
+ignored.
 
-A server makes its step only when all others have its part: otherwise a worker could pull the next version from it and,
-if the server then ended, its part could not be sent again.
+A server applies its step only when all others have its part: otherwise a worker could pull the next version from it
+and, if the server then failed, its part could not be sent again.
 """
 
 import logging
@@ -26,19 +26,26 @@ from workers.transport.errors import BadHeader, Refused, TransportError
 log = logging.getLogger(__name__)
 
 KEPT = 4
-"""Iterations of which each block's norm is known. No server is more than one ahead of another: none can make the step
-of the next before all have sent theirs of this one."""
+"""Number of iterations for which each block's norm is kept. No server is more than one iteration ahead of another: none
+can apply the next step before all have sent their parts of this one.
+"""
 
 PAUSE_S = 0.1
 MOST_AT_ONCE = 10_000
 MOST_UNNAMED = 100_000
-"""Parts kept of all servers that no orders have named yet; those beyond are refused, and sent again later."""
+"""Maximum number of parts kept from all servers that are not in the orders yet; others are refused, and sent again
+later.
+"""
 
 KEPT_AFTER_LEAVING = 64
-"""Servers that orders name no more, or as many as they do name: what those said holds."""
+"""Number of remembered servers that are no longer in the orders (or as many as there are in the orders): their parts
+stay valid.
+"""
 
 SMALLEST_BLOCK = 1024
-"""Elements. A tensor has shorter blocks only where it ends, or where it is split evenly over all servers."""
+"""Minimum size of a block in elements. Blocks are shorter only at a tensor's end, or if a tensor is split evenly over
+all servers.
+"""
 
 Connect = Callable[[ServerAddress], ServerConnection]
 
@@ -48,20 +55,20 @@ class Part(Value, frozen=True, kw_only=True, array_like=True):
 
     iteration: Count
     start: Count
-    """Where the block begins in the flat vector."""
+    """Offset of the block in the flat vector."""
     size: Count
-    """Its elements."""
+    """Number of its elements."""
     squared: float
 
 
 class Norms:
-    """The parts of this server and the others, and the blocks here that wait for them.
+    """The parts of this server and the others, and the blocks of this server that wait for them.
 
     Args:
         sizes: elements of each tensor in the flat vector; a norm is known when all are covered.
-        connect: to another server, to send it parts.
-        settle: makes the steps of blocks here whose norm is known; called on its own thread.
-        on_failure: called with what ``settle`` raises.
+        connect: connects to another server, to send it parts.
+        settle: applies the steps of blocks whose norm is known; called on a separate thread.
+        on_failure: called with exceptions of ``settle``.
     """
 
     def __init__(
@@ -77,19 +84,20 @@ class Norms:
         self._condition = threading.Condition()
         self._own: dict[tuple[int, int], Part] = {}
         self._published: list[Part] = []
-        """Everything of ``_own`` and what it replaced, in the order in which it was said."""
+        """All parts in ``_own`` and those that they replaced, in the order in which they were added."""
         self._forgotten = 0
-        """How many were said before the first of these."""
+        """Number of parts before the first of these."""
         self._theirs: dict[str, dict[tuple[int, int], Part]] = {}
         self._named: dict[str, None] = {}
-        """Instances named in orders, the newest last: messages of others are ignored. Of those
-        that orders no longer name, the last."""
+        """Instances in the orders, the newest last: messages of others are ignored. Also the last ones no longer in the
+        orders.
+        """
         self._lines: dict[str, _Line] = {}
         self._is_due = self._stopped = False
         threading.Thread(target=self._run, name="norms", daemon=True).start()
 
     def follow(self, others: Iterable[ServerAddress]) -> None:
-        """Send to these servers from now on, and accept their parts. Parts accepted from others stay valid."""
+        """Send to these servers from now on, and accept their parts. Parts already accepted from others stay valid."""
         with self._condition:
             wanted = {address.instance: address for address in others}
             for instance in self._lines.keys() - wanted.keys():
@@ -106,7 +114,7 @@ class Norms:
             self._wake()
 
     def say(self, part: Part) -> None:
-        """A block here has completed that iteration, or had before it came here."""
+        """A block of this server has completed that iteration, possibly before it was moved here."""
         with self._condition:
             if self._own.get((part.iteration, part.start)) != part:
                 self._own[part.iteration, part.start] = part
@@ -115,11 +123,11 @@ class Norms:
             self._wake()
 
     def receive(self, instance: str, payload: bytes) -> None:
-        """Another server has said these.
+        """Accept parts of another server.
 
         Raises:
-            BadHeader: if these are no parts of this job's norms: what a server may say is bounded by the job's blocks.
-            Refused: if no orders have named the server yet, and others like it have said too much.
+            BadHeader: if they are not parts of this job's norms: the job's blocks limit what a server may send.
+            Refused: if no orders have named the server yet, and such servers have sent too many parts.
         """
         try:
             parts = msgspec.msgpack.decode(payload, type=list[Part])
@@ -140,12 +148,14 @@ class Norms:
             self._wake()
 
     def poke(self) -> None:
-        """Look again for blocks that could make their step."""
+        """Check again for blocks whose step can be applied."""
         with self._condition:
             self._wake()
 
     def norm(self, iteration: int) -> float | None:
-        """That of the iteration's mean gradient, once all of it is known and all others know what was said here."""
+        """The norm of the iteration's mean gradient, once all parts are known and all others
+        have those of this server.
+        """
         with self._condition:
             forgotten = self._forgotten + max(
                 (at + 1 for at, part in enumerate(self._published) if part.iteration == iteration), default=0
@@ -157,11 +167,11 @@ class Norms:
                 parts |= {start: part for (of, start), part in source.items() if of == iteration}
             if sum(part.size for part in parts.values()) < self._elements:
                 return None
-            # In one order everywhere, so that all servers find the very same number.
+            # The same order on all servers, so that all compute exactly the same number.
             return math.sqrt(sum(parts[start].squared for start in sorted(parts)))
 
     def stop(self) -> None:
-        """Say nothing any more."""
+        """Stop sending."""
         with self._condition:
             self._stopped = True
             for line in self._lines.values():
@@ -169,7 +179,7 @@ class Norms:
             self._condition.notify_all()
 
     def await_unsaid(self, line: "_Line") -> tuple[list[Part], int]:
-        """The parts that the server has not received yet, as soon as there are some, and how many it has with them.
+        """Wait for parts that the server has not received yet; return them, and how many it has afterwards.
 
         None once the connection has ended.
         """
@@ -184,14 +194,14 @@ class Norms:
             return parts, first + len(parts)
 
     def note_received(self, line: "_Line", count: int) -> None:
-        """It has had so much."""
+        """The server has received this many parts."""
         with self._condition:
             line.has = count
             self._wake()
 
     @property
     def connect(self) -> Connect:
-        """To another server."""
+        """Connect to another server."""
         return self._connect
 
     def _unnamed_beside(self, instance: str) -> int:
@@ -217,20 +227,20 @@ class Norms:
                     return
             try:
                 self._settle()
-            except Exception as error:  # a step that is not made: workers must not wait for this server for ever
+            except Exception as error:  # a step would not be applied: workers must not wait for this server forever
                 self._on_failure(error)
                 return
 
 
 class _Line:
-    """A thread that sends all parts to one other server until it has them."""
+    """A thread that sends all parts to one other server until they are acknowledged."""
 
     def __init__(self, norms: Norms, address: ServerAddress) -> None:
         self._norms, self._address = norms, address
         self._over = threading.Event()
         self._connection: ServerConnection | None = None
         self.has = 0
-        """How much of what was said it has acknowledged."""
+        """Number of parts that it has acknowledged."""
         threading.Thread(target=self._run, name="norms-line", daemon=True).start()
 
     @property

@@ -1,7 +1,8 @@
-"""Whose contributions close an iteration. Pure: no locks, no sockets, no values of parameters.
+"""Which contributions complete an iteration. Pure: no locks, no sockets, no parameter values.
 
-A contribution is known by (instance, iteration, block): an instance is one start of a process and has one gradient per
-iteration. Its incarnation fences it like its generation, but does not make the same gradient a second one.
+A contribution is identified by (instance, iteration, block): an instance is one start of a process and has one gradient
+per iteration. Its incarnation, like its generation, only fences it: the same gradient in another incarnation does not
+count again.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from workers.transport.handshake import Peer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roster:
-    """The members of a generation, the iteration from which each counts, and how their contributions are applied.
+    """The members of a generation, the first iteration in which each counts, and how their contributions are applied.
 
     The fields after ``members`` are those of ``ServerOrders``.
     """
@@ -40,15 +41,15 @@ class Roster:
         return self.incarnation, self.generation
 
     def names(self, iteration: int) -> bool:
-        """Whether ``iteration`` is made by exactly the ranks named for it.
+        """Whether ``iteration`` consists of the updates of explicitly named ranks.
 
-        Names hold beyond the rule that gave them: an iteration that is still open when the barrier changes has workers
-        that were ordered to skip it.
+        Names remain valid after a change of the barrier: an iteration that is still open then has workers that were
+        ordered to skip it.
         """
         return iteration in self.quorums or (self.named_from is not None and iteration >= self.named_from)
 
     def named(self, iteration: int, rank: int) -> bool:
-        """Whether the contribution of ``rank`` may still count in ``iteration``: no ranks are named, or it is one of
+        """Whether the contribution of ``rank`` can still count in ``iteration``: no ranks are named, or it is one of
         them.
         """
         return iteration not in self.quorums or rank in self.quorums[iteration]
@@ -58,17 +59,17 @@ class Roster:
         return {peer for peer, first in self.members.items() if first <= iteration and self.named(iteration, peer.rank)}
 
     def counts(self, peer: Peer, iteration: int) -> bool:
-        """Whether ``peer`` is a member that has come by ``iteration``, named or not."""
+        """Whether ``peer`` is a member in ``iteration``, named or not."""
         first = self.members.get(peer)
         return first is not None and first <= iteration
 
 
 NO_ROSTER = Roster(incarnation=-1, generation=-1, members={})
-"""The roster of a server that has had no orders."""
+"""The roster of a server that has not received orders."""
 
 
 def roster_of(orders: ServerOrders) -> Roster:
-    """The roster that ``orders`` name."""
+    """The roster in ``orders``."""
     return Roster(
         incarnation=orders.incarnation,
         generation=orders.generation,
@@ -98,16 +99,16 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Quorum:
-    """The open iteration of one block: who has contributed, who was expected, who made the one before."""
+    """The open iteration of one block: who has contributed, who is expected, who contributed to the previous one."""
 
     iteration: int = 0
     contributed: set[Peer] = field(default_factory=set)
     missing: set[Peer] = field(default_factory=set)
-    """Members that have not contributed yet; the iteration closes when the last of them has."""
+    """Members that have not contributed yet; the last one's contribution completes the iteration."""
     expected: set[Peer] = field(default_factory=set)
     """All ranks that were members at any time since the iteration was opened."""
     before: frozenset[Peer] = frozenset()
-    """Who contributed to the iteration before."""
+    """Who contributed to the previous iteration."""
 
     def judge(self, roster: Roster, term: tuple[int, int], peer: Peer, iteration: int) -> Verdict:
         """The verdict on ``peer``'s contribution to ``iteration``, sent under ``term``."""
@@ -122,20 +123,20 @@ class Quorum:
         return Verdict.COUNT if roster.counts(peer, iteration) else Verdict.STALE
 
     def appoint(self, roster: Roster) -> bool:
-        """Expect the counting members of ``roster``; True if that completes the open iteration."""
+        """Expect the members that count in ``roster``; return whether that completes the open iteration."""
         counting = roster.counting(self.iteration)
         self.missing = counting - self.contributed
         self.expected |= counting
         return self._is_complete(roster)
 
     def count(self, peer: Peer, roster: Roster) -> bool:
-        """``peer`` has contributed; True if that completes the open iteration."""
+        """Count the contribution of ``peer``; return whether that completes the open iteration."""
         self.contributed.add(peer)
         self.missing.discard(peer)
         return self._is_complete(roster)
 
     def close(self, roster: Roster) -> frozenset[Peer]:
-        """Open the next iteration; returns the members that were expected and left without contributing."""
+        """Open the next iteration; return the members that were expected and left without contributing."""
         late = {peer for peer in self.expected if not roster.named(self.iteration, peer.rank)}
         missing = frozenset(self.expected - self.contributed - late)
         self.before = frozenset(self.contributed)
@@ -145,8 +146,8 @@ class Quorum:
         return missing
 
     def _is_complete(self, roster: Roster) -> bool:
-        """Whether all expected contributions are in. No members at all are no quorum, unless all named ranks have
-        left.
+        """Whether all expected contributions have arrived. Without members there is no quorum, unless all named ranks
+        have left.
         """
         if roster.names(self.iteration):
             return self.iteration in roster.quorums and not self.missing

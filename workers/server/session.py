@@ -1,4 +1,4 @@
-"""One connection of one worker or other server, on its own thread: reads a request, answers it, reads the next."""
+"""One connection of a worker or another server, on a separate thread: reads requests and responds to them in order."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ _ANSWERS = {
 
 
 class Session:
-    """Serves ``peer`` until it closes, misbehaves, or the server ends."""
+    """Serves ``peer`` until it disconnects, violates the protocol, or the server ends."""
 
     def __init__(self, channel: Channel, peer: Peer, store: Store, meter: Meter) -> None:
         self._channel, self._peer = channel, peer
@@ -31,11 +31,11 @@ class Session:
         self._buffers: dict[int, memoryview] = {}
 
     def run(self) -> None:
-        """Answer requests for ever.
+        """Respond to requests until an exception.
 
         Raises:
-            Interrupted: when the connection ends or carries something that is no frame.
-            Refused: when a request can never be granted; the worker was sent the reason.
+            Interrupted: when the connection ends or has invalid data.
+            Refused: when a request can never be granted; the peer was sent the reason.
             Stopped: when the server ends.
         """
         while True:
@@ -70,7 +70,7 @@ class Session:
             self._meter.count(bytes_in=header.length)
         block = self._find(header)
         if block is None:
-            self._buffers.pop(header.length, None)  # of any size: nothing here says how large that block is
+            self._buffers.pop(header.length, None)  # of any size: nothing here limits the size of that block
             self._channel.send(Header(op=Op.MOVED, block=header.block))
             return
         if header.length != block.block_bytes:
@@ -111,7 +111,7 @@ class Session:
             block.give_back(snapshot)
 
     def _fill(self, header: Header) -> None:
-        """A block that begins with a worker's copy, since the server that held it was lost."""
+        """Restore a block from a worker's copy, since the server that held it was lost."""
         with self._meter:
             payload = memoryview(bytearray(header.length))
             self._channel.receive_payload(header, payload)
@@ -130,7 +130,7 @@ class Session:
         self._channel.send(Header(op=Op.TAKEN, block=header.block))
 
     def _take_over(self, header: Header) -> None:
-        """A block that another server hands over: its manifest, then its arrays; held back until orders name it."""
+        """Receive a block from another server: its manifest, then its arrays; acknowledged once orders name it."""
         if header.op is Op.NORMS:
             self._store.receive_norms(self._peer.instance, self._channel.receive_bytes(header))
             self._channel.send(Header(op=Op.TAKEN))
@@ -167,5 +167,5 @@ class Session:
         )
 
     def _room(self, size: int) -> memoryview:
-        """The connection's own buffer for pushes of ``size`` bytes, used for all of them."""
+        """The connection's buffer for pushes of ``size`` bytes, reused for all of them."""
         return self._buffers.get(size) or self._buffers.setdefault(size, memoryview(bytearray(size)))

@@ -1,4 +1,4 @@
-"""The blocks of one server, as its orders name them; finds a block for a request, waiting for orders on their way."""
+"""The blocks of one server according to its orders. Requests wait for orders that are still being delivered."""
 
 import math
 import threading
@@ -23,7 +23,7 @@ from workers.workloads.shape import Vector
 
 
 class Noted:
-    """Collects (iteration, rank), each once; its lock is held while no other is asked for."""
+    """A set of (iteration, rank); no other lock is taken while its lock is held."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,12 +31,12 @@ class Noted:
         self._reported: set[tuple[int, int]] = set()
 
     def note(self, iteration: int, rank: int) -> None:
-        """It happened to ``rank`` in ``iteration`` on some block."""
+        """Add ``rank`` in ``iteration``."""
         with self._lock:
             self._new.add((iteration, rank))
 
     def take(self) -> list[tuple[int, int]]:
-        """Recorded entries that were not returned before."""
+        """Entries that were not returned before."""
         with self._lock:
             fresh = sorted(self._new - self._reported)
             self._reported |= self._new
@@ -51,13 +51,13 @@ class Store:
     """The blocks of this server.
 
     Args:
-        init: gives version 0 of all parameters; called when the first blocks come.
-        make_rule: the update rule for the values of one block, which begins there in the flat vector.
-        hand_over: gets blocks on their way to other servers; None: this server sends none away.
+        init: returns version 0 of all parameters; called when the first blocks are created.
+        make_rule: creates the update rule for the values of one block at an offset in the flat vector.
+        hand_over: receives blocks to send to other servers; None: this server sends none.
         checkpoints: this server's part in them; None: there are none.
-        on_filled: called with the blocks restored from workers' copies, once no more are awaited.
-        norms: makes where servers agree on the norm of a gradient; None: no step depends on it.
-        elements: of the flat vector: blocks that come from other servers are never more; None: not known.
+        on_filled: called with the blocks restored from workers' copies, once no more are expected.
+        norms: creates the agreement on the norm of a gradient; None: not needed.
+        elements: of the flat vector, an upper bound for blocks from other servers; None: unknown.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class Store:
         """Follow ``orders``, unless newer ones were accepted before.
 
         Raises:
-            ValueError: if they give this server a block of a job that is under way: its values would be lost.
-            CheckpointError: if the checkpoint that it should begin with cannot be used; nothing has changed.
+            ValueError: if they assign to this server a block of a running job: its values would be lost.
+            CheckpointError: if the checkpoint to start from cannot be used; nothing has changed.
         """
         with self._condition:
             if self._orders is not None and orders.rank_in_time <= self._orders.rank_in_time:
@@ -109,13 +109,13 @@ class Store:
             self._condition.notify_all()
 
     def stage(self, index: int, placement: int, state: BlockState, given_up: Callable[[], bool] = never) -> None:
-        """Keep a block that another server hands over, until orders of that placement name it.
+        """Keep a block from another server until orders of that placement name it.
 
-        Waits until orders expect one: those of that other server may have come earlier than this one's.
+        Waits until orders expect one: the other server may have received its orders earlier than this one.
 
         Raises:
-            Refused: if the orders expect another placement by now, or the block is not one of this job.
-            GivenUp: if the caller's connection is ``given_up`` meanwhile, and ``poke`` is called.
+            Refused: if the orders expect another placement by now, or the block is not part of this job.
+            GivenUp: if ``given_up`` holds for the caller's connection, after ``poke``.
             Stopped: if the server ends meanwhile.
         """
         try:
@@ -142,12 +142,12 @@ class Store:
         steps: int,
         given_up: Callable[[], bool] = never,
     ) -> None:
-        """Begin an awaited block with a worker's copy; one that has begun continues unchanged.
+        """Restore an expected block from a worker's copy; a block that was restored already is not changed.
 
-        Contributions to iterations that this version closed are not awaited again.
+        Contributions to iterations that are part of this version are not expected again.
 
         Raises:
-            Refused: if the block is not awaited here under that placement, or has another size.
+            Refused: if the block is not expected here under that placement, or has another size.
             GivenUp, Stopped: as ``stage``.
         """
         with self._condition:
@@ -165,22 +165,22 @@ class Store:
             self._condition.notify_all()
 
     def receive_norms(self, instance: str, payload: bytes) -> None:
-        """Another server sends its blocks' parts of the norms of gradients.
+        """Receive another server's parts of gradient norms.
 
         Raises:
-            BadHeader: if nothing here depends on it, or it is malformed.
+            BadHeader: if nothing here depends on them, or they are malformed.
         """
         if self._norms is None:
             raise BadHeader("norms of gradients, which no step of this job depends on")
         self._norms.receive(instance, payload)
 
     def find(self, index: int, placement: int, given_up: Callable[[], bool] = never) -> Block | None:
-        """Block ``index`` under placement ``placement``; waits until this server has that placement.
+        """Return block ``index`` under placement ``placement``; wait until this server has that placement.
 
-        None: it is elsewhere, under a placement that is newer than the asker's.
+        None: it is elsewhere, under a placement that is newer than the requester's.
 
         Raises:
-            Refused: if the block is not this server's under that very placement.
+            Refused: if this server does not have the block under that placement.
             GivenUp, Stopped: as ``stage``.
         """
         with self._condition:
@@ -192,35 +192,37 @@ class Store:
 
     @property
     def version(self) -> int:
-        """The lowest version of the blocks held: iterations that are closed on all of them; 0 without any.
+        """The lowest version of the blocks: the number of iterations that are complete on all of them; 0 without any.
 
-        Where nothing closes, it is one past the furthest iteration that was contributed to.
+        In asynchronous jobs, one past the latest iteration with a contribution.
         """
         with self._condition:
             return min((block.version for block in self._blocks.values()), default=0)
 
     @property
     def generation(self) -> int:
-        """The roster that is followed; 0 before the first."""
+        """The generation of the current roster; 0 before the first."""
         with self._condition:
             return max(0, self._roster.generation)
 
     @property
     def highest(self) -> int:
-        """The highest version of the blocks held; 0 without any."""
+        """The highest version of the blocks; 0 without any."""
         with self._condition:
             return max((block.version for block in self._blocks.values()), default=0)
 
     def take_missing(self) -> list[tuple[int, int]]:
-        """(iteration, rank) of members that left before they had contributed everywhere; each is reported once."""
+        """(iteration, rank) of members that left before they had contributed to all blocks; each is returned once."""
         return self._missing.take()
 
     def take_late(self) -> list[tuple[int, int]]:
-        """(iteration, rank) of updates that were dropped, since others were named for it; each is reported once."""
+        """(iteration, rank) of updates that were dropped, since other ranks were named for it;
+        each is returned once.
+        """
         return self._late.take()
 
     def poke(self) -> None:
-        """Release the threads here whose connection was given up."""
+        """Release threads whose connection was given up."""
         with self._condition:
             self._condition.notify_all()
             blocks = list(self._blocks.values())
@@ -228,7 +230,7 @@ class Store:
             block.poke()
 
     def stop(self) -> None:
-        """Release all threads that wait here."""
+        """Release all waiting threads."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
@@ -257,11 +259,11 @@ class Store:
 
     @property
     def _newest_placement(self) -> int:
-        """The latest that the orders know of, whether it holds already or not."""
+        """The newest version in the orders, in effect or not."""
         return max(self._placement, -1 if self._orders is None else self._orders.next_placement)
 
     def _hold(self, orders: ServerOrders) -> None:
-        """Hold exactly the blocks of ``orders``; new ones were handed over, or begin at version 0."""
+        """Hold exactly the blocks in ``orders``; new ones were handed over, or start at version 0."""
         named = {block.index: block for block in orders.blocks}
         self._awaited = {index: named[index] for index in orders.awaits if index not in self._blocks}
         new = named.keys() - self._blocks.keys() - self._awaited.keys()

@@ -1,7 +1,7 @@
-"""A block's values, the rule that changes them, and their readers.
+"""A block's values, their update rule, and their readers.
 
-Sending takes no lock: values that are being read are never written, so a step is made in place if there is no reader,
-else on a copy, and a slow reader delays nothing. Everything else happens under the lock of the block.
+Sending takes no lock, since values with readers are never written: a step is applied in place without readers, else on
+a copy, so a slow reader delays nothing. Everything else happens under the block's lock.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ from workers.workloads.shape import Clipping, Rule
 
 Array = npt.NDArray[np.float32]
 MakeRule = Callable[[torch.Tensor, int], Rule]
-"""Makes the rule of the values of one block, which begins there in the flat vector."""
+"""Creates the update rule for the values of one block at an offset in the flat vector."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """The values as they were after so many steps. While anybody reads them, they do not change."""
+    """The values after this many steps. While they have readers, they do not change."""
 
     steps: int
     values: Array
@@ -29,12 +29,12 @@ class Snapshot:
 
 
 class Values:
-    """The values of one block and their rule.
+    """The values of one block and their update rule.
 
     Args:
         values: owned from now on.
-        make_rule: what a complete sum does to the values.
-        start: where they begin in the flat vector.
+        make_rule: creates the update rule.
+        start: offset in the flat vector.
     """
 
     def __init__(self, values: Array, make_rule: MakeRule, *, start: int = 0) -> None:
@@ -45,17 +45,17 @@ class Values:
 
     @property
     def steps(self) -> int:
-        """How often they were changed: the version of the block's values."""
+        """Number of steps: the version of the values."""
         return self._snapshot.steps
 
     @property
     def block_bytes(self) -> int:
-        """Their size in bytes."""
+        """Size in bytes."""
         return self._values.nbytes
 
     @property
     def tensor(self) -> torch.Tensor:
-        """The values themselves."""
+        """The values as a tensor."""
         return self._values
 
     @property
@@ -64,33 +64,33 @@ class Values:
         return self._rule.state()
 
     def resume(self, state: Mapping[str, torch.Tensor], steps: int) -> None:
-        """Continue from the state of the rule that had the same values before, after so many steps."""
+        """Continue from the state of the rule of the same values, after this many steps."""
         self._rule.restore(state)
         self._snapshot = Snapshot(steps=steps, values=self._snapshot.values)
 
     def borrow(self) -> Snapshot:
-        """The values as they are, to be given back."""
+        """Borrow the current values; return them with ``give_back``."""
         self._snapshot.readers += 1
         return self._snapshot
 
     def give_back(self, snapshot: Snapshot) -> None:
-        """The reader of a borrowed snapshot is done with it."""
+        """The reader has finished with a borrowed snapshot."""
         snapshot.readers -= 1
 
     def squared_norm(self, growing: Sum) -> float:
-        """The norm of the mean of ``growing``, over what an optimizer changes; 0 where it has no samples.
+        """The squared norm of the mean of ``growing``, over trained elements; 0 without samples.
 
         Raises:
-            TypeError: if the rule cannot say.
+            TypeError: if the rule cannot compute it.
         """
         if not isinstance(self._rule, Clipping):
             raise TypeError(f"{type(self._rule).__name__} does not say the norm of a gradient")
         return self._rule.squared_norm(growing.total, growing.samples) if growing.samples else 0.0
 
     def apply(self, growing: Sum, *, scale: float = 1.0, norm: float | None = None) -> None:
-        """A step by ``growing``; none where it has no samples. ``scale`` is that of the step.
+        """Apply a step with ``growing``, scaled by ``scale``; without samples nothing changes.
 
-        ``norm`` is that of the mean gradient of all blocks, where a step depends on it.
+        ``norm``: of the mean gradient of all blocks, if the step depends on it.
         """
         if not growing.samples:
             return
@@ -102,6 +102,6 @@ class Values:
         self._snapshot = Snapshot(steps=self.steps + 1, values=self._values.numpy())
 
     def _detach_from_readers(self) -> None:
-        """If a reader still has the values, give it a copy; the optimizer keeps its reference to the tensor."""
+        """If the values have readers, give them a copy; the optimizer keeps its reference to the tensor."""
         if self._snapshot.readers:
             self._values.data = self._values.clone()

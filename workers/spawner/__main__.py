@@ -1,4 +1,4 @@
-"""``python -m workers.spawner FD``: started by an agent only, which sends first on that socket."""
+"""``python -m workers.spawner FD``: only an agent starts it, and sends the first message on that socket."""
 
 import gc
 import importlib
@@ -18,7 +18,7 @@ log = structlog.get_logger("spawner")
 
 
 def main() -> None:
-    """Prepare as the agent says, then serve it."""
+    """Import what the agent requests, then serve it."""
     die_with(os.getppid())
     channel: Channel[ToSpawner] = Channel(socket.socket(fileno=int(sys.argv[1])), ToSpawner)
     messages: list[ToSpawner] = []
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _warm_up(prepare: Prepare) -> Entry:
-    """Import once what every fork would import, and keep the collector from copying those pages."""
+    """Import once what every fork needs, and keep the garbage collector from copying those pages."""
     for module in prepare.modules:
         importlib.import_module(module)
     module, _, function = prepare.entry.partition(":")

@@ -1,4 +1,4 @@
-"""Code that runs in a fork: it becomes a separate process, runs its entry, and exits without returning."""
+"""Code that runs in a fork: detaches from the spawner, runs the process's entry point, and exits without returning."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ Entry = Callable[[ProcessOrder, Setup], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cradle:
-    """Values that a fork inherits: its output (a file descriptor), its parent process, how to close the rest."""
+    """What a fork inherits: its output (a file descriptor), its parent process, and a function that closes the rest."""
 
     output: int
     parent_pid: int
@@ -28,7 +28,9 @@ class Cradle:
 
 
 def become(order: ProcessOrder, setup: Setup, entry: Entry, cradle: Cradle) -> NoReturn:
-    """Run ``entry`` and exit with its status, or with 1 and a traceback. Nothing is raised: there is no way back."""
+    """Run ``entry`` and exit with its status, or with 1 and a traceback. Never raises: there
+    is no caller to return to.
+    """
     status = 1
     try:
         _reset_signals()
@@ -47,7 +49,9 @@ def become(order: ProcessOrder, setup: Setup, entry: Entry, cradle: Cradle) -> N
 
 
 def _reset_signals() -> None:
-    """Reset the spawner's signal handlers and mask. Ctrl-C is for the agent, which then asks this process to end."""
+    """Reset the spawner's signal handlers and mask. Ctrl-C is handled by the agent, which then requests this process to
+    end.
+    """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -65,7 +69,7 @@ def _redirect(output: int) -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """Skip the exit handlers of the spawner."""
+    """Exit without the exit handlers of the spawner."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()

@@ -22,7 +22,7 @@ ENTRY = "workers.processes:run_process"
 MODULES = ("workers.spawner.warmth",)
 EXIT_S = 5.0
 SECRETS = ("PACELINE_TOKEN",)
-"""Environment variables that are the agent's own business."""
+"""Environment variables that processes must not inherit."""
 log = structlog.get_logger("spawner")
 
 
@@ -44,7 +44,7 @@ class Kit:
 
 
 class Spawner:
-    """A running spawner. Make it on the main thread: it is killed when the thread that made it ends."""
+    """A running spawner. Create it on the main thread: it is killed when the thread that created it ends."""
 
     def __init__(
         self, kit: Kit, on_message: Callable[[FromSpawner | Lost], None], *, relay: Path | None = None
@@ -69,7 +69,7 @@ class Spawner:
         return self._process.pid
 
     def start(self, order: ProcessOrder) -> None:
-        """Fork the process of ``order``; it is answered with ``Started``, and in the end ``Ended``."""
+        """Fork the process of ``order``; ``Started`` and finally ``Ended`` are received for it."""
         self._send(Start(order=order))
 
     def stop(self, process: ProcessName, *, grace_s: float) -> None:
@@ -104,9 +104,9 @@ class Spawner:
 
 
 def _environment(relay: Path | None) -> dict[str, str]:
-    """The agent's, with our modules and its relay within reach and without secrets.
+    """The agent's environment, without secrets, in which Paceline can be imported, and with the relay's path.
 
-    One thread per numerical library: their pools, made on import, do not survive a fork. Processes choose their own
+    One thread per numerical library: thread pools created on import do not survive a fork. Processes set their own
     number of torch threads afterwards.
     """
     kept = {key: value for key, value in os.environ.items() if key not in (*SECRETS, VARIABLE)}

@@ -12,9 +12,10 @@ _WATCH_S = 0.5
 
 
 def die_with(parent_pid: int) -> None:
-    """From now on this process is killed when its parent ends; at once if that has already happened.
+    """From now on this process is killed when its parent ends; immediately if that has already happened.
 
-    On Linux the signal comes when the *thread* that forked us ends, so that must be the parent's main thread.
+    On Linux the signal is sent when the *thread* that forked this process ends, so that must be the parent's main
+    thread.
     """
     if sys.platform == "linux":
         _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
@@ -25,13 +26,13 @@ def die_with(parent_pid: int) -> None:
 
 
 def call_me(name: str) -> None:
-    """Show ``name`` (15 bytes of it) in lists of processes, where the system can."""
+    """Show ``name`` (15 bytes of it) in process lists, if the system supports it."""
     if sys.platform == "linux":
         _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]))
 
 
 def thread_count() -> int:
-    """Threads of this process, also those that Python does not know of; 1 where they cannot be counted."""
+    """Threads of this process, including those unknown to Python; 1 if they cannot be counted."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:

@@ -1,7 +1,7 @@
-"""The output of one process as lines: levels kept, secrets taken out, floods cut short. Time is an argument.
+"""Parses the output of one process into lines: keeps levels, removes secrets, limits the rate. Time is an argument.
 
-Our own log lines come as ``<level>{json}``, with the numbers that syslog gives levels. Anything else that a process
-writes is ``output``, but for a traceback, which is an error.
+Log lines of Paceline have the form ``<level>{json}``, with syslog's numbers. Other output has the level ``output``, and
+tracebacks the level ``error``.
 """
 
 import re
@@ -17,11 +17,11 @@ from controlplane.protocol.messages import MAX_LINE, Line, LineLevel
 TAIL_LINES: Final = 20
 TAIL_BYTES: Final = 4096
 LONGEST_BYTES: Final = 64 * 1024
-"""Of a line without an end; what comes before that is dropped."""
+"""Maximum length of a line; the beginning of a longer line is dropped."""
 
 PER_S: Final = 100.0
 BURST: Final = 500
-"""Lines of one process that are passed on: so many at once, and a second."""
+"""Rate limit of one process's lines: burst size, and lines per second."""
 
 LEVELS: Final[dict[bytes, LineLevel]] = {b"7": "debug", b"6": "info", b"4": "warning", b"3": "error", b"2": "error"}
 _STRUCTURED = re.compile(rb"<([2-7])>(\{.*\})\Z", re.DOTALL)
@@ -30,7 +30,7 @@ _HIDDEN = ("level", "timestamp", "event", "exception", "job", "process")
 
 
 class Lines:
-    """Of one process. ``secrets`` are values to remove from its output."""
+    """The lines of one process. ``secrets``: values to remove from its output."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = [secret for secret in secrets if secret]
@@ -41,7 +41,7 @@ class Lines:
         self._in_traceback = False
 
     def take(self, piece: bytes) -> list[tuple[Line, dict[str, Any]]]:
-        """The lines that this output completes, each with the fields of a log line of Paceline's."""
+        """Return the lines that this output completes, each with the fields of a log line."""
         *complete, self._rest = (self._rest + piece).split(b"\n")
         self._rest = self._rest[-LONGEST_BYTES:]
         lines = [self._line(raw) for raw in complete]
@@ -49,12 +49,12 @@ class Lines:
         return lines
 
     def end(self) -> str:
-        """The end of the output, as text."""
+        """Return the end of the output, as text."""
         last = [self._line(self._rest)[0].text] if self._rest else []
         return "\n".join([*self._tail, *last])[-TAIL_BYTES:]
 
     def allowed(self, lines: Sequence[Line], now_s: float) -> list[Line]:
-        """Those that may be passed on now; how many were left out is said with the next that may."""
+        """Return the lines within the rate limit; the next line that is returned reports how many were dropped."""
         self._allowance = min(float(BURST), self._allowance + (now_s - self._asked_to_end_s) * PER_S)
         self._asked_to_end_s = now_s
         room = int(self._allowance)
@@ -80,7 +80,7 @@ class Lines:
         return Line(level=level, text=self._clean(text)), fields
 
     def _raw_line(self, text: str) -> Line:
-        """A traceback continues as long as lines are indented, and ends with what was raised."""
+        """A traceback continues while lines are indented, and ends with the exception."""
         if text.startswith("Traceback (most recent call last)"):
             self._in_traceback = True
             return Line(level="error", text=self._clean(text))
@@ -89,7 +89,7 @@ class Lines:
         return Line(level=level, text=self._clean(text))
 
     def _clean(self, text: str) -> str:
-        """Without secrets and control characters, and not longer than may be."""
+        """Without secrets and control characters, limited in length."""
         for secret in self._secrets:
             text = text.replace(secret, "[secret]")
         text = _SECRETS.sub(r"\1[secret]", text)

@@ -1,6 +1,7 @@
-"""The spawner's own loop: takes orders, forks, passes output on, reaps, and kills what does not end when asked.
+"""The spawner's main loop: receives orders, forks, forwards output, reaps, and kills processes that do not end on
+request.
 
-Single-threaded: everything it waits for is a file descriptor in one selector.
+Single-threaded: one selector waits for all file descriptors.
 """
 
 import contextlib
@@ -24,16 +25,16 @@ from workers.spawner.messages import Channel, Ended, Start, Started, Stop, ToSpa
 from workers.table import name_of
 
 GRACE_S = 5.0
-"""For processes of a spawner that is itself asked to end."""
+"""Grace time for processes when the spawner itself is requested to end."""
 CANNOT_FORK = 71
-"""Exit status of a process that could not even be forked (EX_OSERR)."""
+"""Exit status of a process that could not be forked (EX_OSERR)."""
 log = structlog.get_logger("spawner")
 process_log = structlog.get_logger("process")
 
 
 @dataclass(slots=True)
 class Child:
-    """A forked process and what is left of its output."""
+    """A forked process and its unread output."""
 
     process: ProcessName
     pid: int
@@ -57,7 +58,9 @@ class SpawnerLoop:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._take_signals)
 
     def run(self, pending: Sequence[ToSpawner] = ()) -> None:
-        """Serve, ``pending`` first, until asked to end or left alone. Left alone, running processes are killed."""
+        """Serve, ``pending`` first, until requested to end or the agent is gone. In the latter case running processes
+        are killed.
+        """
         self._listen_to_signals()
         try:
             self._obey(pending)
@@ -81,7 +84,7 @@ class SpawnerLoop:
                     self._stop(message.process, message.grace_s)
 
     def _take_signals(self) -> None:
-        """Bytes of the wake-up pipe are signal numbers. SIGCHLD needs nothing more: every turn reaps."""
+        """Bytes of the wake-up pipe are signal numbers. SIGCHLD needs no action: every iteration of the loop reaps."""
         numbers = os.read(self._wake_read, 4096)
         if signal.SIGTERM in numbers and not self._ending:
             self._ending = True
@@ -94,7 +97,7 @@ class SpawnerLoop:
             return
         read, write = os.pipe()
         cradle = child.Cradle(output=write, parent_pid=os.getpid(), let_go=lambda: self._abandon(read))
-        # A signal between fork and the child's own handlers would be lost in the spawner's.
+        # A signal between fork and the child's own handlers would be lost in the spawner's handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
         try:
             pid = os.fork()
@@ -120,7 +123,7 @@ class SpawnerLoop:
             running.kill_at_s = min(running.kill_at_s or float("inf"), time.monotonic() + grace_s)
 
     def _pass_on(self, running: Child) -> bool:
-        """Read some output, show it and pass it on; whether there may be more."""
+        """Read some output, show it and forward it; return whether there may be more."""
         try:
             piece = os.read(running.output, 1 << 16)
         except BlockingIOError:
@@ -137,7 +140,7 @@ class SpawnerLoop:
         return True
 
     def _reap(self) -> None:
-        """Waits only for its own children, each by its pid, so that no other exit status is consumed."""
+        """Waits only for its own children, each by pid, so that no other exit status is consumed."""
         for running in list(self._children.values()):
             pid, status = os.waitpid(running.pid, os.WNOHANG)
             if pid:
@@ -167,7 +170,7 @@ class SpawnerLoop:
             os.waitpid(running.pid, 0)
 
     def _patience_s(self) -> float | None:
-        """How long nothing needs doing unless something comes."""
+        """Time until something has to be done, if no event occurs."""
         deadlines = [running.kill_at_s for running in self._children.values() if running.kill_at_s is not None]
         first_s = min(deadlines, default=float("inf"))
         return None if first_s == float("inf") else max(0.0, first_s - time.monotonic())
@@ -179,7 +182,7 @@ class SpawnerLoop:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def _abandon(self, read: int) -> None:
-        """In a fork: close everything that belongs to the spawner."""
+        """In a fork: close all descriptors of the spawner."""
         self._selector.close()
         self._channel.abandon()
         for descriptor in (read, self._wake_read, self._wake_write, *(each.output for each in self._children.values())):
@@ -187,7 +190,7 @@ class SpawnerLoop:
 
 
 def _show(line: Line, fields: dict[str, Any]) -> None:
-    """To the agent's standard error: structured log lines as such, anything else unchanged."""
+    """Write output to the agent's standard error: log lines as structured ones, anything else unchanged."""
     if fields:
         shown = {key: value for key, value in fields.items() if key not in ("level", "timestamp", "event", "exception")}
         event = line.text if "exception" in fields else str(fields.get("event", ""))

@@ -1,6 +1,6 @@
 """Messages between an agent and its spawner, over a private socket pair.
 
-Orders hold keys; here they pass from memory to memory, on no command line and in no environment.
+Orders contain keys, which must appear on no command line and in no environment.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ class Start(Value, frozen=True, kw_only=True, tag="start"):
 
 
 class Stop(Value, frozen=True, kw_only=True, tag="stop"):
-    """End this process: ask, and kill it after ``grace_s``."""
+    """End this process: SIGTERM, and SIGKILL after ``grace_s``."""
 
     process: ProcessName
     grace_s: float
 
 
 class Warm(Value, frozen=True, kw_only=True, tag="warm"):
-    """Everything is imported; ``threads`` is one, or forking is not safe."""
+    """All imports are done; ``threads`` must be one for forks to be safe."""
 
     threads: int
 
@@ -74,7 +74,7 @@ FromSpawner = Warm | Started | Wrote | Ended
 
 
 class Channel(Generic[Received]):
-    """Messages over a stream socket, each behind its length. One reader, one writer."""
+    """Messages over a stream socket, each with its length. One reader, one writer."""
 
     def __init__(self, sock: socket.socket, kind: Any) -> None:
         self._sock = sock
@@ -82,7 +82,7 @@ class Channel(Generic[Received]):
         self._buffer = bytearray()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """The file descriptor, for selectors."""
         return self._sock.fileno()
 
     def send(self, message: msgspec.Struct) -> None:
@@ -91,7 +91,7 @@ class Channel(Generic[Received]):
         self._sock.sendall(_LENGTH.pack(len(body)) + body)
 
     def receive(self) -> list[Received]:
-        """The messages that one read completes, perhaps none. Raises EOFError if the other side is gone."""
+        """Return the messages that one read completes, perhaps none. Raises EOFError if the other side is gone."""
         try:
             piece = self._sock.recv(1 << 16)
         except ConnectionResetError:
@@ -102,13 +102,15 @@ class Channel(Generic[Received]):
         return list(iter(self._next, None))
 
     def close(self) -> None:
-        """Close this end, in this process; a reader in another thread sees the end."""
+        """Close the connection; a reader in another thread gets the end."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
     def abandon(self) -> None:
-        """Close this process's copy only: the other side and the process that it was inherited from continue."""
+        """Close only this process's copy of the descriptor: the connection stays open in the process that it was
+        inherited from.
+        """
         self._sock.close()
 
     def _next(self) -> Received | None:

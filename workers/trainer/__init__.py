@@ -1,4 +1,4 @@
-"""One worker: pulls parameters, computes on its share of the samples, pushes sums, and reports what it measured.
+"""One worker: pulls parameters, computes on its share of the samples, pushes sums, and reports measurements.
 
-It follows orders and decides nothing. ``loop`` is the whole of it; the other modules are its tools.
+It follows orders and makes no decisions. ``loop`` is the training loop; the other modules are its parts.
 """

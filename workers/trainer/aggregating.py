@@ -1,8 +1,7 @@
-"""Servers that only add up (as BytePS has them): every worker holds the parameters and makes each step itself.
+"""Aggregating servers (as in BytePS): servers only sum, every worker holds the parameters and applies each step itself.
 
 A pull for an iteration returns the mean gradient of the previous one. All workers apply the same means in the same
-order, so their parameters stay the same, and a server has nothing that moving a block would have to take along but the
-latest mean.
+order, so their parameters stay equal, and moving a block transfers no state except the latest mean.
 """
 
 import threading
@@ -22,10 +21,10 @@ from workers.workloads.rules import SumRule
 
 
 class AggregatingExchange(Exchange):
-    """An exchange whose pulls make the step before they give the parameters; ``stopping`` ends every operation.
+    """An exchange whose pulls apply the step before they return the parameters; ``stopping`` ends every operation.
 
     Raises:
-        SpecError: if the workload's updates are not gradients: workers cannot use their mean.
+        SpecError: if the workload's updates are not gradients: workers cannot apply their mean.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Checkpoints of one worker, for jobs whose workers hold the parameters.
 
-All of them are the same after each step, so one writes, whom the orders name: every n-th version, cut as servers'
-blocks are, so that a job with servers can begin with it too. Each worker begins with what it wrote, from its folder;
-so each looks for the writer's mark there when the job begins.
+All workers have the same parameters after each step, so the one in the orders saves them: every n-th version, divided
+as servers' blocks are, so that a job with servers can start from it too. Each worker restores from its own folder; so
+each checks for the writer's marker there when the job begins.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ log = structlog.get_logger("checkpoint")
 
 
 class Keeper:
-    """One worker's part in them, and the parameters that it holds.
+    """One worker's part in checkpoints, and the parameters that it holds.
 
     Raises:
-        CheckpointError: if the job keeps checkpoints, and this machine has no folder for them.
+        CheckpointError: if the job saves checkpoints, but this machine has no folder for them.
     """
 
     def __init__(self, order: ProcessOrder, link: WorkerLink, workload: Workload, local: Local) -> None:
@@ -43,16 +43,16 @@ class Keeper:
         self.sizes = workload.layout.sizes
         """Of the tensors that the parameters consist of, in elements."""
         self.trained = workload.layout.edge
-        """Elements in front of the buffers."""
+        """Number of elements before the buffers."""
         self.held = LocalParameters(workload, order.spec, self._consider)
         self.initial = checksum(self.held.values.numpy())
-        """Of version 0, which every worker creates."""
+        """Version 0, which every worker computes."""
         self._elements = sum(self.sizes)
         self._place = Place(order, local.checkpoint_dir, elements=self._elements)
         self._checkpoint = order.spec.checkpoint
         self._writer: Writer | None = None
         self._taken = self._settled = 0
-        """The version that was last given to the writer; that of which a manifest was, or that could not be written."""
+        """The last version passed to the writer, and the last one with a manifest or a failure."""
         if self._checkpoint is not None:
             self._writer = self._place.writer(self._checkpoint.keep, self._say_saved)
             self._common = self._place.common_folder(self._say_apart)
@@ -70,7 +70,7 @@ class Keeper:
         return self._place.found
 
     def follow(self, orders: Orders) -> None:
-        """Look for the writer's mark, or write a manifest, where the orders say so for the first time."""
+        """Check for the writer's marker, or write a manifest, if the orders request it for the first time."""
         if self._writer is None:
             return
         if orders.keeper is not None:
@@ -80,7 +80,7 @@ class Keeper:
             self._writer.finish(orders.whole)
 
     def settle(self) -> None:
-        """Write all that was kept, and its manifests once they are requested, before this process ends."""
+        """Before this process ends, write all that was saved, and the manifests once they are requested."""
         if self._settled < self._taken:
             log.info(f"waiting until the checkpoint of iteration {self._taken} may be finished")
             orders = self._link.await_orders(self._may_settle, LAST_S)
@@ -97,7 +97,7 @@ class Keeper:
         return max(requested, self._settled) >= self._taken or orders.keeper != self._instance
 
     def begin(self, restore: Restore) -> bool:
-        """Whether the parameters could be brought to where that checkpoint is; if not, that was said."""
+        """Restore the parameters from that checkpoint; return whether it succeeded. A failure was reported."""
         try:
             beginning = self._place.read(restore, 0, self._elements)
             self.held.adopt(beginning.values, beginning.state or {}, beginning.iteration)
@@ -108,7 +108,7 @@ class Keeper:
         return True
 
     def _consider(self, held: LocalParameters) -> None:
-        """A step was made: keep what it led to, if that is this worker's to do."""
+        """After a step: save the result, if it is this worker's task."""
         orders = self._link.orders()
         if self._writer is None or self._checkpoint is None or held.version % self._checkpoint.every:
             return
@@ -119,7 +119,7 @@ class Keeper:
                 self._writer.take(_copy(held, state, start, min(start + PIECE_ELEMENTS, self._elements)))
 
     def _say_saved(self, saved: Saved) -> None:
-        if saved.failure:  # nothing will be granted; the orders to stop that follow wake waiting threads
+        if saved.failure:  # no manifest follows; the orders to stop that follow wake waiting threads
             self._settled = max(self._settled, saved.iteration)
         self._link.say(saved.message)
 
@@ -128,7 +128,7 @@ class Keeper:
 
 
 def _copy(held: LocalParameters, state: Mapping[str, torch.Tensor], start: int, stop: int) -> Copy:
-    """One piece, with what the rule remembers of it; what is no entry for each parameter holds for all pieces."""
+    """One piece with the rule's state for it; state without an entry per parameter applies to all pieces."""
     everything = {VALUES: held.values} | {f"{STATE}{name}": each for name, each in state.items()}
     whole = held.values.shape
     parts = {name: each[start:stop] if each.shape == whole else each for name, each in everything.items()}

@@ -1,6 +1,6 @@
-"""The computation of one iteration: the samples at once, or in micro-batches where it may have to end early.
+"""The computation of one iteration: all samples at once, or in micro-batches if it may have to end early.
 
-Early ends are a stop order (A-BSP), a used-up time budget, and notice that the iteration is no longer needed. The
+An iteration ends early because of a stop order (A-BSP), an exhausted time budget, or when it is no longer needed. The
 samples processed until then are the update, with their number.
 """
 
@@ -22,21 +22,22 @@ from workers.workloads.shape import Prefetching, Replica, Samples, Update
 from workers.workloads.tensors import is_finite
 
 Begin = Callable[[int, torch.Tensor, int], None]
-"""Called before an update that is computed as a whole: its iteration, where its gradient is going to be, its
-samples."""
+"""Called before an update that is computed as a whole, with its iteration, the memory of its
+gradient, and its samples.
+"""
 
 
 class Skipped(Exception):
-    """The iteration in progress is no longer needed: abandon it and do not report it."""
+    """The iteration in progress is no longer needed: it is abandoned and not reported."""
 
 
 def without_spoilt(update: Update, gradient: torch.Tensor, *, is_shared: bool = False) -> tuple[Update, str]:
-    """The update, or an empty one where it would spoil the parameters, and then what its loss is.
+    """Return the update, or an empty one if it is not finite; then also the loss.
 
     Args:
-        update: what was computed.
-        gradient: its sum; it is made empty with it.
-        is_shared: whether parts of the gradient are with others already, so that only the loss can be looked at.
+        update: the computed update.
+        gradient: its sum, which is cleared together with it.
+        is_shared: whether parts of the gradient were sent already, so that only the loss can be checked.
     """
     if not math.isfinite(update.loss):
         spoilt = str(update.loss)
@@ -49,11 +50,11 @@ def without_spoilt(update: Update, gradient: torch.Tensor, *, is_shared: bool = 
 
 
 class Computing:
-    """Computes on one replica, at the pace of the emulated machine, if there is one.
+    """Computes on one replica, at the speed of the emulated machine, if there is one.
 
     Args:
-        worker: whether the iteration is still needed, cut, and how often to report progress.
-        sums: where the replica's sums of gradients are; None: in its ``gradient``.
+        worker: reports whether the iteration is still needed or cut short, and how often to report progress.
+        sums: the memory of the replica's gradient sums; None: its ``gradient``.
         seed: unique to this worker of this job.
     """
 
@@ -75,7 +76,7 @@ class Computing:
         self._seed, self._now = seed, now
         self._piece: int | None = None
         self._pieces: torch.Tensor | None = None
-        """The sum over pieces, once there are any."""
+        """The sum over micro-batches, if there are any."""
         self.gradient = self._own
         """The sum of the gradients of the last ``run``."""
 
@@ -84,16 +85,16 @@ class Computing:
         self._begin = begin
 
     def prefetch(self, tasks: Sequence[Work]) -> None:
-        """Load the samples of these tasks ahead, beginning with the next task of ``run``.
+        """Prefetch the samples of these tasks, beginning with the next task of ``run``.
 
-        Samples beyond a share, which a budget may have left time for, are not.
+        Samples beyond a share, for which a time budget may leave time, are not prefetched.
         """
         if isinstance(self._replica, Prefetching):
             batches = [batch for task in tasks for batch in self._batches(task)]
             self._replica.prefetch([batch for batch in batches if len(batch)])
 
     def _batches(self, task: Work) -> list[Samples]:
-        """The updates that a share is going to be computed in, unless it ends early; none while that is not known."""
+        """The batches in which a share will be computed, unless it ends early; none while that is unknown."""
         if not self._runs_in_pieces(task):
             return [task.samples]
         if (piece := self._piece) is None:
@@ -104,9 +105,9 @@ class Computing:
         return self._worker.may_end_early or task.budget_s is not None
 
     def _prepare(self, samples: Samples) -> None:
-        """Choose the micro-batch of this model on this machine, once, and say which.
+        """Choose the micro-batch size of this model on this machine, once, and report it.
 
-        That is at the first iteration that may end early, which no predictor looks at when the process is new.
+        This is done at the first iteration that may end early; predictors ignore the first iteration of a new process.
         """
         if self._piece is not None or not len(samples):
             return
@@ -117,10 +118,10 @@ class Computing:
         )
 
     def run(self, iteration: int, task: Work) -> tuple[Update, bool]:
-        """The update over the samples of ``task``, and whether an emulated machine was too slow.
+        """Compute the update over the samples of ``task``; also return whether an emulated machine was too slow.
 
         Raises:
-            Skipped: if the iteration need not be finished.
+            Skipped: if the iteration is no longer needed.
         """
         if self._runs_in_pieces(task):
             self._prepare(task.samples)
@@ -140,7 +141,9 @@ class Computing:
         return self._pieces
 
     def _draw_for(self, iteration: int) -> None:
-        """Have what a module draws (dropout) depend on job, worker and iteration alone: a replay draws it again."""
+        """Seed random numbers of the module (dropout) by job, worker and iteration only, so that a replay draws the
+        same.
+        """
         drawn = np.random.SeedSequence([*self._seed, iteration]).generate_state(1, np.uint64)
         torch.manual_seed(int(drawn[0]))
 
@@ -153,7 +156,7 @@ class Computing:
         done, loss_sum, overran = 0, 0.0, False
         self._check_not_cancelled(attempt)
         while done < len(task.samples) and not self._is_to_end(task, self._now() - began):
-            # Not across the end of the share: a budget that is used up there is not to be overdrawn.
+            # Not across the end of the share: a budget that is exhausted there must not be exceeded.
             end = min(done + piece, task.share) if done < task.share else done + piece
             update = self._replica.update(task.samples[done:end])
             self._sum.add_(self._own)
@@ -179,7 +182,7 @@ class Computing:
         return self._worker.is_cut or (task.budget_s is not None and took_s >= task.budget_s)
 
     def _report_progress(self, done: int, reported: float, *, is_whole: bool) -> float:
-        """Say how far the iteration is, if it is time to or all is done; when that was last said."""
+        """Report the iteration's progress if it is due or all is done; return when it was last reported."""
         every_s, now = self._worker.progress_s, self._now()
         if every_s is None or (now - reported < every_s and not is_whole):
             return reported

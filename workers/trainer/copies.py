@@ -1,7 +1,7 @@
-"""The complete version of each block in a worker's memory, from which a lost server's blocks can be restored.
+"""Tracks the complete copies of blocks in a worker's memory, from which a lost server's blocks can be restored.
 
-A pull overwrites the older copy where it lies. If the server dies in the middle, neither version is whole; so each
-block has one worker that guards it, by saving the older copy for as long as the newer one is on its way.
+A pull overwrites the older copy in place. If the server fails meanwhile, neither version is complete; so each block has
+one worker that guards it, by saving the older copy while the newer one is being received.
 """
 
 import threading
@@ -13,19 +13,19 @@ from workers.transport.errors import ConnectionClosed
 from workers.transport.frames import Header
 
 SETTLE_S = 2.0
-"""How long a receipt that was aborted may take to notice."""
+"""How long an aborted transfer may take to notice that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Of one block: the version that it was pulled for, and how often its values had changed."""
+    """The copy of one block: the requested version, and the number of changes of its values."""
 
     version: int
     steps: int
 
 
 class Copies:
-    """Records every receipt. ``guards``: whether this worker keeps the older copy of a block."""
+    """Records every transfer. ``guards``: whether this worker saves the older copy of a block."""
 
     def __init__(self, guards: Callable[[int], bool] = lambda block: True) -> None:
         self._guards = guards
@@ -37,10 +37,10 @@ class Copies:
 
     @contextmanager
     def receiving(self, reply: Header, memory: memoryview) -> Iterator[None]:
-        """The values of ``reply`` are being received into ``memory``.
+        """The context in which the values of ``reply`` are received into ``memory``.
 
         Raises:
-            ConnectionClosed: if their server was lost meanwhile; the older copy is back where it is guarded.
+            ConnectionClosed: if their server was lost meanwhile; if the block is guarded, the older copy was restored.
         """
         with self._settled:
             before = self._known.pop(reply.block, None)
@@ -66,7 +66,7 @@ class Copies:
             raise ConnectionClosed(f"the server of block {reply.block} was lost")
 
     def distrust(self, blocks: Iterable[int]) -> None:
-        """The servers of these blocks were lost: ignore what still arrives from them."""
+        """The servers of these blocks were lost: ignore data that still arrives from them."""
         with self._settled:
             self._lost |= set(blocks)
 
@@ -83,13 +83,13 @@ class Copies:
             return {block: self._known[block] for block in sorted(wanted) if block in self._known}
 
     def read(self, block: int, memory: memoryview) -> tuple[memoryview, Copy] | None:
-        """The copy of ``block`` in ``memory``, as it is now; None if it is not whole."""
+        """The current copy of ``block`` in ``memory``; None if it is incomplete."""
         with self._settled:
             copy = self._known.get(block)
             return None if copy is None else (memoryview(bytes(memory)), copy)
 
     def _save(self, memory: memoryview) -> memoryview:
-        """In memory of this thread, since each server's blocks come on one of its own."""
+        """In this thread's memory, since each server's blocks are received on a separate thread."""
         spare: memoryview | None = getattr(self._spares, "memory", None)
         if spare is None or len(spare) < len(memory):
             spare = self._spares.memory = memoryview(bytearray(len(memory)))

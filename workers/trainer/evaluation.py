@@ -1,4 +1,4 @@
-"""Scores versions of the parameters on the held-out split, in parallel with training and not part of its times."""
+"""Evaluates versions of the parameters on the held-out split, in a thread beside training; not part of its times."""
 
 import math
 from collections.abc import Callable
@@ -15,9 +15,9 @@ Say = Callable[[Callable[[int], WorkerMessage]], None]
 
 
 class Evaluator:
-    """A thread with its own memory, made for the first version that should be scored: most workers score none.
+    """A thread with its own memory, allocated for the first evaluated version: most workers evaluate none.
 
-    An error in it surfaces at the next ``offer`` or ``finish``.
+    An error in it is raised by the next ``offer`` or ``finish``.
     """
 
     def __init__(self, workload: Workload, say: Say) -> None:
@@ -33,12 +33,12 @@ class Evaluator:
         self._pool.shutdown()
 
     def offer(self, version: int, parameters: torch.Tensor) -> None:
-        """Score a copy of ``parameters``; left out if the one before is still being scored."""
+        """Evaluate a copy of ``parameters``; skipped if the previous evaluation is still running."""
         if self._running is None or self._running.done():
             self._start(version, parameters)
 
     def finish(self, version: int, parameters: torch.Tensor) -> None:
-        """Score the final ``parameters`` and wait for it."""
+        """Evaluate the final ``parameters`` and wait for the result."""
         self._settle()
         self._start(version, parameters)
         self._settle()

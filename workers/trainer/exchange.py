@@ -1,7 +1,7 @@
-"""All servers of a job as one place: pulls and pushes every block, in parallel over the servers that hold them.
+"""Pulls and pushes all blocks of a worker, in parallel over the servers that hold them.
 
-A connection that breaks is made again, and only what was not answered is asked for again. Servers count a
-contribution once, so an answer that was lost does no harm.
+A broken connection is reopened, and only requests without a reply are repeated. Servers count a contribution once, so a
+lost reply does no harm.
 """
 
 import logging
@@ -31,8 +31,9 @@ from workers.workloads.shape import Vector
 log = logging.getLogger(__name__)
 
 RECONNECT_S = 30.0
-"""How long a server may be away before the worker gives up. Its agent reports a lost one much sooner, and the control
-plane passes it on; while that is unreachable too, the worker keeps waiting."""
+"""How long a server may be unreachable before the worker gives up. Its agent reports a lost server much sooner, and the
+control plane forwards it; while that is unreachable too, the worker keeps waiting.
+"""
 PAUSE_S = 0.1
 WATCH_S = 0.2
 
@@ -42,7 +43,7 @@ Connect = Callable[[ServerAddress], ServerConnection]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """The result of a request to one server: its time, duration and outcome."""
+    """The result of a request to one server: when, how long and the outcome."""
 
     at: float
     took_s: float
@@ -50,7 +51,7 @@ class Answered:
 
     @property
     def seconds(self) -> float:
-        """Of the transfer itself, without what the server held back for others."""
+        """Duration of the transfer itself, without the time for which the server waited for others."""
         return max(0.0, self.took_s - self.outcome.held_s)
 
 
@@ -77,9 +78,9 @@ class Server:
         return {block.index: block.bytes for block in self.blocks}
 
     def ask(self, ask: Ask) -> Answered:
-        """Do ``ask`` on a connection, on a new one whenever it breaks; what came of the last one.
+        """Run ``ask`` on a connection, on a new one whenever it breaks; return its outcome.
 
-        Where a placement is here without this server, its blocks have moved.
+        If a placement without this server has arrived, its blocks have moved.
 
         Raises:
             ServerLost: if the server stays unreachable, and the connected control plane does not report it lost.
@@ -104,7 +105,7 @@ class Server:
         return Answered(at=time.monotonic(), took_s=0.0, outcome=Outcome(moved=True))
 
     def forsake(self) -> None:
-        """It was lost: connect to it no more, and wait for the placement that follows; from any thread."""
+        """The server was lost: stop connecting, and wait for the next placement; from any thread."""
         self.is_forsaken = True
         self.abort()
 
@@ -139,20 +140,20 @@ class Server:
 
 
 class Exchange:
-    """Moves one worker's parameters and gradients to and from all servers; ``stopping`` ends every operation.
+    """Transfers one worker's parameters and gradients from and to all servers; ``stopping`` ends every operation.
 
     Args:
-        newest: the newest placement, adopted or not.
-        in_reach: whether the control plane is.
-        copies: takes note of what was pulled, in case a server is lost.
+        newest: returns the newest placement, adopted or not.
+        in_reach: whether the control plane is connected.
+        copies: records what was pulled, in case a server is lost.
         encryption: of connections to servers.
-        link: this worker's, where it is emulated.
+        link: this worker's emulated link, if there is one.
     """
 
     may_stop = True
     """A worker may stop before any iteration: its pushed updates still count."""
     address = ("", 0)
-    """Other workers need not find this one."""
+    """None: other workers need not reach this one."""
 
     def __init__(
         self,
@@ -194,9 +195,9 @@ class Exchange:
         return {block.index for server in self._servers for block in server.blocks}
 
     def adopt(self, placement: Placement) -> set[int]:
-        """Talk to the servers of ``placement`` from now on; connections to those that stay are kept.
+        """Use the servers of ``placement`` from now on; connections to those that stay are kept.
 
-        The answer is blocks that began again, and may lack what this worker had pushed last.
+        Returns blocks that were restored, and may lack this worker's last push.
         """
         known = {server.address: server for server in self._servers}
         self._addresses = {address.index: address for address in placement.servers}
@@ -220,7 +221,7 @@ class Exchange:
         return Server(address, self.connect, self._stopping, self._is_replaced, self._in_reach)
 
     def forsake(self, blocks: Iterable[int]) -> None:
-        """The servers of these blocks were lost: get nothing from them any more; from any thread."""
+        """The servers of these blocks were lost: receive nothing from them any more; from any thread."""
         lost = set(blocks)
         if self.copies is not None:
             self.copies.distrust(lost)
@@ -231,7 +232,7 @@ class Exchange:
                     server.forsake()
 
     def _trust(self) -> None:
-        """Blocks that began again since their server was lost have another one now."""
+        """Blocks that were restored after their server was lost are on another one now."""
         with self._lock:
             found = {block for block, times in self._forsaken.items() if self._refills.get(block, 0) > times}
             self._forsaken = {block: times for block, times in self._forsaken.items() if block not in found}
@@ -244,9 +245,9 @@ class Exchange:
         """Fill ``parameters`` with the version of ``stamp``; ``stale`` if a server is past it.
 
         Raises:
-            ServerLost: if a server stays away.
-            Refused: if a server refuses the request for good.
-            Stopped: if the process is asked to end meanwhile.
+            ServerLost: if a server stays unreachable.
+            Refused: if a server refuses the request permanently.
+            Stopped: if the process is requested to end meanwhile.
         """
         vector: Vector = parameters.numpy()
         wanted = [_slices(vector, server.blocks) for server in self._servers]
@@ -261,7 +262,7 @@ class Exchange:
         return _round(answers)
 
     def push(self, gradient: torch.Tensor, pending: set[int], stamp: Header) -> Round:
-        """Push those blocks of ``gradient`` that are ``pending``; those that count are removed from it.
+        """Push the blocks of ``gradient`` that are ``pending``; those that were counted are removed from it.
 
         Raises:
             ServerLost, Refused, Stopped: as ``pull``.
@@ -279,7 +280,7 @@ class Exchange:
         return _round(answers)
 
     def probe(self, sizes: Mapping[int, int], number: int) -> None:
-        """Time servers by small extra transfers, once for each ``number``; unreachable ones are skipped."""
+        """Time small extra transfers to servers, once per ``number``; unreachable ones are skipped."""
         if number <= self._probed:
             return
         self._probed = number
@@ -301,7 +302,7 @@ class Exchange:
             log.info("server %d could not be timed: %s", address.index, error)
 
     def _ask(self, make: Callable[[int], Ask]) -> list[Answered]:
-        """Ask all servers at once."""
+        """Send requests to all servers at once."""
 
         def ask(at: int) -> Answered:
             return self._servers[at].ask(make(at))
@@ -345,7 +346,7 @@ def _bytes_of(slices: dict[int, memoryview]) -> int:
 
 
 def _round(answers: list[Answered]) -> Round:
-    """The delay of the last server to answer is this worker's."""
+    """The delay of the last server that replied is this worker's."""
     last = max(answers, key=lambda answer: answer.at).outcome
     return Round(
         held_s=last.held_s,

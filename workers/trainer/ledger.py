@@ -1,4 +1,4 @@
-"""How long this worker's exchange with each server took in the iteration that it is in, and what moving blocks cost."""
+"""Measures this worker's exchange with each server in the current iteration, and its delay by moving blocks."""
 
 import threading
 import time
@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from controlplane.protocol.messages import BlockExchanged, Exchanged
 
 REPORT_EVERY_S = 1.0
-"""Blocks are reported at most this often: there may be hundreds, and iterations of a few milliseconds."""
+"""Measurements per block are reported at most this often: there may be hundreds, and
+iterations of a few milliseconds.
+"""
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ class _OfBlock:
 
 
 class Ledger:
-    """Sums until they are read. Probes come from their own thread, everything else from the trainer's."""
+    """Sums until they are read. Probes are added by a separate thread, everything else by the trainer's."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -53,7 +55,7 @@ class Ledger:
         pushed: Mapping[int, float] = {},
         pulled: Mapping[int, float] = {},
     ) -> None:
-        """So long each of these blocks took; ``sizes`` in bytes."""
+        """Add the duration of each of these blocks; ``sizes`` in bytes."""
         for block in pushed.keys() | pulled.keys():
             seen = self._blocks.get(block)
             if seen is None or seen.server != server:
@@ -66,7 +68,7 @@ class Ledger:
                 seen.pulls += 1
 
     def take_blocks(self) -> list[BlockExchanged]:
-        """Every block that was pushed and pulled since this last gave any, if that is ``REPORT_EVERY_S`` ago."""
+        """Return every block that was pushed and pulled since the last result, if that is ``REPORT_EVERY_S`` ago."""
         now = self._now()
         if now - self._reported_at < REPORT_EVERY_S:
             return []
@@ -87,29 +89,29 @@ class Ledger:
         return exchanged
 
     def pulled(self, server: int, size: int, seconds: float) -> None:
-        """So many bytes came from ``server``."""
+        """Add bytes received from ``server``."""
         entry = self._entries[server]
         entry.pulled += size
         entry.pull_s += seconds
 
     def pushed(self, server: int, size: int, seconds: float) -> None:
-        """So many bytes went to ``server``, and count."""
+        """Add bytes pushed to ``server`` and counted there."""
         entry = self._entries[server]
         entry.pushed += size
         entry.push_s += seconds
 
     def probed(self, server: int, size: int, seconds: float) -> None:
-        """So many bytes went to ``server`` and came back, as a probe."""
+        """Add bytes sent to ``server`` and back, as a probe."""
         with self._lock:
             self._probes.append(Exchanged(server=server, bytes=size, push_s=seconds, pull_s=0.0, is_probe=True))
 
     def held_by_move(self, seconds: float) -> None:
-        """A server held a push or pull back for so long, until its block had moved."""
+        """Add the time for which a server delayed a push or pull until its block had moved."""
         self._moving_s += seconds
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Time within counts as waiting for moving blocks."""
+        """The time in this context counts as waiting for moving blocks."""
         began = self._now()
         try:
             yield
@@ -117,7 +119,7 @@ class Ledger:
             self._moving_s += self._now() - began
 
     def take(self) -> list[Exchanged]:
-        """Every exchange that was whole; one that a refresh or a move of blocks broke up is no measurement."""
+        """Return every complete exchange; one that was interrupted by a refresh or a move is not a measurement."""
         whole = [
             Exchanged(server=server, bytes=entry.pushed, push_s=entry.push_s, pull_s=entry.pull_s)
             for server, entry in sorted(self._entries.items())
@@ -129,6 +131,6 @@ class Ledger:
         return whole + probes
 
     def take_moving_s(self) -> float:
-        """How long blocks on their way held this worker up."""
+        """Return how long moving blocks delayed this worker."""
         seconds, self._moving_s = self._moving_s, 0.0
         return seconds

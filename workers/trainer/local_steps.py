@@ -1,8 +1,8 @@
-"""Rounds of a federation (FedAvg): a client takes local steps from what it pulled, and pushes by how much it moved.
+"""Rounds of a federation (FedAvg): a client takes local steps from the pulled parameters, and pushes the difference.
 
 The pushed value is a sum over samples like any update, so aggregation rules weight it like any other. The share of a
-round says how much a client does in it; how that is spent is the rule's: LB-BSP scales the batch and leaves the number
-of steps and the rate alone; the baselines scale one of these (LB-BSP section 3.5, Fig. 13).
+round sets how much a client computes. The rule decides how: LB-BSP scales the batch and keeps the number of steps and
+the learning rate; the baselines scale one of these (LB-BSP section 3.5, Fig. 13).
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class LocalWork:
 
 
 def local_work(spec: JobSpec, samples: int) -> LocalWork:
-    """How a client of a federated job spends a round of so many samples.
+    """How a client of a federated job processes a round of this many samples.
 
-    Under any rule, no step is empty, and a round of none has no steps.
+    No step is empty under any rule; a round without samples has no steps.
     """
     assert spec.federated is not None
     usual, steps, optimizer = spec.batch_size, spec.federated.local_steps, spec.optimizer
@@ -43,7 +43,7 @@ def local_work(spec: JobSpec, samples: int) -> LocalWork:
 
 
 class Client:
-    """``Replica`` of a client: its update is the way back from where its local steps led, times its samples."""
+    """``Replica`` of a client: its update is the start minus the result of its local steps, times its samples."""
 
     def __init__(self, workload: Workload, spec: JobSpec) -> None:
         self._workload, self._spec = workload, spec
@@ -53,7 +53,7 @@ class Client:
         self.gradient: Vector = np.zeros_like(self.parameters)
 
     def update(self, samples: Samples) -> Update:
-        """One round from ``parameters``, which are as before in the end."""
+        """One round from ``parameters``, which are restored at the end."""
         start, loss_sum = self.parameters.copy(), 0.0
         work = local_work(self._spec, len(samples))
         rule = self._workload.rule(torch.from_numpy(self.parameters), work.optimizer, start=0)
@@ -64,12 +64,12 @@ class Client:
         self._rounds += 1
         np.subtract(start, self.parameters, out=self.gradient)
         self.gradient *= len(samples)
-        self.gradient[self._edge :] *= -1.0  # buffers are not descended: they move by what is pushed
+        self.gradient[self._edge :] *= -1.0  # buffers are not optimized: they move by the pushed change
         np.copyto(self.parameters, start)
         return Update(loss_sum=loss_sum, samples=len(samples))
 
     def prefetch(self, batches: Sequence[Samples]) -> None:
-        """Take the samples of coming rounds ahead, step by step."""
+        """Prefetch the samples of the next rounds, step by step."""
         if isinstance(self._replica, Prefetching):
             self._replica.prefetch([step for batch in batches for step in self._steps(batch)])
 
@@ -86,14 +86,14 @@ class Client:
 
     @property
     def loading_s(self) -> float | None:
-        """How long its local steps have waited for samples, if that is known."""
+        """How long its local steps have waited for samples, if known."""
         return loading_s_of(self._replica)
 
     def evaluate(self) -> Score:
-        """Score ``parameters`` on the held-out split."""
+        """Evaluate ``parameters`` on the held-out split."""
         return self._replica.evaluate()
 
 
 def make_replica(workload: Workload, spec: JobSpec) -> Replica:
-    """The object that computes a worker's updates."""
+    """Create the object that computes a worker's updates."""
     return workload.replica() if spec.federated is None else Client(workload, spec)

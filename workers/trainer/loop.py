@@ -1,7 +1,7 @@
-"""The training loop of one worker, top to bottom: orders, pull, compute, push, report. It reports, it never decides.
+"""The training loop of one worker, from top to bottom: orders, pull, compute, push, report. It makes no decisions.
 
-In synchronous modes iteration ``k`` pulls version ``k``, which the servers hold back until iteration ``k - 1`` is
-closed, and pushes its sum of gradients to iteration ``k``. In asynchronous ones it pulls what there is.
+In synchronous modes iteration ``k`` pulls version ``k``, which the servers delay until iteration ``k - 1`` is complete,
+and pushes its sum of gradients to iteration ``k``. In asynchronous modes it pulls the current version.
 """
 
 import threading
@@ -52,12 +52,12 @@ SaveModel = Callable[[Mapping[str, Vector]], None]
 
 
 def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: Local = NOWHERE) -> None:
-    """Train until the orders say stop, or ``link.stopping``.
+    """Train until orders to stop, or ``link.stopping``.
 
     Raises:
-        SpecError: if the job names a workload that does not exist here.
-        DataError: if its data are missing here, or not what they are called.
-        TransportError: if a server stays away, or refuses this worker.
+        SpecError: if the job names an unknown workload.
+        DataError: if its data are missing here, or have another format.
+        TransportError: if a server stays unreachable, or refuses this worker.
     """
     admit_factories(order.spec, local)
     workload = load_workload(order.spec.workload, local)
@@ -68,7 +68,7 @@ def train(order: ProcessOrder, link: WorkerLink, save_model: SaveModel, local: L
 
 
 def _parameters(order: ProcessOrder, link: WorkerLink, own: Keeper | None, local: Local) -> Exchange | Reduction:
-    """Where the parameters are: at servers, or at the workers themselves."""
+    """The owner of the parameters: servers, or the workers themselves."""
     peer, spec = Peer(order.index, order.instance), order.spec
     encryption = Encryption(Identity.of(order), allows_plain=local.insecure)
     emulated = order.emulate.link if order.emulate is not None else None
@@ -94,11 +94,11 @@ class Done:
 
     update: Update
     position: int
-    """Where in the job's permutations its samples begin."""
+    """Offset of its samples in the job's permutations."""
     overran: bool
     """Whether an emulated machine was too slow."""
     spoilt: str
-    """The loss, if it would corrupt the parameters."""
+    """The loss, if it is not finite and would corrupt the parameters."""
 
 
 class Trainer:
@@ -128,30 +128,30 @@ class Trainer:
         seed = (order.spec.seed, order.index)
         self.computing = Computing(self.replica, self.sampler, self.worker, link, self.pace, sums=sums, seed=seed)
         self._shares_early = False
-        """Whether parts of an update are on their way to the other workers before it is complete."""
+        """Whether parts of an update are sent to the other workers before it is complete."""
         if isinstance(servers, Reduction) and isinstance(self.replica, ReportsProgress):
             self._shares_early = True
             self.replica.report_progress(servers.offer)
             self.computing.announce_to(servers.begin)
         self.readings = Readings(gauge, self.pace)
         self._attempt = 0
-        """That of ``worker`` when what is under way began."""
+        """The attempt of ``worker`` when the current work began."""
         self._peer = Peer(order.index, order.instance)
         self._still = threading.Lock()
         self._last: tuple[int, int] | None = None
-        """The iteration whose update ``computing`` has, and of how many samples it is."""
+        """The iteration and number of samples of the update in ``computing``."""
         self._unacknowledged: set[int] = set()
-        """Blocks that began again since it was pushed, and may lack it."""
+        """Blocks that were restored since it was pushed, and may lack it."""
         self._begun = (-1, -1)
         """The attempt and iteration whose parameters were requested last."""
         self._done: Done
         self._pending: set[int] = set()
-        """Blocks of which the update of this iteration does not count yet."""
+        """Blocks in which the update of this iteration does not count yet."""
         self._is_late = False
-        """Whether a block of it was made by others."""
+        """Whether others completed the iteration of one of its blocks."""
 
     def run(self) -> None:
-        """Iterate from the first orders to the last, then finish."""
+        """Run iterations from the first orders to the last, then finish."""
         with self._neighbours or nullcontext():
             self._run()
 
@@ -174,13 +174,13 @@ class Trainer:
             self._finish(evaluator)
 
     def _memory(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The parameters and the sums of gradients: on the host for servers, else where they are computed."""
+        """The memory of parameters and gradient sums: on the host with servers, else on the computing device."""
         if isinstance(self.servers, Reduction):
             return values_of(self.replica), sums_of(self.replica)
         return torch.from_numpy(self.replica.parameters), torch.from_numpy(self.replica.gradient)
 
     def _next(self) -> Step:
-        """The next step by the newest orders, once there is one."""
+        """Wait for the next step according to the newest orders."""
         worker, was_stale = self.worker, self.worker.phase is Phase.STALE
         while True:
             known, self.worker.can_hold = self._newest().rank_in_time, self.servers.may_stop
@@ -198,7 +198,7 @@ class Trainer:
         return step
 
     def _restore(self, orders: Orders) -> None:
-        """Begin with the checkpoint that the orders name, if any.
+        """Restore the checkpoint that the orders name, if any.
 
         Raises:
             Stopped: if it cannot be used: all processes then restart with another one.
@@ -227,7 +227,7 @@ class Trainer:
         )
 
     def _pull(self) -> None:
-        """The parameters for the iteration, as soon as the servers have them."""
+        """Pull the parameters for the iteration, as soon as the servers have them."""
         begun = self.worker.attempt, self.worker.iteration
         is_first, self._begun = begun != self._begun, begun
         orders = self._newest()
@@ -248,7 +248,7 @@ class Trainer:
             self.worker.pulled(time.monotonic())
 
     def _compute(self, evaluator: Evaluator) -> None:
-        """The update of this worker's share, in memory of ``computing``."""
+        """Compute the update of this worker's share, in the memory of ``computing``."""
         orders, task = self.worker.orders, self.worker.task
         assert orders is not None
         assert task is not None
@@ -271,7 +271,7 @@ class Trainer:
         self.worker.computed(update.samples)
 
     def _prefetch(self, iteration: int, given: Work) -> None:
-        """Load the samples after ``given`` ahead, by the present orders; later orders may still change them."""
+        """Prefetch the samples after ``given`` according to the current orders; later orders may still change them."""
         if not (ahead := self.spec.workload.prefetch):
             return
         sampler = copy(self.sampler)
@@ -280,7 +280,7 @@ class Trainer:
         self.computing.prefetch([given, *(work_of(task, sampler) for task in coming if task is not None)])
 
     def _push(self) -> None:
-        """The update, to every block of which it does not count yet; once it does everywhere, the report."""
+        """Push the update to every block in which it does not count yet; once it counts in all, report."""
         self._pending |= self._unacknowledged
         self._unacknowledged.clear()
         stamp = self._stamp(Op.PUSH, samples=self._done.update.samples)
@@ -298,7 +298,7 @@ class Trainer:
             self.worker.pushed()
 
     def _retry(self, outcome: Round) -> None:
-        """A server knows better than the orders of this pull or push: of another placement, or of newer orders."""
+        """A server has newer information than the orders of this pull or push: another placement, or newer orders."""
         if outcome.moved:
             self._adopt_placement(self.servers.placement_version + 1)
             self.clock.lap(Part.WAITING)
@@ -308,7 +308,7 @@ class Trainer:
             self.worker.refused()
 
     def _push_last_again(self) -> None:
-        """Blocks that began again with a copy may lack the last update; a server that has it takes it only once."""
+        """Restored blocks may lack the last update; a server that has it counts it only once."""
         while self._unacknowledged and self._last is not None:
             iteration, samples = self._last
             orders = self._newest()
@@ -366,7 +366,7 @@ class Trainer:
         )
 
     def _finish(self, evaluator: Evaluator) -> None:
-        """The evaluator scores and saves the final version; every worker reports that it is done."""
+        """The evaluating worker evaluates and uploads the final version; every worker reports that it is done."""
         orders = self._await(lambda orders: orders.final or not orders.evaluator)
         if orders.evaluator:
             iteration = self.worker.iteration
@@ -379,7 +379,7 @@ class Trainer:
         self.worker.finished(model_saved=orders.evaluator)
 
     def _pull_final(self, version: int) -> None:
-        """Version ``version`` of the parameters, or a later one."""
+        """Pull version ``version`` of the parameters, or a later one."""
         while True:
             orders = self._newest()
             stamp = Header(op=Op.PULL, incarnation=orders.incarnation, generation=orders.generation, iteration=version)
@@ -408,7 +408,7 @@ class Trainer:
         return self._await(lambda orders: True)
 
     def _await_newer(self, known: tuple[int, int, int], until_s: float | None) -> None:
-        """Orders newer than those, or that moment."""
+        """Wait for orders newer than these, or until that time."""
         timeout_s = None if until_s is None else max(0.0, until_s - time.monotonic())
         self.link.await_orders(lambda orders: orders.rank_in_time > known, timeout_s)
         if self.link.stopping.is_set():
@@ -430,6 +430,6 @@ class Trainer:
 
 
 def _supersedes(known: Orders, iteration: int, orders: Orders) -> bool:
-    """Whether ``orders`` are of a later generation than those ``known``, or do not want ``iteration`` any more."""
+    """Whether ``orders`` are of a later generation than those ``known``, or no longer need ``iteration``."""
     known_term, term = (known.incarnation, known.generation), (orders.incarnation, orders.generation)
     return term > known_term or orders.skip_to > iteration

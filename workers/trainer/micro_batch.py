@@ -1,6 +1,6 @@
-"""How large the pieces are in which interruptible work is done: the smallest whose measured overhead is small.
+"""Chooses the micro-batch size of interruptible work: the smallest with a low measured overhead.
 
-A stop order is obeyed between two pieces, so small ones stop soon; but each costs its own fixed time.
+A stop order takes effect between two micro-batches, so small ones stop soon; but each has a fixed cost.
 """
 
 import time
@@ -8,24 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST_OVERHEAD = 0.1
-"""How much longer the whole may take in pieces than at once."""
+"""Maximum relative overhead of micro-batches."""
 
 LEAST_S = 0.0005
-"""The least duration of a piece: a stop order takes longer to arrive."""
+"""Minimum duration of a micro-batch: a stop order takes longer to arrive."""
 
 LEAST_EMULATED_S = 0.02
-"""The same on an emulated machine: the sleep after each piece ends late, by up to a scheduler's time slice."""
+"""The same on an emulated machine: the sleep after each micro-batch ends late, by up to a scheduler's time slice."""
 
 MOST_REAL = 0.25
-"""Of a piece's emulated time may its real work take, so that the rest of it makes up for what comes late."""
+"""Maximum fraction of a micro-batch's emulated time for its real work, so that the rest
+compensates for late wake-ups.
+"""
 
 REPEATS = 5
-"""The shortest of each measurement counts: disturbances only make it longer."""
+"""The minimum of this many measurements is used: disturbances only make them longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A size of pieces, and what was measured of it."""
+    """A micro-batch size with its measurements."""
 
     samples: int
     whole: int
@@ -39,14 +41,14 @@ def choose(
     least_s: Callable[[int], float] = lambda samples: 0.0,
     now: Callable[[], float] = time.thread_time,
 ) -> Size:
-    """The smallest power of two whose overhead over ``whole`` samples at once is at most ``MOST_OVERHEAD``.
+    """Return the smallest power of two whose overhead over ``whole`` samples at once is at most ``MOST_OVERHEAD``.
 
     Args:
-        work: does the real work on so many samples.
+        work: processes the given number of samples.
         whole: a usual share, at least 1.
-        least_s: how long so many samples take at least, since the machine is emulated.
-        now: the clock that it is timed with, in seconds; by default the thread's CPU clock, which stops while
-            others have the processor. Processes of a job compute on one thread.
+        least_s: minimum duration for a number of samples, on an emulated machine.
+        now: the clock in seconds; by default the thread's CPU clock, which stops while other processes run. Processes
+            of a job compute on one thread.
     """
 
     def worked_s(samples: int) -> float:
@@ -73,7 +75,7 @@ def choose(
 
 
 def _is_worth_its_time(real_s: float, emulated_s: float) -> bool:
-    """Whether a piece is long enough to end for, and its real work hidden in its emulated time, if it has one."""
+    """Whether a micro-batch is long enough, and its real work fits into its emulated time, if there is one."""
     if emulated_s <= 0.0:
         return real_s >= LEAST_S
     return emulated_s >= LEAST_EMULATED_S and real_s <= MOST_REAL * emulated_s

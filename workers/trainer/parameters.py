@@ -25,7 +25,7 @@ class LocalParameters:
         self.rule = self._make_rule(self.values)
         check_clip(self.rule, spec.applied)
         self.version = 0
-        """How many iterations are in them."""
+        """Number of iterations that they include."""
         self._on_step = on_step
 
     def step(self, total: torch.Tensor, count: int) -> None:
@@ -36,13 +36,13 @@ class LocalParameters:
         self._on_step(self)
 
     def adopt(self, values: torch.Tensor | Vector, state: Mapping[str, torch.Tensor], version: int) -> None:
-        """Replace the values and the rule's state, as of ``version``."""
+        """Replace the values and the rule's state by those of ``version``."""
         self.values.copy_(torch.as_tensor(values))
         self.rule.restore(state)
         self.version = version
 
     def live_in(self, memory: torch.Tensor) -> None:
-        """Keep the values in ``memory`` from now on, and what the rule remembers on the same device."""
+        """Store the values in ``memory`` from now on, and the rule's state on the same device."""
         memory.copy_(self.values)
         if memory.device == self.values.device:
             self.values.data = memory

@@ -1,13 +1,12 @@
-"""The workers of a job without servers as one place: every worker holds the parameters, and all add up together.
+"""All-reduce for a job without servers: every worker holds the parameters, and all sum their updates.
 
-To the training loop it is what ``exchange`` is: a push adds this worker's sum to the others' and steps, a pull hands
-out the parameters as they are then. A member that joins, or missed the last step of a generation that broke, gets
-parameters and the rule's state from one that has them; samples and their count travel in one vector, so members need
-agree on nothing before: exact for any shares, and a member without samples changes nothing.
+It has the interface of ``exchange``: a push adds this worker's sum to the others' and applies the step, a pull returns
+the current parameters. A member that joins, or missed the last step of a generation that failed, gets parameters and
+the rule's state from another. The update and its number of samples are sent in one vector, so members need no prior
+agreement: the result is exact for any shares, and a member without samples changes nothing.
 
-A sum that fails is repeated from the update, which is kept, in the next group. What of an update is final
-before the rest may be offered: its sum is begun while the rest is computed, and once begun it is carried to its end in
-the group where it was begun.
+A sum that fails is repeated in the next group from the update, which is kept. Parts of an update that are final early
+may be offered: their sum starts while the rest is computed, and is completed in the group in which it started.
 """
 
 import time
@@ -38,20 +37,22 @@ from workers.workloads.tensors import numbers
 
 SHORTEST_S, LONGEST_S = 2.0, 30.0
 PATIENCE = 3.0
-"""A sum may take so many times as long as iterations did, within the two limits above."""
+"""Time limit of a sum, as a multiple of the iteration time, within the two limits above."""
 
 SMOOTHING = 0.2
-"""Weight of the newest iteration in the estimated length of an iteration."""
+"""Weight of the newest iteration in the estimated iteration time."""
 
 COUNT_BASE = 4096
-"""Counts travel as two floats of less than that times the members each, so that float32 keeps them exact."""
+"""Counts are sent as two floats below this number times the members, so that float32 represents them exactly."""
 
 OWN = 3
-"""Elements before the update: its count, in two, and whether the member should stop; each one's last time follows."""
+"""Number of elements before the update: its count in two floats, and whether the member should stop; each member's last
+time follows.
+"""
 
 REMEMBERED = 15
 EVERYTHING = 0
-"""The one block of a job without servers."""
+"""The single block of a job without servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class StartedReduction:
 
 
 def check_reduces(spec: JobSpec, local: Local) -> None:
-    """Make sure that torch's own connections between workers do here: they neither encrypt nor authenticate.
+    """Check that torch's connections between workers are allowed: they neither encrypt nor authenticate.
 
     Raises:
         SpecError: if this machine encrypts what it exchanges with others.
@@ -83,11 +84,11 @@ class Reduction:
 
     Args:
         rank: of this worker.
-        sizes: of the tensors that the parameters consist of, in elements.
+        sizes: of the tensors of the parameters, in elements.
         host: the address at which the others reach this process.
-        device: where groups work: see ``Group``.
-        trained: how many of the first elements are gradients, which travel as bf16 where the job computes in less than
-            fp32. What lies behind them (running statistics, counts of batches) does not bear rounding.
+        device: of the group's vectors: see ``Group``.
+        trained: number of leading elements that are gradients, which are sent as bf16 if the job computes in less than
+            fp32. The elements after them (running statistics, counts of batches) must not be rounded.
     """
 
     def __init__(
@@ -122,8 +123,9 @@ class Reduction:
         self.placement_version = 0
         self.ledger = Ledger()
         self.may_stop = False
-        """Whether all ranks had orders to stop when the last sum was made: one that stopped alone would stop the others
-        in the middle of the next."""
+        """Whether all ranks had orders to stop at the last sum: one that stopped alone would block the others in the
+        next.
+        """
 
     def __enter__(self) -> "Reduction":
         return self
@@ -133,16 +135,16 @@ class Reduction:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the others find this worker's store."""
+        """The address of this worker's store."""
         return self._host.host, self._host.port
 
     @property
     def blocks(self) -> set[int]:
-        """All of the parameters is one."""
+        """A single block has all parameters."""
         return {EVERYTHING}
 
     def adopt(self, placement: Placement) -> set[int]:
-        """Add up with the members of ``placement`` from now on; nothing that was added needs to be added again."""
+        """Sum with the members of ``placement`` from now on; completed sums are not repeated."""
         self._leave()
         self._term, self._peers = (placement.incarnation, placement.generation), placement.peers
         name = "{}.{}".format(*self._term)
@@ -151,13 +153,13 @@ class Reduction:
         return set()
 
     def pull(self, parameters: torch.Tensor, stamp: Header) -> Round:
-        """The parameters; a worker that comes later waits in the others' sums, with nothing to add, until then.
+        """Return the parameters; a worker that joins later takes part in the others' sums without samples until then.
 
-        They are kept where they were pulled to from then on, so that no step has to copy them; between a pull and a
-        push nothing else changes them.
+        They stay in this memory from then on, so that no step has to copy them; between a pull and a push nothing else
+        changes them.
 
         Raises:
-            Stopped: if the process is asked to end meanwhile.
+            Stopped: if the process is requested to end meanwhile.
         """
         if parameters is not self._shared:
             self._held.live_in(parameters)
@@ -165,7 +167,7 @@ class Reduction:
         return self._reach(stamp.iteration, None, stamp)
 
     def push(self, gradient: torch.Tensor, pending: set[int], stamp: Header) -> Round:
-        """Add ``gradient`` to the others' and step; ``pending`` is empty once that has happened.
+        """Add ``gradient`` to the others' and apply the step; ``pending`` is empty afterwards.
 
         Raises:
             Stopped: as ``pull``.
@@ -182,7 +184,7 @@ class Reduction:
             self._reduction = StartedReduction(gradient=gradient, samples=samples, sums=self._sums(self._group))
 
     def offer(self, final_from: int) -> None:
-        """From that element on the update that was announced to ``begin`` is final: begin its sums."""
+        """The update announced to ``begin`` is final from that element on: start its sums."""
         begun = self._reduction
         if begun is None:
             return
@@ -195,7 +197,7 @@ class Reduction:
             self._leave()
 
     def _reach(self, version: int, gradient: torch.Tensor | None, stamp: Header) -> Round:
-        """Be in sums until the parameters are of ``version``; the last of them takes ``gradient``."""
+        """Take part in sums until the parameters have ``version``; the last sum includes ``gradient``."""
         held_s = 0.0
         if self._reduction is not None:
             held_s += self._add_up(self._reduction)
@@ -214,7 +216,7 @@ class Reduction:
         return Round(held_s=held_s)
 
     def _add_up(self, begun: StartedReduction) -> float:
-        """One sum and its step; how long others made this worker wait. Where it breaks, the group is left."""
+        """One sum and its step; return how long others delayed this worker. If it fails, the group is left."""
         self._reduction, began, front = begun, time.monotonic(), self._front
         try:
             for stretch in begun.sums.rest:
@@ -234,7 +236,7 @@ class Reduction:
         return self._held_s(seconds)
 
     def _measure_noise(self, begun: StartedReduction, count: int) -> None:
-        """From this worker's sum of gradients, and that of all over ``count`` samples."""
+        """From this worker's sum of gradients, and the total over ``count`` samples."""
         share, rule = begun.samples, self._held.rule
         if begun.gradient is None or not self._measures_noise or self._held.version % EVERY:
             return
@@ -244,11 +246,11 @@ class Reduction:
 
     @property
     def _front(self) -> int:
-        """Elements before the update."""
+        """Number of elements before the update."""
         return OWN + len(self._peers)
 
     def _sums(self, group: Group) -> Sums:
-        """Those of one vector, none of them begun."""
+        """The sums of one vector, none of them started."""
         front, size = self._front, len(self._held.values)
         if len(self._vector) != front + size:
             self._vector = torch.zeros(front + size, device=self._held.values.device)
@@ -258,7 +260,7 @@ class Reduction:
         return Sums(group, self._vector, begins, timeout_s=self._patience_s(), rounded=rounded)
 
     def _pack(self, stretch: slice, gradient: torch.Tensor | None, samples: int) -> None:
-        """Put the own part into a stretch of the vector: zeros for an update over no samples."""
+        """Write this worker's part into a section of the vector: zeros for an update without samples."""
         front = self._front
         part = self._vector[max(stretch.start, front) : stretch.stop]
         if gradient is None or not samples:
@@ -271,7 +273,7 @@ class Reduction:
             self._pack_front(1 if samples and self._equally else samples)
 
     def _pack_front(self, samples: int) -> None:
-        """The update's samples, and how long this member's last sum took, in its own place."""
+        """Write the number of samples, and how long this member's last sum took, into its own element."""
         assert self._meeting is not None
         newest, times = self._link.orders(), [0.0] * len(self._peers)
         times[self._meeting.place.rank] = self._sum_s
@@ -285,7 +287,7 @@ class Reduction:
         return max(0.0, self._sum_s - median(self._transfers)) if self._transfers else 0.0
 
     def _join(self) -> bool:
-        """Whether there is a group: met now if need be. False: a newer generation is ordered."""
+        """Whether there is a group, which is created if needed. False: orders have a newer generation."""
         while self._group is None:
             assert self._meeting is not None
             self._group = self._meeting.meet(self._is_over)
@@ -316,7 +318,7 @@ class Reduction:
             self._held.adopt(values, state, max(reached))
 
     def _is_over(self, wait_s: float) -> bool:
-        """Whether a newer generation is ordered, after waiting a little.
+        """Whether orders have a newer generation, after a short wait.
 
         Raises:
             Stopped: if the process is asked to end.

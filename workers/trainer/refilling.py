@@ -1,6 +1,6 @@
-"""A worker's part in the refill of a lost server: reports which copies it has, and sends those that are requested.
+"""A worker's part in restoring a lost server's blocks: reports its copies, and sends those that are requested.
 
-On its own thread, so that refilling does not wait for a long iteration.
+On a separate thread, so that it does not wait for a long iteration.
 """
 
 import logging
@@ -25,7 +25,7 @@ class Refiller:
     """Follows the orders until the process ends.
 
     Args:
-        parameters: the memory that blocks are pulled into.
+        parameters: the memory into which blocks are pulled.
         still: held while ``parameters`` are changed other than by pulling.
     """
 
@@ -56,7 +56,7 @@ class Refiller:
         return orders.refill > self._announced or (orders.refill > 0 and is_due)
 
     def _announce_copies(self, orders: Orders) -> None:
-        """Report which copies there are; they stay fixed from now on."""
+        """Report the available copies; they stay fixed from now on."""
         self._servers.forsake(orders.lost)
         alike: dict[Copy, list[int]] = defaultdict(list)
         for block, copy in self._copies.held(orders.lost).items():
@@ -66,7 +66,7 @@ class Refiller:
         self._link.say(lambda number: CopiesHeld(number=number, refill=number_of, copies=copies))
 
     def _send(self, orders: Orders) -> None:
-        """Send the requested copies; what fails is retried while the orders still contain it."""
+        """Send the requested copies; failures are retried while the orders still contain the request."""
         placement = self._link.await_placement(orders.placement_version)
         if placement is None:
             return

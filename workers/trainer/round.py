@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Whether to refresh, and for how long the others held this worker up."""
+    """Whether to refresh, and how long the others delayed this worker."""
 
     held_s: float = 0.0
     stale: bool = False

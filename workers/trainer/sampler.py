@@ -1,7 +1,7 @@
-"""Which samples lie at which positions: a seeded permutation per pass over the data, the same at every worker.
+"""Maps positions to samples: a seeded permutation per pass over the data, the same on every worker.
 
-Position ``p`` is element ``p mod N`` of the permutation of pass ``p div N``. Orders hand out ranges of positions, so
-any division of an iteration over the workers takes the same samples, and a redone iteration takes them again.
+Position ``p`` is element ``p mod N`` of the permutation of pass ``p div N``. Orders assign ranges of positions, so any
+division of an iteration over the workers uses the same samples, and a repeated iteration uses them again.
 """
 
 from functools import lru_cache
@@ -36,16 +36,16 @@ class PermutationSampler:
         return np.concatenate(parts)
 
     def put_back(self, count: int) -> None:
-        """The last ``count`` of them were not processed; which come next is for the orders to say."""
+        """The last ``count`` of them were not processed; orders determine which are next."""
 
     def _permutation(self, number: int) -> Samples:
         return np.random.default_rng([self._seed, number]).permutation(self.sample_count)
 
 
 class OwnSampler:
-    """The samples of one worker that keeps its own: permutations of them, each continuing where the one before stopped.
+    """The samples of one worker that keeps its own: consecutive permutations of them.
 
-    Positions of the whole job only say where a new process begins.
+    Positions of the whole job only determine where a new process starts.
     """
 
     def __init__(self, own: Samples, *, seed: int, workers: int) -> None:
@@ -61,7 +61,7 @@ class OwnSampler:
         return self._own[self._order.samples(begin, count)]
 
     def put_back(self, count: int) -> None:
-        """The last ``count`` of them were not processed: they come first the next time."""
+        """The last ``count`` of them were not processed: they are the next ones."""
         if self._stopped is not None:
             self._stopped -= count
 
@@ -73,7 +73,7 @@ def make_sampler(workload: Workload, spec: JobSpec, rank: int) -> Sampler:
     """The samples that worker ``rank`` of the job may draw.
 
     Raises:
-        SpecError: if the data cannot be divided as the job asks.
+        SpecError: if the data cannot be divided as the job specifies.
     """
     division = spec.division
     if division is None:

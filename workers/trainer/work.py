@@ -1,4 +1,4 @@
-"""The samples of one iteration, as this worker's sampler gives them for the task of its orders."""
+"""The samples of one iteration, drawn from this worker's sampler for the task of its orders."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ from workers.workloads.shape import Samples
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The samples of one iteration, in the order in which they should be processed."""
+    """The samples of one iteration, in the order of processing."""
 
     position: int
-    """Where in the job's permutations they begin."""
+    """Offset in the job's permutations."""
     samples: Samples
     share: int
-    """How many are expected; with a budget there may be more."""
+    """Number of samples expected; with a time budget there may be more."""
     budget_s: float | None = None
-    """Stop after so long."""
+    """Stop after this time."""
 
 
 def work_of(task: Task, sampler: Sampler) -> Work:
-    """The samples of ``task``; they are drawn from ``sampler``, which may give none of them twice."""
+    """The samples of ``task``, drawn from ``sampler``, which may return none of them twice."""
     if task.pieces:
         parts = [sampler.samples(piece.start, piece.stop - piece.start) for piece in task.pieces]
         samples = np.concatenate(parts)

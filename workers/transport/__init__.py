@@ -1,5 +1,5 @@
 """Framed TCP for parameter blocks: one connection per worker and server.
 
-Owns the frames, the handshake, the worker's end of a connection, and the typed errors. Knows nothing of quorums,
-optimizers or iterations' meaning; those are the server's and the trainer's.
+This package has the frames, the handshake, the client side of a connection, and the typed errors. It has no knowledge
+of quorums, optimizers or the meaning of iterations, which belong to the server and the trainer.
 """

@@ -1,4 +1,4 @@
-"""A connected socket that carries frames, encrypted or not. One thread reads and writes it; any thread may abort it."""
+"""A connected socket that sends and receives frames, encrypted or not. One thread uses it; any thread may abort it."""
 
 import contextlib
 import socket
@@ -18,17 +18,17 @@ from workers.transport.frames import (
 )
 
 DRAIN_S = 1.0
-"""Longest silence of a peer that was refused before the connection is closed on it."""
+"""How long a refused peer may be silent before the connection is closed."""
 
 RECORD_BYTES = 16 * 1024
-"""TLS encrypts so much at once: a smaller frame is sent as one record."""
+"""Size of a TLS record: a smaller frame is sent as one record."""
 
 LEAST_S = 0.001
-"""A time-out of 0 would mean not to wait at all."""
+"""A timeout of 0 would mean non-blocking."""
 
 
 class Channel:
-    """Sends and receives whole frames; a payload goes straight into the memory where it is wanted."""
+    """Sends and receives whole frames; a payload is received directly into its destination."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
@@ -36,7 +36,7 @@ class Channel:
         self._header = memoryview(bytearray(HEADER_BYTES))
         self._deadline: float | None = None
         self.is_aborted = False
-        """Whether this end has given it up."""
+        """Whether this side has aborted it."""
 
     def encrypt(self, wrap: Callable[[socket.socket], ssl.SSLSocket]) -> None:
         """Replace the socket by the result of ``wrap``. Raises what that raises."""
@@ -44,12 +44,14 @@ class Channel:
         self._is_encrypted = True
 
     def end_after(self, seconds: float | None) -> None:
-        """Data not received within this time counts as a closed connection, however slowly it arrives; None: never."""
+        """Data not received within this time counts as a closed connection, even if bytes arrive slowly; None: no
+        limit.
+        """
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._socket.settimeout(seconds)
 
     def send(self, header: Header, payload: Buffer = b"") -> None:
-        """Send one frame; the header's length, and its payload's checksum if it should be checked, are filled in.
+        """Send one frame; fills in the header's length, and its payload's checksum if it is to be checked.
 
         Raises:
             ConnectionClosed: if the peer is gone.
@@ -69,21 +71,21 @@ class Channel:
             raise ConnectionClosed(f"peer gone while sending {header.op.name}: {error}") from error
 
     def receive(self, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
-        """The header of the next frame; its payload must be received next, if it announces one.
+        """Return the header of the next frame; its payload must be received next, if it announces one.
 
         Raises:
             ConnectionClosed: if the peer is gone.
-            BadHeader: if the bytes are no frame, or announce more than ``limit`` bytes.
+            BadHeader: if the bytes are not a frame, or announce more than ``limit`` bytes.
         """
         self._fill(self._header)
         return decode_header(self._header, limit=limit)
 
     def receive_payload(self, header: Header, into: memoryview) -> None:
-        """The payload that ``header`` announced, into the beginning of ``into`` (bytes).
+        """Receive the payload that ``header`` announced into the beginning of ``into`` (bytes).
 
         Raises:
             Oversized: if it does not fit.
-            BadPayload: if it carries a checksum and does not match it.
+            BadPayload: if it has a checksum and does not match it.
         """
         if header.length > len(into):
             raise Oversized(f"{header.op.name} of block {header.block} has {header.length} bytes, room for {len(into)}")
@@ -99,7 +101,7 @@ class Channel:
         return bytes(payload)
 
     def drain(self) -> None:
-        """Say nothing more, and read until the peer ends too: closing earlier could destroy what was sent last."""
+        """Send nothing more, and read until the peer closes too: closing earlier could discard the last data sent."""
         with contextlib.suppress(OSError):
             self._shut(socket.SHUT_WR)
             self._socket.settimeout(DRAIN_S)
@@ -119,9 +121,10 @@ class Channel:
         self._socket.close()
 
     def _shut(self, how: int) -> None:
-        """End a direction of the connection beneath TLS.
+        """Shut down one direction of the connection below TLS.
 
-        ``SSLSocket.shutdown`` would first forget that it encrypts: what another thread sends next would leave readable.
+        ``SSLSocket.shutdown`` would first discard the TLS state: data that another thread then sends would be
+        unencrypted.
         """
         socket.socket.shutdown(self._socket, how)
 

@@ -1,6 +1,6 @@
-"""The worker's end of a connection to one server: pulls and pushes of many blocks, pipelined.
+"""The client side of a connection to one server: pipelined pulls and pushes of many blocks.
 
-Every request is answered in order by exactly one frame. Answered entries are removed from the caller's mapping, so that
+Every request gets exactly one frame in reply, in order. Answered entries are removed from the caller's mapping, so that
 a retry on a new connection requests only the rest.
 """
 
@@ -21,7 +21,9 @@ from workers.transport.frames import Header, Op
 from workers.transport.handshake import Peer
 
 WINDOW = 16
-"""Most open questions: few enough that answers fit any socket buffer, so that the ends cannot block each other."""
+"""Maximum number of open requests: few enough that replies fit into any socket buffer, so that the ends cannot block
+each other.
+"""
 
 
 Receiving = Callable[[Header, memoryview], AbstractContextManager[None]]
@@ -35,22 +37,22 @@ def unobserved(reply: Header, memory: memoryview) -> AbstractContextManager[None
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """The result of a round of requests, except for complete answers."""
+    """The result of a round of requests, in addition to complete replies."""
 
     held_s: float = 0.0
-    """Time for which the server held replies back, over all requests of this round."""
+    """Time for which the server delayed replies, over all requests of this round."""
     stale: bool = False
     late: bool = False
-    """A push came too late to count: others were named for its iteration."""
+    """A push arrived too late to count: other ranks were named for its iteration."""
     moved: bool = False
     moved_s: float = 0.0
     """Part of ``held_s``: until it was known that a block had moved."""
     took_s: dict[int, float] = field(default_factory=dict, compare=False)
-    """For each block the time from the answer before it to its own, without what the server held back."""
+    """For each block the time from the previous reply to its own, without delays by the server."""
 
 
 class ServerConnection(Connection):
-    """A connection to one server, made and authenticated on creation; used by one thread at a time."""
+    """A connection to one server, authenticated on creation; used by one thread at a time."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class ServerConnection(Connection):
         open_channel: Callable[[socket.socket], Channel] = Channel,
         encryption: Encryption = PLAIN,
     ) -> None:
-        """Connect and shake hands. Pushes carry the checksum of their payload if they should be ``checked``.
+        """Connect and authenticate. If ``checked``, pushes have the checksum of their payload.
 
         Raises:
             Interrupted, Unauthorised, Unencrypted: as ``Connection``.
@@ -73,8 +75,8 @@ class ServerConnection(Connection):
     def pull(self, wanted: dict[int, memoryview], stamp: Header, receiving: Receiving = unobserved) -> Outcome:
         """Fill ``wanted`` (block -> its memory) with the values for the iteration of ``stamp``.
 
-        Blocks that came are removed from ``wanted``. ``stale``: the server is past that iteration, so this worker
-        does not count in it any more; ``moved``: it does not hold the block under its newer placement.
+        Received blocks are removed from ``wanted``. ``stale``: the server is past that iteration, so this worker no
+        longer counts in it; ``moved``: it does not hold the block under its newer placement.
         """
 
         def ask(block: int) -> None:
@@ -95,7 +97,7 @@ class ServerConnection(Connection):
     def push(self, pending: dict[int, memoryview], stamp: Header) -> Outcome:
         """Push each of ``pending`` (block -> the sum of its gradients) under the other fields of ``stamp``.
 
-        Blocks that count, or are too late to, are removed from ``pending``. ``stale``: the server has a later
+        Blocks that were counted, or were too late, are removed from ``pending``. ``stale``: the server has a later
         generation.
         """
 
@@ -111,10 +113,10 @@ class ServerConnection(Connection):
         return outcome
 
     def give(self, block: int, placement: int, manifest: bytes, arrays: Sequence[memoryview]) -> None:
-        """Hand a block over for the coming ``placement``, with checksums; it is acknowledged when this returns.
+        """Send a block for the next ``placement``, with checksums; it is acknowledged when this returns.
 
         Raises:
-            Interrupted, Refused: if it is not.
+            Interrupted, Refused: if it is not acknowledged.
         """
         stamp = Header(op=Op.PART, checked=True, block=block, placement=placement, rank=self._rank)
         self._channel.send(replace(stamp, op=Op.GIVE), manifest)
@@ -125,10 +127,10 @@ class ServerConnection(Connection):
             raise BadHeader(f"reply {reply.op.name} to a block that was handed over, expected TAKEN")
 
     def send_norms(self, payload: bytes) -> None:
-        """Send another server the blocks' parts of gradient norms; it has them when this returns.
+        """Send another server the blocks' parts of gradient norms; they are acknowledged when this returns.
 
         Raises:
-            Interrupted, Refused: if it does not.
+            Interrupted, Refused: if they are not acknowledged.
         """
         self._channel.send(Header(op=Op.NORMS, checked=True, rank=self._rank), payload)
         reply = self._answer(0, Outcome())
@@ -136,10 +138,10 @@ class ServerConnection(Connection):
             raise BadHeader(f"reply {reply.op.name} to norms of blocks, expected TAKEN")
 
     def fill(self, block: int, placement: int, values: memoryview, *, version: int, steps: int) -> None:
-        """Give the server ``values`` to begin ``block`` with; it has when this returns.
+        """Send ``values`` to restore ``block`` on the server; they are acknowledged when this returns.
 
         Raises:
-            Interrupted, Refused: if it does not.
+            Interrupted, Refused: if they are not acknowledged.
         """
         stamp = Header(op=Op.FILL, checked=True, block=block, placement=placement, rank=self._rank)
         self._channel.send(replace(stamp, iteration=version, samples=steps), values)
@@ -148,7 +150,7 @@ class ServerConnection(Connection):
             raise BadHeader(f"reply {reply.op.name} to the values of a block, expected TAKEN")
 
     def probe(self, payload: bytes) -> None:
-        """Send ``payload`` there and get as much back: a transfer each way, of nothing."""
+        """Send ``payload`` and receive as much back: a timed transfer in each direction, without effect."""
         self._channel.send(Header(op=Op.PROBE, rank=self._rank), payload)
         reply = self._answer(0, Outcome())
         self._channel.receive_bytes(reply)
@@ -158,7 +160,7 @@ class ServerConnection(Connection):
     def _pipeline(
         self, blocks: list[int], ask: Callable[[int], None], take: Callable[[Header], None], outcome: Outcome
     ) -> None:
-        """Ask for each block in order and take the answers in order, with a window of open questions."""
+        """Request each block in order and receive the replies in order, with a window of open requests."""
         answered, mark = 0, time.monotonic()
 
         def settle(block: int) -> float:

@@ -1,4 +1,4 @@
-"""The connecting end of an authenticated connection between two processes of a job."""
+"""The client side of an authenticated connection between two processes of a job."""
 
 import socket
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Address = ServerAddress | PeerAddress
 
 
 class Connection:
-    """A connection, made and authenticated on creation; used by one thread at a time."""
+    """A connection, authenticated on creation; used by one thread at a time."""
 
     def __init__(
         self,
@@ -25,16 +25,16 @@ class Connection:
         encryption: Encryption = PLAIN,
         within_s: float = HANDSHAKE_S,
     ) -> None:
-        """Connect and shake hands.
+        """Connect and authenticate.
 
         Raises:
             Interrupted: if the other process cannot be reached.
-            Unauthorised: if either end does not hold the key, or a certificate of this job.
-            Unencrypted: if the other process does not encrypt, and must.
+            Unauthorised: if either side lacks the key, or a certificate of this job.
+            Unencrypted: if the other process does not encrypt, but must.
         """
         try:
             connected = streams.connect(address.host, address.port, within_s=within_s)
-        except (OSError, UnicodeError) as error:  # the latter: no name of a host can be so
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise ConnectionClosed(f"{address.where} cannot be reached: {error}") from error
         self._channel = open_channel(connected)
         try:
@@ -55,7 +55,7 @@ class Connection:
             raise
 
     def abort(self) -> None:
-        """End the connection from any thread."""
+        """Abort the connection from any thread."""
         self._channel.abort()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Encryption of the data plane: TLS 1.3, both sides with a certificate of the job, made by its control plane.
+"""Encryption of the data plane: TLS 1.3, with certificates of the job on both sides, issued by the control plane.
 
-A server that encrypts says so in its first frame, and continues in TLS. One that does not is only used on this
-machine, or where the owner of the connecting machine allowed it; so altering that first frame gains nothing.
+A server that encrypts announces that in its first frame, and continues with TLS. A server that does not is only used on
+this machine, or if the owner of the connecting machine allows it; so modifying that first frame gains nothing.
 """
 
 import base64
@@ -30,20 +30,20 @@ class Identity:
 
     certificate: bytes
     seed: bytes
-    """Of its private key."""
+    """Seed of the private key."""
     authority: bytes
-    """The certificate of the job: others are of the job if it signed theirs."""
+    """The job's CA certificate: processes whose certificates it signed are of this job."""
 
     @classmethod
     def of(cls, order: ProcessOrder) -> "Identity | None":
-        """That of an ordered process; None where the control plane gave none."""
+        """Of an ordered process; None if the control plane did not issue one."""
         if not (order.certificate and order.authority):
             return None
         seed = certificate_seed(bytes.fromhex(order.key))
         return cls(certificate=order.certificate, seed=seed, authority=order.authority)
 
     def pem(self) -> str:
-        """Certificate and private key, as ``ssl`` reads them."""
+        """Certificate and private key in the format of ``ssl``."""
         key = base64.b64encode(_PKCS8 + self.seed).decode()
         shown = ssl.DER_cert_to_PEM_cert(self.certificate)
         return f"{shown}-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----\n"
@@ -53,15 +53,15 @@ class Identity:
 
 
 class Encryption:
-    """One process's part: how it listens, and how it connects to servers.
+    """How one process encrypts as a server, and when it connects to servers.
 
     Args:
-        identity: None: it has none, and can only exchange unencrypted.
-        encrypts: whether it encrypts what it serves.
-        allows_plain: whether it may exchange parameters unencrypted beyond this machine.
+        identity: None: it has none, and can only use unencrypted connections.
+        encrypts: whether it encrypts as a server.
+        allows_plain: whether it may exchange parameters unencrypted with other machines.
 
     Raises:
-        Unencrypted: if it should encrypt and has no identity.
+        Unencrypted: if it must encrypt but has no identity.
     """
 
     def __init__(self, identity: Identity | None = None, *, encrypts: bool = False, allows_plain: bool = False) -> None:
@@ -77,7 +77,7 @@ class Encryption:
             )
 
     def accept(self, connected: socket.socket) -> ssl.SSLSocket:
-        """The server's end of a connection after the frame ENCRYPT; its handshake is still to be done."""
+        """The server side of a connection after the frame ENCRYPT; its TLS handshake is not done yet."""
         assert self._server is not None
         return self._server.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
 
@@ -87,7 +87,7 @@ class Encryption:
         Raises:
             Unauthorised: if its certificate is not that of this process of this job.
             Unencrypted: if it does not encrypt and that is not allowed, or it does and this process cannot.
-            ConnectionClosed: if the server ends.
+            ConnectionClosed: if the server disconnects.
         """
         where = address.where
         if not encrypts:
@@ -111,11 +111,11 @@ class Encryption:
 
 
 PLAIN = Encryption()
-"""Of a process without an identity: nothing leaves this machine."""
+"""For a process without an identity: only connections on this machine."""
 
 
 def refusal(where: str, error: BaseException | None) -> Unauthorised | None:
-    """What ``error`` says, if it is that the server refused this process's certificate."""
+    """The message if ``error`` means that the server rejected this process's certificate."""
     if not isinstance(error, ssl.SSLError) or "ALERT" not in (error.reason or ""):
         return None
     reason = (error.reason or "").lower().replace("_", " ")
@@ -123,19 +123,19 @@ def refusal(where: str, error: BaseException | None) -> Unauthorised | None:
 
 
 def instances_of(encrypted: ssl.SSLSocket) -> frozenset[str]:
-    """Whom the certificate names that the other side showed."""
+    """The instances that the peer's certificate names."""
     shown: dict[str, Any] = dict(encrypted.getpeercert() or {})
     return frozenset(name for kind, name in shown.get("subjectAltName", ()) if kind == "DNS")
 
 
 def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
-    """One that shows the identity and accepts only certificates of the same job."""
+    """A context that presents the identity and accepts only certificates of the same job."""
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=identity.authority)
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # every connection shows its certificate
+        context.num_tickets = 0  # every connection presents its certificate
     with _file(identity.pem()) as path:
         context.load_cert_chain(path)
     return context
@@ -143,7 +143,7 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """A file that only this process can find: ``ssl`` reads private keys from files alone. Linux keeps it in memory."""
+    """A file in Linux's memory that no other process can open: ``ssl`` reads private keys only from files."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("identity")
         try:

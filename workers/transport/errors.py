@@ -6,7 +6,7 @@ class TransportError(Exception):
 
 
 class Interrupted(TransportError):
-    """The connection cannot be used further; a new one may, and what was not acknowledged is sent again."""
+    """The connection cannot be used further; a new one may work, and unacknowledged requests are sent again."""
 
 
 class ConnectionClosed(Interrupted):
@@ -14,7 +14,7 @@ class ConnectionClosed(Interrupted):
 
 
 class GivenUp(Interrupted):
-    """A request waited, and its connection was given up by this end."""
+    """A request was waiting when this side gave up its connection."""
 
 
 class BadHeader(Interrupted):
@@ -30,7 +30,7 @@ class Oversized(BadHeader):
 
 
 class Unauthorised(TransportError):
-    """Authentication failed; trying again with the same key will not help."""
+    """Authentication failed; a retry with the same key will not help."""
 
 
 class Unencrypted(TransportError):
@@ -38,7 +38,7 @@ class Unencrypted(TransportError):
 
 
 class Refused(TransportError):
-    """The server understood the request and will not do it; its reason is the text."""
+    """The server refused the request; the message has its reason."""
 
 
 class ServerLost(TransportError):
@@ -46,4 +46,4 @@ class ServerLost(TransportError):
 
 
 class Stopped(TransportError):
-    """The process was asked to end while it waited."""
+    """The process was requested to end while it waited."""

@@ -1,7 +1,7 @@
-"""The frame: a fixed header with its own checksum, then a payload of stated length.
+"""The frame format: a fixed header with its own checksum, then a payload of the announced length.
 
-The header's checksum is always verified, since a wrong length would read garbage as parameters; that of the payload
-only where its flag is set, since TCP has one and a second costs a third of the throughput.
+The header's checksum is always verified, since a wrong length would read garbage as parameters. That of the payload is
+verified only if its flag is set: TCP has one, and a second costs a third of the throughput.
 """
 
 import struct
@@ -36,41 +36,42 @@ class Op(IntEnum):
     """Of another server."""
     WELCOME = 3
     ENCRYPT = 5
-    """A server's first frame: TLS begins after it."""
+    """A server's first frame: TLS follows."""
     PUSH = 10
     COUNTED = 11
-    """The contribution counts, now or since an earlier push of the same."""
+    """The contribution was counted, now or in an earlier push of the same one."""
     STALE = 12
-    """Sent under an earlier generation, or by a rank that is not a member in that iteration: refresh, then push
-    again."""
+    """Sent under an earlier generation, or by a rank that is not a member in that iteration:
+    refresh, then push again.
+    """
     LATE = 13
-    """Others were named for its iteration: the contribution is dropped, and not to be pushed again."""
+    """Other ranks were named for its iteration: the contribution is dropped and must not be pushed again."""
     PULL = 20
     VALUES = 21
     PROBE = 22
-    """A payload without meaning, returned with the same length: both directions are timed."""
+    """A meaningless payload, returned with the same length: both directions are timed."""
     PROBED = 23
     GIVE = 24
-    """From server to server: a block with this manifest; as many PARTs follow as it names."""
+    """From server to server: a block with this manifest; as many PARTs follow as the manifest lists."""
     PART = 25
     TAKEN = 26
-    """The block is complete here, and waits for the orders that name it."""
+    """The block was received completely, and waits for the orders that name it."""
     FILL = 27
-    """From a worker: a block as it had pulled it, since its server was lost; TAKEN answers it."""
+    """From a worker: its copy of a block whose server was lost; answered by TAKEN."""
     NORMS = 28
-    """From server to server: its blocks' parts of the norms of gradients; TAKEN answers it."""
+    """From server to server: its blocks' parts of gradient norms; answered by TAKEN."""
     ASK = 29
     """From worker to worker: requests its progress."""
     PROGRESS = 32
-    """The sender is in ``iteration`` and has finished those before; answers ASK."""
+    """The sender is in ``iteration`` and has finished all earlier ones; answers ASK."""
     MOVED = 30
-    """The block is elsewhere under a newer placement: refresh, then ask there."""
+    """The block is elsewhere under a newer placement: refresh, then request it there."""
     REFUSED = 31
-    """The payload is the reason, as text; the server ends the connection."""
+    """The payload is the reason, as text; the server closes the connection."""
 
 
 _CHECKED = 1
-"""The flag of a frame whose header carries the checksum of its payload."""
+"""The flag of a frame whose header has the checksum of its payload."""
 
 
 class Header(Value, frozen=True, kw_only=True, gc=False):
@@ -100,7 +101,9 @@ class Header(Value, frozen=True, kw_only=True, gc=False):
 
 
 def encode_frame_header(header: Header, payload: Buffer) -> bytes:
-    """The header of a frame with ``payload``, as ``HEADER_BYTES`` bytes in network order, its own checksum last."""
+    """Encode the header of a frame with ``payload``: ``HEADER_BYTES`` bytes in network order, ending with its own
+    checksum.
+    """
     return _encode(header, len(payload), zlib.crc32(payload) if header.checked else 0)
 
 
@@ -130,10 +133,10 @@ def _encode(header: Header, length: int, payload_checksum: int) -> bytes:
 
 
 def decode_header(frame: Buffer, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
-    """The header in ``frame``.
+    """Decode the header in ``frame``.
 
     Raises:
-        BadHeader: if it is not one of this protocol and version, or was altered on the way.
+        BadHeader: if it is not a header of this protocol and version, or was altered in transit.
         Oversized: if it announces more than ``limit`` bytes of payload.
     """
     packed, (checksum,) = frame[: _LAYOUT.size], _CHECKSUM.unpack_from(frame, _LAYOUT.size)

@@ -1,9 +1,9 @@
-"""Mutual authentication: both ends prove that they hold the key of this worker and this server, and neither sends it.
+"""Mutual authentication: both sides prove that they hold the key of this worker and server, and neither sends it.
 
 Server: CHALLENGE(nonce). Worker: HELLO(rank; nonce, proof, instance). Server: WELCOME(proof). A proof covers both
-nonces and the prover's role, so that none can be replayed or sent back to its maker. Without TLS an attacker on the
-path can still alter what follows; with it (``encryption``) all of this is within, and a hello must name the instance
-of the certificate that was shown.
+nonces and the prover's role, so that it can be neither replayed nor reflected. Without TLS an attacker on the path can
+still alter what follows; with TLS (``encryption``) the handshake is inside it, and a hello must name the instance of
+the presented certificate.
 """
 
 import secrets
@@ -28,11 +28,11 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 _PROOF_AT, _INSTANCE_AT = NONCE_BYTES, NONCE_BYTES + PROOF_BYTES
 HANDSHAKE_S = 5.0
-"""Time limit of the whole handshake, however slowly bytes arrive."""
+"""Time limit of the whole handshake, even if bytes arrive slowly."""
 
 
 class Peer(NamedTuple):
-    """One instance of a worker, or of a server that hands blocks over."""
+    """One instance of a worker, or of a server that sends blocks."""
 
     rank: int
     """A server's index."""
@@ -41,7 +41,7 @@ class Peer(NamedTuple):
 
 
 KeyOf = Callable[[Peer], bytes]
-"""From a peer's hello to the key that it shares with this server."""
+"""Returns the key that this server shares with the peer of a hello."""
 
 Meet = Callable[[bool], None]
 """Called with whether the server encrypts: continues accordingly, or raises."""
@@ -52,7 +52,7 @@ ENCRYPT = encode_frame_header(Header(op=Op.ENCRYPT), b"")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The server's last message of a handshake: to an authenticated peer, or to one that is refused."""
+    """The server's last message of a handshake: accepted or refused."""
 
     frame: bytes
     peer: Peer | None = None
@@ -61,7 +61,7 @@ class Answer:
 
 
 class Greeting:
-    """The server's side of one handshake: fed with received bytes, so that it blocks no thread."""
+    """The server side of one handshake: fed with received bytes, so that it blocks no thread."""
 
     def __init__(self, key_of: KeyOf) -> None:
         self._key_of = key_of
@@ -69,20 +69,20 @@ class Greeting:
         self._received = bytearray()
         self._hello: Header | None = None
         self.certified: frozenset[str] | None = None
-        """Instances that the peer's certificate names; None: it is not encrypted, and shows none."""
+        """Instances in the peer's certificate; None: the connection is not encrypted."""
         self.opening = _frame(Header(op=Op.CHALLENGE), self._challenge)
         """The first frame to send."""
 
     @property
     def due(self) -> int:
-        """Missing bytes of the hello, if its length is known; later bytes are not part of it."""
+        """Number of missing bytes of the hello, as far as its length is known; later bytes are not part of it."""
         return HEADER_BYTES + (self._hello.length if self._hello else 0) - len(self._received)
 
     def take(self, data: bytes) -> Answer | None:
-        """Take at most ``due`` bytes; an answer once the hello is whole.
+        """Add at most ``due`` bytes; return the answer once the hello is complete.
 
         Raises:
-            BadHeader: if they are no hello of this protocol.
+            BadHeader: if they are not a hello of this protocol.
         """
         self._received += data
         if self._hello is None and not self.due:
@@ -111,7 +111,7 @@ class Greeting:
 
 
 def unencrypted(encrypts: bool) -> None:
-    """Connects only to servers that do not encrypt."""
+    """Continues only with servers that do not encrypt."""
     if encrypts:
         raise BadHeader("the server encrypts, expected one that does not")
 
@@ -119,12 +119,12 @@ def unencrypted(encrypts: bool) -> None:
 def greet_server(
     channel: Channel, key: bytes, peer: Peer, meet: Meet = unencrypted, *, within_s: float = HANDSHAKE_S
 ) -> None:
-    """The other side: prove to be ``peer``, and that the server is the one that shares ``key``.
+    """The client side: prove to be ``peer``, and verify that the server holds ``key``.
 
     Raises:
         Unauthorised: if either proof fails.
-        Unencrypted: what ``meet`` raises.
-        Interrupted: if the server ends, is not done within this time, or does not speak this protocol.
+        Unencrypted: raised by ``meet``.
+        Interrupted: if the server disconnects, exceeds the time limit, or does not use this protocol.
     """
     channel.end_after(within_s)
     opening = _expect(channel, Op.CHALLENGE, Op.ENCRYPT)

@@ -1,7 +1,8 @@
-"""Where the data plane gets its connections: the one module that knows that they are TCP.
+"""Opens and accepts the data plane's connections: the only module that depends on TCP.
 
-A stream is a connected socket. What is above it (handshake, encryption, frames) needs a descriptor that carries bytes
-in order both ways, and nothing of TCP: a transport without one of its own gives one end of a ``socket.socketpair``.
+A stream is a connected socket. The layers above (handshake, encryption, frames) need a descriptor that carries bytes in
+order in both directions, and nothing of TCP: a transport without a socket of its own returns one end of a
+``socket.socketpair``.
 """
 
 import contextlib
@@ -11,17 +12,19 @@ BACKLOG = 256
 
 
 def connect(host: str, port: int, *, within_s: float) -> socket.socket:
-    """A stream to the process that listens there.
+    """Connect to the process that listens there.
 
     Raises:
         OSError: if it cannot be reached.
-        UnicodeError: if that is no name of a host.
+        UnicodeError: if the host name is invalid.
     """
     return _prepared(socket.create_connection((host, port), timeout=within_s))
 
 
 class Listening:
-    """A free port of ``host``, at which streams begin from creation until ``close``. ``fileno`` is readable then."""
+    """Accepts streams on a free port of ``host``, from creation until ``close``. ``fileno`` is readable when one is
+    pending.
+    """
 
     def __init__(self, host: str) -> None:
         self._socket = socket.create_server((host, 0), backlog=BACKLOG)
@@ -29,11 +32,11 @@ class Listening:
         self.port: int = self._socket.getsockname()[1]
 
     def fileno(self) -> int:
-        """For a selector."""
+        """The file descriptor, for a selector."""
         return self._socket.fileno()
 
     def accept(self) -> tuple[socket.socket, str]:
-        """The next stream, and the address of its other end.
+        """Return the next stream, and the address of its other end.
 
         Raises:
             BlockingIOError: if there is none.
@@ -43,7 +46,7 @@ class Listening:
         return _prepared(connected), address
 
     def shut(self) -> None:
-        """Accept no more; a selector that waits is woken."""
+        """Accept no more; wakes a waiting selector."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -53,8 +56,8 @@ class Listening:
 
 
 def _prepared(connected: socket.socket) -> socket.socket:
-    """Small frames are sent at once, and a machine that is gone is noticed."""
-    with contextlib.suppress(OSError):  # it has ended already, which who reads it sees
+    """Send small frames immediately, and detect peers that are gone."""
+    with contextlib.suppress(OSError):  # it has ended already; the reader gets the error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return connected

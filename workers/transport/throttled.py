@@ -1,7 +1,7 @@
-"""A link slower than the real one: a process sends and receives at the given speed, each way.
+"""Emulates a slower link: a process sends and receives at the given speed in each direction.
 
 All connections of a server, or of a worker, share it, as they would share its network card. It works in user space, so
-it needs no rights and no kernel module: a chunk takes its time before the next one is let through.
+it needs no privileges and no kernel module: after each chunk it sleeps for the chunk's emulated time.
 """
 
 import socket
@@ -16,11 +16,11 @@ from workers.transport.errors import ConnectionClosed
 from workers.transport.frames import MAX_PAYLOAD_BYTES, Buffer, Header, encode_frame_header
 
 CHUNK_BYTES = 64 * 1024
-"""Large enough to cost little, small enough that connections share the link fairly."""
+"""Large enough for a low overhead, small enough that connections share the link fairly."""
 
 
 class Lane:
-    """One direction: bytes of all senders leave it one after another."""
+    """One direction: the bytes of all senders pass one after another."""
 
     def __init__(self, rest: Callable[[float], object], now: Callable[[], float]) -> None:
         self._rest, self._now = rest, now
@@ -40,7 +40,7 @@ class Lane:
 
 
 class EmulatedLink:
-    """Both directions of one process's link. ``rest`` pauses for so many seconds."""
+    """Both directions of one process's link. ``rest`` sleeps for the given seconds."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class EmulatedLink:
         self.reach(0)
 
     def reach(self, iteration: int) -> None:
-        """The first process has reached ``iteration``: set the limit that applies from there on."""
+        """The process has reached ``iteration``: set the limit that applies from there on."""
         if iteration > self._iteration:
             self._iteration = iteration
             limit = self._emulation.at(iteration)
@@ -63,14 +63,14 @@ class EmulatedLink:
 
 
 class ThrottledChannel(Channel):
-    """A channel whose bytes pass through an emulated link."""
+    """A channel through an emulated link."""
 
     def __init__(self, connected: socket.socket, link: EmulatedLink) -> None:
         super().__init__(connected)
         self._link = link
 
     def send(self, header: Header, payload: Buffer = b"") -> None:
-        """As ``Channel.send``, chunk by chunk; the worker's own progress counts as that of a sender does."""
+        """As ``Channel.send``, in chunks; reports the iteration of sent frames to a worker's link."""
         self._link.reach(header.iteration)
         front, rest = encode_frame_header(header, payload), memoryview(payload)
         try:
@@ -85,7 +85,7 @@ class ThrottledChannel(Channel):
             raise ConnectionClosed(f"peer gone while sending {header.op.name}: {error}") from error
 
     def receive(self, *, limit: int = MAX_PAYLOAD_BYTES) -> Header:
-        """As ``Channel.receive``; reports the sender's progress to the link."""
+        """As ``Channel.receive``; reports the sender's iteration to the link."""
         header = super().receive(limit=limit)
         self._link.reach(header.iteration)
         return header
@@ -100,5 +100,5 @@ class ThrottledChannel(Channel):
 def through(
     emulation: LinkEmulation | None, rest: Callable[[float], object] = time.sleep
 ) -> Callable[[socket.socket], Channel]:
-    """Makes channels as they are, or such that all pass through one emulated link."""
+    """Creates channels that are direct, or share one emulated link."""
     return Channel if emulation is None else partial(ThrottledChannel, link=EmulatedLink(emulation, rest=rest))

@@ -1,4 +1,4 @@
-"""Models, data sets and update rules, all with one interface.
+"""Models, datasets and update rules, all with one interface.
 
-Trainer and server know a workload only through ``shape``; names become workloads in ``catalogue``.
+Trainer and server use a workload only through ``shape``; ``catalogue`` creates workloads by name.
 """

@@ -1,8 +1,8 @@
-"""Matrix factorisation by alternating least squares: normal equations of the items add up, instead of gradients.
+"""Matrix factorization by alternating least squares: workers sum normal equations of the items instead of gradients.
 
-A sample is a user. From the items' factors a worker solves for each of its users exactly, and sums what those users
-say about the items: for item j the matrix A_j = sum of u u', the vector b_j = sum of rating times u, and the count.
-The parameters *are* these sums; an item's factors solve (A_j + l2 n_j I) v = b_j, so one pass over all users is one
+A sample is a user. From the items' factors a worker solves for each of its users exactly, and sums what those users say
+about the items: for item j the matrix A_j = sum of u u', the vector b_j = sum of rating times u, and the count. The
+parameters *are* these sums; an item's factors solve (A_j + l2 n_j I) v = b_j, so one pass over all users is one
 alternation, and smaller batches of users forget the older sums at the stated rate.
 """
 
@@ -20,7 +20,7 @@ from workers.workloads.shape import Rule, Samples, Score, Update, Vector
 
 
 class Als:
-    """``Workload`` of so many factors and a table of ratings; the loss is half the squared error of a rating."""
+    """``Workload`` of a number of factors and a table of ratings; the loss is half the squared error of a rating."""
 
     def __init__(self, dataset: Dataset, options: AlsOptions) -> None:
         self.dataset, self.options = dataset, options
@@ -33,7 +33,7 @@ class Als:
         return len(self.dataset.split.train)
 
     def init(self, seed: int) -> Vector:
-        """As if each item had been rated once, with small random factors for an answer."""
+        """As if each item had been rated once, with small random factors."""
         items, rank = self.dataset.facts.shape[0], self.options.rank
         factors = np.random.default_rng(seed).normal(scale=1.0 / np.sqrt(rank), size=(items, rank)) + 1.0
         matrices = np.broadcast_to(np.eye(rank), (items, rank, rank))
@@ -44,7 +44,7 @@ class Als:
         return AlsReplica(self.dataset, self.options)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Sums replace sums; the optimizer has no say."""
+        """Sums replace sums; the optimizer is not used."""
         return SumRule(values, memory=self.options.memory)
 
     def labels(self) -> Samples:
@@ -85,7 +85,7 @@ class AlsReplica:
         return Update(loss_sum=(per_user / rated).sum().item(), samples=len(samples))
 
     def evaluate(self) -> Score:
-        """Half the mean squared error of ratings that were held out, with users solved from their training ratings."""
+        """Half the mean squared error of held-out ratings, with users solved from their training ratings."""
         everyone = np.arange(len(self._train))
         users, items, ratings = _entries(self._train, everyone)
         factors = self._item_factors()
@@ -107,7 +107,7 @@ class AlsReplica:
         return self._solve(matrices, vectors, torch.bincount(users, minlength=count))
 
     def _solve(self, matrices: torch.Tensor, vectors: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-        """The ridge problem of each; a row without ratings gets zeros."""
+        """Solve the ridge problem of each; a row without ratings gets zeros."""
         penalties = self._l2 * counts.clamp(min=1e-3)
         ridges = matrices + penalties[:, None, None] * torch.eye(self._rank)
         solution: torch.Tensor = torch.linalg.solve(ridges, vectors)
@@ -120,7 +120,7 @@ class AlsReplica:
 
 
 def _entries(table: SparseTable, samples: Samples) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For every rating of these users: which of them gave it, to which item, and what it is."""
+    """For every rating of these users: the index of the user, the item, and the rating."""
     bag, _ = table.take(samples, torch.device("cpu"))
     lengths = torch.diff(bag.offsets, append=torch.tensor([len(bag.columns)]))
     return torch.repeat_interleave(torch.arange(len(samples)), lengths), bag.columns, bag.values

@@ -1,6 +1,6 @@
-"""The precision of forward and backward passes: float32, or lower where torch's autocast allows it.
+"""The precision of forward and backward passes: float32, or lower through torch's autocast.
 
-Parameters, sums of gradients and optimizers stay float32.
+Parameters, gradient sums and optimizers stay float32.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ DTYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 FIRST_SCALE: Final = 2.0**10
 LARGEST_SCALE: Final = 2.0**24
 GROWS_AFTER: Final = 2000
-"""Updates without an overflow, after which the scale is doubled."""
+"""After this many updates without an overflow the scale is doubled."""
 
 
 class Arithmetic:
-    """Full precision, and what a lower one replaces."""
+    """Full precision; the base class of lower ones."""
 
     def forward(self) -> AbstractContextManager[object]:
         """The context of a forward pass."""
@@ -36,12 +36,12 @@ class Arithmetic:
         return loss
 
     def run(self, compute: Callable[[], float], sums: torch.Tensor) -> float:
-        """The loss that ``compute`` returns; ``sums`` are the sums of gradients that it leaves."""
+        """Return the loss of ``compute``; ``sums`` are the gradient sums that it leaves."""
         return compute()
 
 
 class Autocast(Arithmetic):
-    """Less where torch finds that to do; bf16 has the range of float32, so nothing is scaled."""
+    """Lower precision as torch's autocast chooses; bf16 has the range of float32, so no scaling is needed."""
 
     def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self._dtype, self._device = dtype, device
@@ -51,7 +51,7 @@ class Autocast(Arithmetic):
         return torch.autocast(self._device.type, dtype=self._dtype)
 
     def outputs(self, outputs: Any) -> Any:
-        """In float32 again, wherever they are in tuples, lists and dicts."""
+        """Converted to float32, also within tuples, lists and dicts."""
         return tree_map_only(torch.Tensor, self._full, outputs)
 
     def _full(self, output: torch.Tensor) -> torch.Tensor:
@@ -59,12 +59,12 @@ class Autocast(Arithmetic):
 
 
 class Scaled(Autocast):
-    """fp16, whose small gradients would be 0: the loss is scaled up, and the sums down again.
+    """fp16 with loss scaling, since small gradients would be 0: the loss is multiplied, the sums are divided.
 
-    Gradients that overflow are computed again with half the scale: no sample is left out of an update.
+    Gradients that overflow are computed again with half the scale, so no sample is dropped from an update.
 
     Args:
-        trained: how many elements of the sums are gradients; what lies behind them is not scaled.
+        trained: number of leading elements of the sums that are gradients; the rest is not scaled.
     """
 
     def __init__(self, dtype: torch.dtype, device: torch.device, *, trained: int) -> None:
@@ -77,7 +77,7 @@ class Scaled(Autocast):
         return loss * self.scale
 
     def run(self, compute: Callable[[], float], sums: torch.Tensor) -> float:
-        """As often as gradients overflow, down to a scale of 1; a loss that is no number is the job's to judge."""
+        """Repeat while gradients overflow, down to a scale of 1; a loss that is not a number is handled by the job."""
         gradients = sums[: self._trained]
         while True:
             loss = compute()
@@ -92,7 +92,7 @@ class Scaled(Autocast):
 
 
 def arithmetic_of(precision: Precision, device: torch.device, *, trained: int) -> Arithmetic:
-    """The one of that name."""
+    """The arithmetic of that name."""
     if precision == "fp32":
         return Arithmetic()
     if precision == "bf16":

@@ -1,4 +1,4 @@
-"""Updates of the buffers in the flat vector: no optimizer changes them, they change by the mean of the workers'
+"""Updates of the buffers in the flat vector: no optimizer changes them; they change by the mean of the workers'
 changes.
 """
 
@@ -11,14 +11,14 @@ from workers.workloads.shape import Clipping, Rule
 
 
 class BufferedRule:
-    """A rule for the parameters of a block, and the mean, weighted by samples, for the buffers in it.
+    """A rule for the parameters of a block, and the sample-weighted mean for the buffers in it.
 
-    The rule gets no gradient for the buffers and has no say in them, but has its state over the whole block, so that
-    a block is cut and joined like any other.
+    The wrapped rule gets no gradient for buffers and does not change them, but its state covers the whole block, so
+    that the block is divided and joined like any other.
 
     Args:
         rule: changes ``values``.
-        layout: of the flat vector, in which the block begins at ``start``.
+        layout: of the flat vector, in which the block starts at ``start``.
     """
 
     def __init__(self, rule: Rule, values: torch.Tensor, layout: Layout, *, start: int) -> None:
@@ -31,17 +31,17 @@ class BufferedRule:
         ]
 
     def squared_norm(self, total: torch.Tensor, samples: int) -> float:
-        """That of the parameters' rule: buffers have no gradient.
+        """As the parameters' rule: buffers have no gradient.
 
         Raises:
-            TypeError: if that cannot say.
+            TypeError: if that rule cannot compute it.
         """
         if not isinstance(self._rule, Clipping):
             raise TypeError(f"{type(self._rule).__name__} does not say the norm of a gradient")
         return self._rule.squared_norm(total, samples)
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
-        """Move the buffers by the mean change, ``scale`` times as far; whole numbers by the whole change, rounded."""
+        """Move the buffers by the mean change times ``scale``; integers by the whole change, rounded."""
         change = total[self._edge :] / samples
         moved = self._values[self._edge :] + change * scale
         for count in self._counts:
@@ -54,15 +54,15 @@ class BufferedRule:
         self._values[self._edge :] = moved
 
     def state(self) -> dict[str, torch.Tensor]:
-        """That of the parameters' rule."""
+        """As the parameters' rule."""
         return self._rule.state()
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """That of the parameters' rule."""
+        """As the parameters' rule."""
         self._rule.restore(state)
 
 
 def beside_buffers(rule: Rule, values: torch.Tensor, layout: Layout, *, start: int) -> Rule:
-    """``rule`` itself for a block that has none of the buffers, else with what they need."""
+    """``rule`` itself for a block without buffers, else wrapped."""
     has_buffers = layout.edge < layout.size and start + len(values) > layout.edge
     return BufferedRule(rule, values, layout, start=start) if has_buffers else rule

@@ -1,4 +1,4 @@
-"""From the workload of a spec to the workload itself."""
+"""Creates the workload that a spec names."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -34,11 +34,11 @@ Make = Callable[[Dataset, Any, Local], Workload]
 
 
 def load_workload(spec: WorkloadSpec, local: Local = NOWHERE) -> Workload:
-    """The workload that a job names, on a machine like ``local``.
+    """Create the workload that a job names, for a machine with the settings ``local``.
 
     Raises:
-        SpecError: naming the field, what was found, and what there is.
-        DataError: if the data set is one of files, and this machine has none.
+        SpecError: with the field, what was found, and what exists.
+        DataError: if the dataset consists of files, and this machine has none.
     """
     check_workload(spec)
     if is_foreign(spec):
@@ -52,17 +52,17 @@ def begins_with_module(spec: WorkloadSpec) -> bool:
 
 
 def _computed_in(workload: Workload, precision: Precision) -> Workload:
-    """The workload, computing in that precision; ``check_workload`` refuses it for one that could not."""
+    """The workload in that precision; ``check_workload`` refuses workloads that do not support it."""
     if isinstance(workload, Network):
         workload.precision = precision
     return workload
 
 
 def _begin_with(workload: Workload, init: Init) -> Workload:
-    """The workload, with the parameters that training should begin with.
+    """The workload with the initial parameters that the spec chooses.
 
     Raises:
-        SpecError: if it has no choice.
+        SpecError: if the workload does not offer the choice.
     """
     if isinstance(workload, Network):
         workload.begins_with = init
@@ -79,10 +79,10 @@ def _made(spec: WorkloadSpec, local: Local) -> Workload:
 
 
 def load_dataset(spec: WorkloadSpec, local: Local = NOWHERE) -> Dataset:
-    """The data set that a job names; nothing is read yet.
+    """The dataset that a job names; nothing is read yet.
 
     Raises:
-        DataError: if it is one of files, and this machine has none.
+        DataError: if it consists of files, and this machine has none.
     """
     options = data_of(spec)
     if type(options) is opt.NoOptions:
@@ -109,7 +109,7 @@ def _linear(objective: Objective, *, bias: bool = True) -> Make:
 
 
 def _lasso(dataset: Dataset, options: opt.LassoOptions, local: Local) -> Workload:
-    """Without a bias, which the penalty must not touch: targets have mean 0."""
+    """Without a bias, which must not be penalized: targets have mean 0."""
     build = partial(Linear, _features(dataset), 1, bias=False)
     rule = partial(ProximalRule, l1=options.l1)
     return Network(build, dataset, objectives.SQUARED, make_rule=rule, device=local.device)
@@ -159,4 +159,4 @@ SIZES: Mapping[str, Callable[[], dict[str, int]]] = {
     "resnet50-shape": sizes.resnet50,
     "alexnet-shape": sizes.alexnet,
 }
-"""Workloads of tensors alone, by name."""
+"""Workloads of tensors without data, by name."""

@@ -1,4 +1,4 @@
-"""Workloads of a user's own: ``package.module:factory``, on machines whose owner allows it.
+"""Workloads from a user's code: ``package.module:factory``, on machines whose owner allows it.
 
 Results of such code are checked immediately: otherwise a wrong size or type would be detected elsewhere, or never.
 """
@@ -39,12 +39,12 @@ MEMBERS = ("init", "replica", "rule", "labels", "writers")
 
 
 def load_foreign(spec: WorkloadSpec, local: Local) -> Workload:
-    """The result of ``factory(**options)``; it is code of the job, so the machine's owner must have allowed it.
+    """Create the result of ``factory(**options)``; it is the job's code, so the machine's owner must have allowed it.
 
-    A factory that takes ``device`` gets the machine's, unless the options name one.
+    A factory with a ``device`` parameter receives the machine's, unless the options name one.
 
     Raises:
-        SpecError: where that is not allowed, or there is no such factory, or it makes no workload.
+        SpecError: if that is not allowed, or there is no such factory, or its result is not a workload.
     """
     if not local.allow_code:
         expected = "a name of the catalogue: this machine runs no code of jobs (its agent was not given --allow-code)"
@@ -95,7 +95,7 @@ def _factory(spec: WorkloadSpec) -> Any:
 
 
 class Foreign:
-    """``Workload`` around a user's own: raises ``SpecError``, naming what is wrong, where that breaks its promise."""
+    """``Workload`` around a user's own; raises ``SpecError`` with the problem if it violates the interface."""
 
     def __init__(self, name: str, workload: Any) -> None:
         self._name, self._workload = name, workload
@@ -119,20 +119,20 @@ class Foreign:
         return vector
 
     def replica(self) -> Replica:
-        """One that is looked at after each update."""
+        """A replica whose updates are checked."""
         replica = self._workload.replica()
         for name in ("parameters", "gradient"):
             self._vector(f"replica().{name}", getattr(replica, name, None))
         return ProgressReplica(self, replica) if isinstance(replica, ReportsProgress) else ForeignReplica(self, replica)
 
     def scorer(self) -> Scorer:
-        """One that is looked at after each score."""
+        """A scorer whose scores are checked."""
         scorer = scorer_of(self._workload)
         self._vector("scorer().parameters", getattr(scorer, "parameters", None))
         return ForeignScorer(self, scorer)
 
     def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
-        """As the user has it."""
+        """As the user's workload saves it."""
         return self._workload.saved(parameters) if isinstance(self._workload, Saving) else self.layout.views(parameters)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
@@ -156,7 +156,7 @@ class Foreign:
         return writers
 
     def check_update(self, replica: Any, parameters: Vector, update: Any, samples: int) -> None:
-        """Raise ``SpecError`` unless ``update`` is over ``samples``, and the vectors are as they must be."""
+        """Raise ``SpecError`` unless ``update`` is over ``samples``, and the vectors are valid."""
         if not isinstance(update, Update):
             raise self._error("what update gives", type(update).__name__, "an Update")
         if update.samples != samples:
@@ -172,14 +172,14 @@ class Foreign:
             raise self._error(what, kind, f"a flat float32 tensor of {self._elements}, as shapes say")
 
     def check_score(self, score: Any) -> None:
-        """Raise ``SpecError`` unless ``score`` is one."""
+        """Raise ``SpecError`` unless ``score`` is a ``Score``."""
         if not isinstance(score, Score):
             raise self._error("what evaluate gives", type(score).__name__, "a Score")
         if score.samples < 1 or not (score.accuracy is None or 0.0 <= score.accuracy <= 1.0):
             raise self._error("what evaluate gives", score, "at least one sample, and no accuracy or one from 0 to 1")
 
     def _layout(self) -> Layout:
-        """The workload's own, or that of its shapes."""
+        """The workload's own layout, or one from its shapes."""
         layout = getattr(self._workload, "layout", None)
         if layout is None:
             return Layout.of(self._shapes(self._workload.shapes))
@@ -217,14 +217,14 @@ class ForeignScorer:
         self.parameters: Vector = scorer.parameters
 
     def evaluate(self) -> Score:
-        """The user's own, looked at."""
+        """The user's score, checked."""
         score = self._scorer.evaluate()
         self._workload.check_score(score)
         return score  # type: ignore[no-any-return]
 
 
 class ForeignReplica:
-    """``Replica`` around a user's own; it gets coming updates only if it has ``prefetch``."""
+    """``Replica`` around a user's own; it receives batches to prefetch only if it has ``prefetch``."""
 
     def __init__(self, workload: Foreign, replica: Any) -> None:
         self._workload, self._replica = workload, replica
@@ -233,7 +233,7 @@ class ForeignReplica:
         self._tensors: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def reside(self) -> None:
-        """Have it keep its vectors on its device, if it can."""
+        """Keep its vectors on its device, if it supports that."""
         if not isinstance(self._replica, ResidentReplica):
             return
         self._replica.reside()
@@ -244,12 +244,12 @@ class ForeignReplica:
 
     @property
     def values(self) -> torch.Tensor:
-        """Its parameters, where it computes if it can keep them there."""
+        """Its parameters, on its device if it keeps them there."""
         return torch.from_numpy(self.parameters) if self._tensors is None else self._tensors[0]
 
     @property
     def sums(self) -> torch.Tensor:
-        """Its sums of gradients, where it computes if it can keep them there."""
+        """Its gradient sums, on its device if it keeps them there."""
         return torch.from_numpy(self.gradient) if self._tensors is None else self._tensors[1]
 
     @property
@@ -263,7 +263,7 @@ class ForeignReplica:
         return loading_s_of(self._replica)
 
     def update(self, samples: Samples) -> Update:
-        """The user's own, looked at."""
+        """The user's update, checked."""
         update = self._replica.update(samples)
         self._workload.check_update(self._replica, self.parameters, update, len(samples))
         if self._replica.gradient is not self.gradient:
@@ -271,22 +271,22 @@ class ForeignReplica:
         return update  # type: ignore[no-any-return]
 
     def prefetch(self, batches: Sequence[Samples]) -> None:
-        """The user's own, if there is one."""
+        """The user's ``prefetch``, if there is one."""
         if isinstance(self._replica, Prefetching):
             self._replica.prefetch(batches)
 
     def evaluate(self) -> Score:
-        """The user's own, looked at."""
+        """The user's score, checked."""
         score = self._replica.evaluate()
         self._workload.check_score(score)
         return score  # type: ignore[no-any-return]
 
 
 class ProgressReplica(ForeignReplica):
-    """One that reports final gradients while it computes."""
+    """A replica that reports final gradients while it computes."""
 
     def report_progress(self, on_final: OnFinal) -> None:
-        """The user's own."""
+        """The user's ``report_progress``."""
         self._replica.report_progress(on_final)
 
 

@@ -1,7 +1,7 @@
-"""K-means: sums and counts of the samples that are nearest to each centre add up, instead of gradients.
+"""K-means: workers sum positions and counts of the samples nearest to each centre, instead of gradients.
 
-The parameters *are* sums and counts, and a centre is their quotient: Lloyd's step for whole passes, mini-batches that
-forget at the stated rate otherwise.
+The parameters *are* sums and counts; a centre is their quotient. Whole passes are Lloyd's steps; mini-batches decay the
+older sums at the stated rate.
 """
 
 from typing import cast
@@ -20,7 +20,7 @@ SMALLEST_COUNT = 1e-6
 
 
 class KMeans:
-    """``Workload`` of a number of centres and a data set; the loss is half the squared distance to the nearest."""
+    """``Workload`` of a number of centres and a dataset; the loss is half the squared distance to the nearest."""
 
     def __init__(self, dataset: Dataset, options: KMeansOptions) -> None:
         self.dataset, self.options = dataset, options
@@ -33,7 +33,7 @@ class KMeans:
         return len(self.dataset.split.train)
 
     def init(self, seed: int) -> Vector:
-        """Each centre is a sample, far from those before it (k-means++); reads the data, at servers too."""
+        """Each centre is a sample, far from the previous ones (k-means++); reads the data, on servers too."""
         rng = np.random.default_rng(seed)
         rows = _rows(self.dataset.split.train).numpy()
         chosen = [int(rng.integers(len(rows)))]
@@ -46,19 +46,19 @@ class KMeans:
         return np.concatenate([rows[chosen].ravel(), np.ones(len(chosen), dtype=np.float32)])
 
     def replica(self) -> "KMeansReplica":
-        """New sums and counts, and the data set."""
+        """New sums and counts, and the dataset."""
         return KMeansReplica(self.dataset, self.options.clusters)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Sums replace sums; the optimizer has no say."""
+        """Sums replace sums; the optimizer is not used."""
         return SumRule(values, memory=self.options.memory)
 
     def labels(self) -> Samples:
-        """The classes, which clusters know nothing of."""
+        """The classes, which clusters do not use."""
         return self.dataset.split.train.targets.numpy().astype(np.int64)
 
     def writers(self) -> Samples | None:
-        """Who made each training sample, where the data say so."""
+        """The author of each training sample, if known."""
         return self.dataset.split.writers
 
 

@@ -1,4 +1,4 @@
-"""Where each tensor of a model lies in the flat vector that servers, workers and checkpoints hold.
+"""The layout of a model's tensors in the flat vector of servers, workers and checkpoints.
 
 Parameters come first, in the order of the module, then its buffers, which no optimizer changes.
 """
@@ -19,18 +19,18 @@ Kind = Literal["parameter", "buffer"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One tensor: the elements ``start`` to ``stop`` of the flat vector."""
+    """One tensor: elements ``start`` to ``stop`` of the flat vector."""
 
     name: str
     shape: Shape
     start: int
     kind: Kind = "parameter"
     dtype: str = "float32"
-    """Its type in the module; in the vector everything is float32."""
+    """Its type in the module; in the vector all elements are float32."""
 
     @property
     def size(self) -> int:
-        """In elements."""
+        """Size in elements."""
         return prod(self.shape)
 
     @property
@@ -41,17 +41,17 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A block's part of one tensor: the elements ``start`` to ``stop``, counted from the first of the block."""
+    """A block's part of one tensor: elements ``start`` to ``stop``, relative to the block."""
 
     entry: Entry
     start: int
     stop: int
     within: int
-    """The first of them, counted from the first of the tensor."""
+    """Offset of the first one, relative to the tensor."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the block has all of the tensor."""
+        """Whether the block has the complete tensor."""
         return self.stop - self.start == self.entry.size
 
 
@@ -95,12 +95,12 @@ class Layout:
 
     @cached_property
     def edge(self) -> int:
-        """Where the buffers begin; without any, the end."""
+        """Where the buffers start; without any, the end."""
         return next((entry.start for entry in self.entries if entry.kind == "buffer"), self.size)
 
     @property
     def sizes(self) -> list[int]:
-        """Elements of each tensor that has any, in order."""
+        """Number of elements of each non-empty tensor, in order."""
         return [entry.size for entry in self.entries if entry.size]
 
     @property
@@ -110,11 +110,11 @@ class Layout:
 
     @property
     def buffers(self) -> tuple[Entry, ...]:
-        """The tensors of the tail, in order."""
+        """The buffers at the end, in order."""
         return tuple(entry for entry in self.entries if entry.kind == "buffer")
 
     def span(self, start: int, stop: int) -> list[Piece]:
-        """The parts of each tensor in the block of the elements ``start`` to ``stop``, in order."""
+        """The parts of tensors in the block ``start`` to ``stop``, in order."""
         return list(self._pieces(self.entries, start, stop))
 
     def views(self, vector: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:

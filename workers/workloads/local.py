@@ -10,34 +10,34 @@ from workers.setup import Setup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Local:
-    """Settings of the agent's machine."""
+    """Settings of the machine's agent."""
 
     data_dir: Path | None = None
-    """Files of data sets lie below it; None: there are none here."""
+    """The folder of data files; None: there are none on this machine."""
     checkpoint_dir: Path | None = None
-    """Where workers keep checkpoints of parameters that they hold themselves; None: nowhere."""
+    """The folder of checkpoints that workers write; None: none."""
     host: str = "127.0.0.1"
     """The address at which other machines reach this one."""
     announced: str | None = None
-    """What others are told instead; None: the same."""
+    """The address announced to others; None: the same."""
     device: str = "cpu"
     allow_code: bool = False
-    """Whether jobs may name their own workloads, ``package.module:factory``, and so run code of theirs."""
+    """Whether jobs may use their own workloads, ``package.module:factory``, and so run their code."""
     encrypts: bool = False
-    """Whether servers here encrypt."""
+    """Whether servers on this machine encrypt."""
     insecure: bool = False
     """Whether parameters may travel between machines unencrypted."""
 
 
 NOWHERE = Local()
-"""A machine without files, accelerator or consent."""
+"""A machine without files, accelerator or permission for code."""
 
 
 def local_of(setup: Setup, device: str = "cpu") -> Local:
-    """The settings of a process of an agent, which computes on ``device``.
+    """The settings of a process of an agent that computes on ``device``.
 
     Raises:
-        ValueError: if the device asked for cannot be used here.
+        ValueError: if the requested device cannot be used.
     """
     return Local(
         data_dir=None if setup.data_dir is None else Path(setup.data_dir),
@@ -52,7 +52,7 @@ def local_of(setup: Setup, device: str = "cpu") -> Local:
 
 
 def pick_device(requested: str) -> str:
-    """The device of that name; ``auto``: an accelerator if one is found, else the processor.
+    """The device of that name; ``auto``: an accelerator if one is found, else the CPU.
 
     Raises:
         ValueError: if there is no such device here.

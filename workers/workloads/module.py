@@ -1,7 +1,7 @@
-"""The parts of a torch module that are in the flat vector: its parameters, then the buffers of its ``state_dict``.
+"""Maps a torch module to the flat vector: its parameters, then the buffers of its ``state_dict``.
 
 Buffers (running statistics, counts of batches, constants) and frozen parameters are the tail of the vector, which no
-optimizer touches. Values that float32 cannot represent, or that a weighted mean would falsify, are refused with the
+optimizer changes. Values that float32 cannot represent, or that a weighted mean would falsify, are refused with the
 cure.
 """
 
@@ -21,7 +21,7 @@ from workers.workloads.layout import Entry, Layout
 from workers.workloads.tensors import numbers
 
 EXACT = 2**24
-"""float32 holds every whole number up to this one."""
+"""float32 represents every integer up to this one."""
 
 WHOLE = ("int8", "int16", "int32", "int64", "uint8")
 FIELD = "workload.name"
@@ -30,10 +30,10 @@ _building = threading.Lock()
 
 
 class Shape:
-    """How a module lies in the flat vector, and by which names its ``state_dict`` has each tensor.
+    """The layout of a module in the flat vector, and the names of each tensor in its ``state_dict``.
 
     Raises:
-        SpecError: if there is something in it that cannot be trained or delivered so.
+        SpecError: if a part of it cannot be trained or returned correctly.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -49,13 +49,13 @@ class Shape:
         names = {id(each): name for name, each in [*trained.items(), *beside.items()]}
         _check_saved(module, set(names))
         self.saved = {key: names[id(each)] for key, each in module.state_dict(keep_vars=True).items()}
-        """Which tensor each entry of the ``state_dict`` is; shared ones have several."""
+        """The tensor of each entry of the ``state_dict``; shared ones have several entries."""
 
     def write(self, module: nn.Module, vector: np.ndarray) -> None:
         """Write the module's values into ``vector``.
 
         Raises:
-            SpecError: if there are some beside the parameters that float32 does not hold exactly.
+            SpecError: if float32 cannot represent some values besides the parameters exactly.
         """
         trained, beside = _tensors(module)
         check_exact(beside)
@@ -64,7 +64,7 @@ class Shape:
             torch.from_numpy(views[name]).copy_(each.detach())
 
     def state(self, vector: np.ndarray) -> dict[str, np.ndarray]:
-        """The whole ``state_dict`` with the values of ``vector``, in the module's own types; views where it can be."""
+        """The whole ``state_dict`` with the values of ``vector``, in the module's own types; views if possible."""
         entries = {entry.name: entry for entry in self.layout.entries}
         views = self.layout.views(vector)
         typed = {name: _as(view, entries[name]) for name, view in views.items()}
@@ -82,7 +82,7 @@ class Tail:
         self._edge = layout.edge
         self._kept = [(entry, *_place(module, entry.name)) for entry in layout.buffers]
         self._steps: dict[str, float] = {}
-        """By how much each counter rises in a pass."""
+        """The increment of each counter in a pass."""
 
     @torch.no_grad()
     def load(self, values: torch.Tensor) -> None:
@@ -92,11 +92,11 @@ class Tail:
             tensor = getattr(owner, name).detach()
             tensor.copy_(own if tensor.is_floating_point() else own.round())
             if name in owner._buffers:
-                owner._buffers[name] = tensor  # without what a forward pass may have attached to it
+                owner._buffers[name] = tensor  # without attributes that a forward pass may have added to it
 
     @torch.no_grad()
     def add_changes(self, values: torch.Tensor, sums: torch.Tensor, samples: int) -> bool:
-        """Add ``samples`` times what a pass changed to the whole vector ``sums``; whether all of it is finite.
+        """Add ``samples`` times the change of a pass to the whole vector ``sums``; return whether all of it is finite.
 
         Raises:
             SpecError: if something changed whose mean over workers would be wrong.
@@ -120,10 +120,10 @@ class Tail:
 
     @torch.no_grad()
     def check_counters(self, run: Callable[[int], object]) -> None:
-        """Try what passes over one sample and over two do to whole numbers; everything is as before then.
+        """Test how passes over one sample and over two change integer buffers; everything is restored afterwards.
 
         Raises:
-            SpecError: if it is not the same: a mean over workers of unequal shares would be wrong.
+            SpecError: if the changes differ: a mean over workers with unequal shares would be wrong.
         """
         if not any(entry.dtype in ("bool", *WHOLE) and not _is_norms(owner) for entry, owner, _ in self._kept):
             return
@@ -138,7 +138,9 @@ class Tail:
                 tensor.copy_(old)
 
     def _check_counter(self, entry: Entry, least: float, step: float) -> None:
-        """Whole numbers may stay, or rise by the same in every pass: anything else has no mean that is one."""
+        """Integers must stay constant, or grow by the same amount in every pass: otherwise their mean is not an
+        integer.
+        """
         if not step and not least:
             return
         if entry.dtype == "bool" or least != step or self._steps.setdefault(entry.name, step) != step:
@@ -165,7 +167,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def build_bare(build: Callable[[], nn.Module]) -> nn.Module:
-    """The module without memory for its values, or where it cannot be built so, with it."""
+    """The module without memory for its values, or with it if it cannot be built without."""
     try:
         with seeded(0), torch.device("meta"):
             return build()
@@ -175,7 +177,7 @@ def build_bare(build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def normalise_lone_samples(module: nn.Module) -> None:
-    """Have batch norm take its running statistics, as in ``eval()``, where a pass has one value of each channel."""
+    """Make batch norm use its running statistics, as in ``eval()``, if a pass has one value per channel."""
     for layer in module.modules():
         if isinstance(layer, _BatchNorm):
             layer.register_forward_pre_hook(_set_aside)
@@ -183,13 +185,13 @@ def normalise_lone_samples(module: nn.Module) -> None:
 
 
 def untie(module: nn.Module) -> dict[int, list[nn.Parameter]]:
-    """Give each further place of a shared parameter one of its own over the same values and the same gradient.
+    """Replace further occurrences of a shared parameter by separate ones with the same values and gradient memory.
 
-    Gradients of all places add up there as they come. Autograd would gather those of one parameter beside it first, as
-    three tensors of its size: a lot of memory for tied embeddings.
+    Gradients of all occurrences are then added in place. Otherwise autograd accumulates them in three additional
+    tensors of its size, which is a lot of memory for tied embeddings.
 
     Returns:
-        The further ones, by the id of the parameter.
+        The separate ones, by the id of the parameter.
     """
     twins: dict[int, list[nn.Parameter]] = {}
     for layer in module.modules():
@@ -220,7 +222,7 @@ def _take_back(layer: nn.Module, inputs: object, outputs: object) -> None:
 
 
 def check_exact(beside: Tensors) -> None:
-    """Raise ``SpecError`` unless float32 holds all these values as they are."""
+    """Raise ``SpecError`` unless float32 represents all these values exactly."""
     for name, each in beside.items():
         values = each.detach()
         is_same = values.to(torch.float32).to(values.dtype) == values
@@ -237,18 +239,18 @@ def check_exact(beside: Tensors) -> None:
 
 
 def _is_norms(owner: nn.Module) -> bool:
-    """Whether its whole numbers are torch's own count of batches."""
+    """Whether its integers are torch's own count of batches."""
     return isinstance(owner, _BatchNorm | nn.modules.instancenorm._InstanceNorm)
 
 
 def _place(module: nn.Module, name: str) -> tuple[nn.Module, str]:
-    """The layer that has the tensor of that name, and what it calls it: a forward pass may put another in its place."""
+    """The layer with the tensor of that name, and its attribute: a forward pass may replace it."""
     path, _, leaf = name.rpartition(".")
     return module.get_submodule(path), leaf
 
 
 def _tensors(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Parameters and buffers of the ``state_dict``; each tensor once, by its first name."""
+    """Parameters and buffers of the ``state_dict``; each tensor once, under its first name."""
     persistent = {id(each) for each in module.state_dict(keep_vars=True).values() if isinstance(each, torch.Tensor)}
     parameters = dict(module.named_parameters())
     trained: dict[str, torch.Tensor] = {name: each for name, each in parameters.items() if each.requires_grad}
@@ -283,7 +285,7 @@ def _check_types(trained: Tensors, beside: Tensors) -> None:
 
 
 def _check_saved(module: nn.Module, known: set[int]) -> None:
-    """Whether every entry of the ``state_dict`` is one of the tensors that travel."""
+    """Check that every entry of the ``state_dict`` is in the flat vector."""
     for key, each in module.state_dict(keep_vars=True).items():
         if id(each) not in known:
             expected = "parameters and buffers alone in the state_dict: extra state is neither trained nor delivered"
@@ -295,7 +297,7 @@ def _type(tensor: torch.Tensor) -> str:
 
 
 def _as(view: np.ndarray, entry: Entry) -> np.ndarray:
-    """The values in the type that the module has them in."""
+    """The values in their type in the module."""
     if entry.dtype == "float32":
         return view
     return (view if entry.dtype.startswith("float") else np.rint(view)).astype(entry.dtype)

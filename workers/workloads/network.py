@@ -1,4 +1,4 @@
-"""A torch module trained on a data set: the workload behind every name whose updates are gradients."""
+"""A torch module trained on a dataset: the workload behind every name whose updates are gradients."""
 
 import math
 import warnings
@@ -25,19 +25,19 @@ MakeRule = Callable[..., Rule]
 
 
 class Network:
-    """``Workload`` of one module and one data set.
+    """``Workload`` of one module and one dataset.
 
     Args:
-        build: makes the module, with the values that training begins with.
-        dataset: what it is trained on.
-        objective: what its outputs should be.
+        build: creates the module, with its initial values.
+        dataset: the data to train on.
+        objective: the loss of its outputs.
         l2: weight of half the squared norm of the parameters, as part of every sample's loss.
-        make_rule: what a mean gradient does.
+        make_rule: creates the rule that applies a mean gradient.
         device: where updates are computed.
-        init: whether training begins with the module's own values, or with some that only depend on the job's seed.
+        init: whether training starts with the module's own values, or with values that only depend on the job's seed.
 
     Raises:
-        SpecError: if there is something in the module that cannot be trained here, or would be delivered wrong.
+        SpecError: if a part of the module cannot be trained, or would be returned incorrectly.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Network:
         return len(self.dataset.split.train)
 
     def init(self, seed: int) -> Vector:
-        """The module's own values, built from that seed; or by the seed alone.
+        """The module's own values, built with that seed; or values that only depend on the seed.
 
-        By the seed weights are uniform within 1 / sqrt(inputs), biases 0, scales of norms 1, each tensor from its own
-        stream; what is no trained parameter is as built.
+        With ``init: seed`` weights are uniform within 1 / sqrt(inputs), biases 0, scales of norms 1, each tensor from
+        its own stream; untrained tensors are as built.
         """
         vector = np.empty(self.layout.size, dtype=np.float32)
         if self.begins_with == "module" or self.layout.buffers:
@@ -81,7 +81,7 @@ class Network:
         return vector
 
     def replica(self) -> NetworkReplica:
-        """New parameters and gradients, and the data set."""
+        """New parameters and gradients, and the dataset."""
         return NetworkReplica(
             self.build,
             self.layout,
@@ -93,32 +93,32 @@ class Network:
         )
 
     def scorer(self) -> NetworkScorer:
-        """New parameters, and the data set."""
+        """New parameters, and the dataset."""
         return NetworkScorer(self.build, self.layout, self.dataset, self.objective, self._device)
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """Mean gradients drive the optimizer of the spec; buffers move by the mean of their changes."""
+        """Mean gradients drive the optimizer of the spec; buffers change by the mean of their changes."""
         own = self._make_rule(values, optimizer, layout=self.layout, start=start)
         return beside_buffers(own, values, self.layout, start=start)
 
     def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
-        """The ``state_dict`` for the module's own ``load_state_dict``."""
+        """The ``state_dict`` for the module's ``load_state_dict``."""
         return self._shape.state(parameters)
 
     def labels(self) -> Samples:
-        """The classes; numbers to be predicted are ranked into ten."""
+        """The classes; regression targets are divided into ten ranges."""
         targets = self.dataset.split.train.targets.numpy()
         if self.dataset.facts.classes:
             return targets.astype(np.int64)
         return (np.argsort(np.argsort(targets)) * 10 // len(targets)).astype(np.int64)
 
     def writers(self) -> Samples | None:
-        """Who made each training sample, where the data say so."""
+        """The author of each training sample, if known."""
         return self.dataset.split.writers
 
 
 def check_fit(name: str, build: Callable[[], nn.Module], dataset: Dataset) -> None:
-    """Raise ``SpecError`` unless samples of the data set go through the module; nothing is computed."""
+    """Raise ``SpecError`` unless samples of the dataset fit the module's input; nothing is computed."""
     try:
         with torch.device("meta"), warnings.catch_warnings(action="ignore"):
             build()(torch.empty(1, *dataset.facts.shape))

@@ -1,4 +1,4 @@
-"""Objectives of networks: losses as sums over samples, and what counts as correct."""
+"""Objectives of networks: losses as sums over samples, and which outputs are correct."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ import torch.nn.functional as F  # noqa: N812 - the name that everyone reads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """A loss, and how many of the outputs are right where there is a right and a wrong."""
+    """A loss, and the number of correct outputs if that is defined."""
 
     loss_sum: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     right: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None
     outputs: Callable[[int], int] = lambda classes: classes
-    """How many outputs it needs for so many classes."""
+    """Number of outputs for this many classes."""
 
 
 def _squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

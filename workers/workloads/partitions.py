@@ -1,4 +1,4 @@
-"""How training samples are divided where each worker keeps its own: evenly, or so that workers see different things."""
+"""Divides training samples among workers that keep their own: IID, or skewed."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,10 +10,10 @@ from workers.workloads.shape import Samples, Workload
 
 
 def own_samples(workload: Workload, division: Division, *, rank: int, workers: int, seed: int) -> Samples:
-    """The training samples of worker ``rank``; every sample is exactly one worker's, the same for the same seed.
+    """The training samples of worker ``rank``: a partition that depends only on the seed.
 
     Raises:
-        SpecError: if the data cannot be divided so, or not among so many.
+        SpecError: if the data cannot be divided in this way, or among this many workers.
     """
     count = workload.sample_count
     if count < workers:
@@ -27,19 +27,19 @@ def _iid(workload: Workload, workers: int, rng: np.random.Generator) -> list[Sam
 
 
 def _by_label(workload: Workload, workers: int, rng: np.random.Generator) -> list[Samples]:
-    """Equal parts of the samples in the order of their classes: most workers see one or two."""
+    """Equal parts of the samples sorted by class: most workers get one or two classes."""
     return np.array_split(_in_order(workload, rng), workers)
 
 
 def _two_shards(workload: Workload, workers: int, rng: np.random.Generator) -> list[Samples]:
-    """FedAvg's: in the order of classes, cut into two shards for each worker, dealt out at random."""
+    """As in FedAvg: sorted by class, cut into two shards per worker, assigned at random."""
     shards = np.array_split(_in_order(workload, rng), 2 * workers)
     hands = rng.permutation(2 * workers).reshape(workers, 2)
     return [np.concatenate([shards[first], shards[second]]) for first, second in hands]
 
 
 def _by_writer(workload: Workload, workers: int, rng: np.random.Generator) -> list[Samples]:
-    """Writers are dealt out one after another, each with everything that they wrote."""
+    """Writers are assigned in turn, each with all samples that they wrote."""
     writers = workload.writers()
     if writers is None:
         raise SpecError("workload.partition", "by-writer", "iid, by-label or two-shards: the data name no writers")

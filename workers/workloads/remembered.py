@@ -1,9 +1,9 @@
 """Optimizer state of a block, as named tensors that do not depend on how the block is divided.
 
-Per-element state is as long as the block, regardless of its parts, so that it can be cut and joined like the values.
-Group state (a count of steps) is stored once: ``step``, or ``step@2`` for the second
-group. Where groups have different optimizers, names begin with theirs: ``adamw.exp_avg``. What an optimizer that needs
-whole tensors remembers in another shape is stored by tensor: ``row_var#hidden.weight``.
+Per-element state is as long as the block, regardless of its parts, so that it can be divided and joined like the
+values. Group state (a step count) is stored once: ``step``, or ``step@2`` for the second group. If groups have
+different optimizers, names start with theirs: ``adamw.exp_avg``. State with another shape, of an optimizer that needs
+whole tensors, is stored by tensor: ``row_var#hidden.weight``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ import torch
 from workers.workloads.trained import Part, build
 
 NUMBERS: Mapping[type, str] = {bool: "bool", int: "int", float: "float"}
-"""Numbers of Python travel as tensors of none of the dimensions, under ``name:type``."""
+"""Python numbers are stored as tensors without dimensions, under ``name:type``."""
 
 
 class ParameterState(NamedTuple):
@@ -24,30 +24,30 @@ class ParameterState(NamedTuple):
     tensor: torch.Tensor
     optimizer: torch.optim.Optimizer
     is_mixed: bool
-    """Whether the job has other optimizers as well."""
+    """Whether the job has several optimizers."""
 
     @property
     def state(self) -> dict[str, Any]:
-        """As torch has it: empty before the first step."""
+        """As torch stores it: empty before the first step."""
         found: dict[str, Any] = self.optimizer.state[self.tensor]
         return found
 
     @property
     def prefix(self) -> str:
-        """Of the names."""
+        """Prefix of the names."""
         return f"{self.part.setting.name}." if self.is_mixed else ""
 
     @property
     def suffix(self) -> str:
-        """Of names of what holds for the whole group."""
+        """Suffix of names of group state."""
         return f"@{self.part.group}" if self.part.group else ""
 
 
 def gather(held: Sequence[ParameterState], values: torch.Tensor) -> dict[str, torch.Tensor]:
-    """All of it by name; views where a part is the whole block.
+    """Return all state by name; views if a part is the whole block.
 
     Raises:
-        ValueError: where an optimizer remembers what is neither a tensor nor a number.
+        ValueError: if an optimizer's state is neither a tensor nor a number.
     """
     found: dict[str, torch.Tensor] = {}
     for each in held:
@@ -71,9 +71,9 @@ def gather(held: Sequence[ParameterState], values: torch.Tensor) -> dict[str, to
 
 
 def spread(state: Mapping[str, torch.Tensor], held: Sequence[ParameterState], values: torch.Tensor) -> None:
-    """Copies of what ``gather`` gave to the optimizers of the same parameters, however they are put together now.
+    """Copy the result of ``gather`` to the optimizers of the same parameters, regardless of how they are divided now.
 
-    An optimizer that does not find all that it remembers after a step restarts: another one had made the state.
+    An optimizer that lacks part of its state starts without state: another optimizer had written it.
     """
     for each in held:
         expected = _expected(each)
@@ -102,7 +102,7 @@ def _on(where: torch.device | None, value: Any) -> Any:
 
 
 def _expected(held: ParameterState) -> dict[str, torch.device | None]:
-    """The state of such an optimizer after a step and where it lies, from a trial step on parameters of the same shape.
+    """The state of such an optimizer after a step and its devices, from a trial step on parameters of the same shape.
 
     Counts of steps lie on the host with some of torch's kernels, beside the parameters with others.
     """

@@ -1,4 +1,4 @@
-"""One copy of a torch module on flat memory: to score it, and to compute updates with it."""
+"""One copy of a torch module on flat memory, for evaluation and for computing updates."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ SCORED_AT_ONCE = 1024
 
 
 class NetworkScorer:
-    """``Scorer`` whose parameters are views of one flat vector: on a CPU, what is pulled is used where it lies.
+    """``Scorer`` whose parameters are views of one flat vector: on a CPU, pulled values are used in place.
 
     Args:
-        build: makes the module; its values are overwritten before they are used.
-        layout: how it lies in the flat vector.
+        build: creates the module; its values are overwritten before they are used.
+        layout: of the flat vector.
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class NetworkScorer:
 
     @property
     def values(self) -> torch.Tensor:
-        """The parameters where they are computed with: on a CPU the memory of ``parameters``."""
+        """The parameters on the computing device: on a CPU the memory of ``parameters``."""
         return self._values
 
     def reside(self) -> None:
-        """Take the parameters from ``values``: they are not copied from ``parameters`` any more."""
+        """Use ``values`` as the parameters from now on, without copies from ``parameters``."""
         self._is_resident = True
 
     @torch.no_grad()
     def evaluate(self) -> Score:
-        """Mean loss, and accuracy where there is a right and a wrong, on the held-out split; in ``eval()``."""
+        """Mean loss, and accuracy if it is defined, on the held-out split; in ``eval()``."""
         self._take_parameters()
         self._tail.load(self._values)
         self._module.eval()
@@ -80,12 +80,12 @@ class NetworkScorer:
             self._values.copy_(torch.from_numpy(self.parameters))
 
     def _on_device(self, vector: Vector) -> torch.Tensor:
-        """On a CPU the very same memory."""
+        """On a CPU the same memory."""
         return torch.from_numpy(vector).to(self._device)
 
 
 class NetworkReplica(NetworkScorer):
-    """``Replica``: beside the values, the gradients are views of a flat vector too."""
+    """``Replica``: the gradients are views of a flat vector as well."""
 
     def __init__(
         self,
@@ -116,12 +116,12 @@ class NetworkReplica(NetworkScorer):
 
     @property
     def sums(self) -> torch.Tensor:
-        """The sums of gradients where they are computed: on a CPU the memory of ``gradient``."""
+        """The gradient sums on the computing device: on a CPU the memory of ``gradient``."""
         return self._sums
 
     @property
     def ceiling(self) -> int | None:
-        """The largest number of samples that memory was found to hold at once; None: it never ran short."""
+        """The largest number of samples that was found to fit into memory; None: it never ran short."""
         return self._pieces.limit
 
     @property
@@ -130,27 +130,27 @@ class NetworkReplica(NetworkScorer):
         return self._loader.waited_s
 
     def update(self, samples: Samples) -> Update:
-        """Sum of the gradients of the loss over ``samples``; in pieces where memory does not hold them at once.
+        """Sum the gradients of the loss over ``samples``; in pieces if they do not fit into memory at once.
 
-        Changes of buffers are summed too, each weighted by the samples of its pass.
+        Changes of buffers are summed as well, each weighted by the samples of its pass.
         """
         self._take_parameters()
         self._module.train()
         loss_sum = self._arithmetic.run(lambda: self._pieces.run(samples, self._begin, self._add), self._sums)
         if self._is_resident:
-            finish(self._sums)  # this time belongs to the update
+            finish(self._sums)  # wait, so that this time counts for the update
         elif self._device.type != "cpu":
             torch.from_numpy(self.gradient).copy_(self._sums)
         return Update(loss_sum=loss_sum, samples=len(samples))
 
     def prefetch(self, batches: Sequence[Samples]) -> None:
-        """Take the samples of coming updates ahead, in the pieces that memory holds."""
+        """Prefetch the samples of the next updates, in the pieces that fit into memory."""
         self._loader.expect([piece for batch in batches for piece in self._pieces.cut(batch)])
 
     def report_progress(self, on_final: OnFinal) -> None:
-        """Call ``on_final`` while ``sums`` are computed; never where gradients may have to be computed again.
+        """Call ``on_final`` while ``sums`` are computed; never if gradients may have to be computed again.
 
-        On an accelerator a backward pass is only begun when it is told; what follows in the same stream comes after it.
+        On an accelerator a backward pass has only been queued at that time; later work in the same stream follows it.
         """
         if not isinstance(self._arithmetic, Scaled):
             self._progress = Progress(self._leaves, on_final)
@@ -171,23 +171,23 @@ class NetworkReplica(NetworkScorer):
         if self._l2:
             norm = torch.stack([parameter.square().sum() for _, parameter in self._trained]).sum()
             loss = loss + 0.5 * self._l2 * len(samples) * norm
-        # Before the backward pass: with it the end of the vector is final, and the tail lies behind that.
+        # Before the backward pass: after it the end of the vector is final, and the tail is behind that.
         is_sound = self._tail.add_changes(self._values, self._sums, len(samples))
         loss_sum = numbers([loss])[0] if is_sound else math.nan
         if self._progress is not None:
-            # In pieces nothing is final before the last; and a loss that is no number leaves no gradients to give away.
+            # In pieces nothing is final before the last; and a loss that is not a number leaves no gradients to send.
             self._progress.restart(is_reported=self._pieces.limit is None and math.isfinite(loss_sum))
         self._arithmetic.scaled(loss).backward()  # type: ignore[no-untyped-call]  # adds in place to the views of the sums
         return loss_sum
 
 
 class Progress:
-    """Which gradients of a backward pass are final: reported whenever the part that ends with the last tensor has
-    grown.
+    """Tracks which gradients of a backward pass are final: reports each growth of the final part at the end of the
+    vector.
 
     Args:
-        leaves: of each tensor in the order of the flat vector, the parameters that its gradients come from.
-        tell: gets the element from which on the vector is final.
+        leaves: for each tensor in the order of the flat vector, the parameters that its gradients come from.
+        tell: receives the element from which on the vector is final.
     """
 
     def __init__(self, leaves: Sequence[Sequence[nn.Parameter]], on_final: OnFinal) -> None:
@@ -199,7 +199,7 @@ class Progress:
                 parameter.register_post_accumulate_grad_hook(partial(self._note, index))  # type: ignore[no-untyped-call]
 
     def restart(self, *, is_reported: bool) -> None:
-        """A backward pass begins."""
+        """A backward pass starts."""
         self._is_reported, self._final, self._left = is_reported, set[int](), list(self._due)
         self._first, self._begin = len(self._sizes), sum(self._sizes)
 

@@ -1,6 +1,6 @@
 """Update rules: from a complete sum to new values. Optimizers are torch's, over views of a block.
 
-Most rules act on each element by itself, so applying them block by block is the same as on the whole.
+Most rules change each element separately, so applying them block by block equals applying them to the whole vector.
 """
 
 import math
@@ -19,24 +19,24 @@ from workers.workloads.trained import Part, build, parts_of
 STEPS = "steps"
 
 ROUNDING = 1e-6
-"""Parts of steps add up to whole ones but for so much."""
+"""Tolerance when fractions of steps are added up to whole ones."""
 
 NORM_EPSILON = 1e-6
-"""What ``torch.nn.utils.clip_grad_norm_`` adds to a norm before it divides by it."""
+"""The number that ``torch.nn.utils.clip_grad_norm_`` adds to a norm before dividing by it."""
 
 
 class GradientRule:
-    """Gradients add up; their mean is a step of the optimizers, at the rates that the schedule gives for this step.
+    """Gradients are summed; their mean is a step of the optimizers, with the schedule's learning rate for this step.
 
     Args:
-        layout: where tensors lie in the flat vector; None: there are no groups, and tensors are not distinguished.
-        start: where ``values`` begin there.
+        layout: of the flat vector; None: there are no groups, and tensors are not distinguished.
+        start: offset of ``values`` in it.
     """
 
     def __init__(
         self, values: torch.Tensor, optimizer: Optimizer, *, layout: Layout | None = None, start: int = 0
     ) -> None:
-        """Take charge of ``values``.
+        """Own ``values`` from now on.
 
         Raises:
             SpecError: if there is no such optimizer, or it cannot train these parameters.
@@ -57,17 +57,19 @@ class GradientRule:
         self._steps = 0.0
 
     def squared_norm(self, total: torch.Tensor, samples: int) -> float:
-        """That of the mean gradient, over the parameters that are here; a host waits for a device once."""
+        """Squared norm of the mean gradient over the parameters in this block; waits for a device once."""
         norms = numbers([torch.linalg.vector_norm(each.part.view(total)) for each in self._trained])
         return math.fsum(norm * norm for norm in norms) / samples**2
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
-        """A step along the mean gradient ``total / samples`` (LB-BSP Eq. 7), at ``scale`` times the learning rate.
+        """Apply a step along the mean gradient ``total / samples`` (LB-BSP Eq. 7), at ``scale`` times the learning
+        rate.
 
-        The rate and not the gradient: to some optimizers the length of a gradient means nothing. Where the step is
-        nothing but rate times gradient, the rate is divided too, which saves a pass over the gradient.
+        The rate is scaled rather than the gradient, since some optimizers ignore the gradient's length. If a step is
+        rate times gradient, the division by ``samples`` is applied to the rate as well, which saves a pass over the
+        gradient.
 
-        ``norm`` is that of the mean gradient of all parameters, where some of them are elsewhere.
+        ``norm``: of the mean gradient of all parameters, if some of them are elsewhere.
         """
         divisor, clip = float(samples), self._spec.clip
         if clip is not None and clip.norm is not None:
@@ -90,12 +92,12 @@ class GradientRule:
         self._settle(times)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The optimizers' tensors, and how many steps were made."""
+        """The optimizers' tensors, and the number of steps."""
         steps = torch.tensor(self._steps, dtype=torch.float64)
         return {**remembered.gather(self._held(), self._values), STEPS: steps}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Copies of the tensors; the values themselves are not touched."""
+        """Restore copies of the tensors; the values themselves are not changed."""
         self._steps = float(state[STEPS])
         remembered.spread({name: each for name, each in state.items() if name != STEPS}, self._held(), self._values)
 
@@ -115,7 +117,7 @@ class GradientRule:
 
 
 class Trained:
-    """One part of a block as torch has it: a tensor that stays the same, over the values wherever they lie."""
+    """One part of a block as a torch parameter: a tensor that stays the same when the block's memory changes."""
 
     def __init__(self, values: torch.Tensor, part: Part) -> None:
         self.part = part
@@ -123,20 +125,20 @@ class Trained:
         self.tensor = values if self._is_all else part.view(values)
 
     def follow(self, values: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Be the part of ``values``, which may have moved, and have that of ``gradient``."""
+        """Refer to the part in ``values``, which may have moved, and in ``gradient``."""
         if not self._is_all:
             self.tensor.data = self.part.view(values)
         self.tensor.grad = self.part.view(gradient)
 
 
 def _is_linear(part: Part) -> bool:
-    """Whether its step is nothing but rate times gradient."""
+    """Whether its step is exactly rate times gradient."""
     options = part.setting.options
     return part.setting.name == "sgd" and not options.get("momentum") and not options.get("weight_decay")
 
 
 class ProximalRule(GradientRule):
-    """A gradient step, and then every value is drawn towards zero by rate times ``l1`` (ISTA): exact zeros appear."""
+    """A gradient step, then every value is moved towards zero by rate times ``l1`` (ISTA): exact zeros appear."""
 
     def __init__(
         self, values: torch.Tensor, optimizer: Optimizer, *, l1: float, layout: Layout | None = None, start: int = 0
@@ -153,17 +155,17 @@ class ProximalRule(GradientRule):
 
 
 class MeanRule:
-    """The mean gradient replaces the values: for servers that only add up. No optimizer."""
+    """The mean gradient replaces the values: for aggregating servers. No optimizer."""
 
     def __init__(self, values: torch.Tensor) -> None:
         self._values = values
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
-        """The values are the mean ``total / samples`` from now on."""
+        """Set the values to the mean ``total / samples``."""
         self._values.copy_(total.div_(samples))
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Nothing beside the values."""
+        """Empty: there is no state."""
         return {}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -171,17 +173,19 @@ class MeanRule:
 
 
 class SumRule:
-    """Sums replace the values, which are sums themselves; ``memory`` of the older ones stays. No optimizer."""
+    """Sums replace the values, which are sums themselves; a fraction ``memory`` of the older ones is kept. No
+    optimizer.
+    """
 
     def __init__(self, values: torch.Tensor, *, memory: float) -> None:
         self._values, self._memory = values, memory
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
-        """``values = memory * values + total``; a part of a step forgets as much less."""
+        """``values = memory * values + total``; with ``scale`` below 1 correspondingly less is forgotten."""
         self._values.mul_(self._memory**scale).add_(total)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Nothing beside the values."""
+        """Empty: there is no state."""
         return {}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:

@@ -1,7 +1,7 @@
-"""Learning-rate schedules: the factor of the rate at each step. A step is one sum that was applied.
+"""Learning-rate schedules: the factor of the rate at each step. A step is one applied sum.
 
-Each is a closed form of the number of steps, as torch has it under the name that ``SCHEDULES`` gives: to continue from
-a checkpoint, or on another server, only that number is needed.
+Each is a closed form of the step count, equal to torch's schedule of the name in ``SCHEDULES``: to continue from a
+checkpoint, or on another server, only that count is needed.
 """
 
 import math
@@ -13,16 +13,16 @@ from controlplane.protocol.training import Schedule
 
 
 def factor(schedule: Schedule, step: int) -> float:
-    """The factor of the rate in step ``step``, counted from 0; warm-up rises evenly to the full rate.
+    """The factor of the rate in step ``step``, counted from 0; warm-up rises linearly to the full rate.
 
-    ``inverse-sqrt`` falls as 1 / sqrt of the steps, in units of the warm-up (at least one step).
+    ``inverse-sqrt`` falls with 1 / sqrt of the steps, in units of the warm-up (at least one step).
     """
     warming = min(1.0, (step + 1) / schedule.warm_up) if schedule.warm_up else 1.0
     return warming * _SHAPES[schedule_of(schedule)](schedule, max(0, step - schedule.warm_up))
 
 
 def _wave(begin: float, end: float, done: float) -> float:
-    """From ``begin`` to ``end`` along half a cosine, of which the share ``done`` is behind."""
+    """From ``begin`` to ``end`` along half a cosine, of which the fraction ``done`` has passed."""
     return end + (begin - end) * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
@@ -49,7 +49,7 @@ def _polynomial(schedule: Schedule, step: int) -> float:
 
 
 def _one_cycle(schedule: Schedule, step: int) -> float:
-    """Up and down in ``over`` steps: the last of them is at the floor, and all that follow."""
+    """Up and down within ``over`` steps: the last of them and all following ones are at the floor."""
     top, last = schedule.rise * schedule.over - 1.0, schedule.over - 1.0
     if step <= top:
         return _wave(schedule.begin, 1.0, step / top)

@@ -1,8 +1,8 @@
-"""The one shape of all workloads, as trainer and server see it.
+"""The common interface of all workloads for trainer and server.
 
-Parameters are one flat float32 vector, the workload's tensors one after another. A worker computes *sums* over its
-samples, never means, so that any division of the samples over workers adds up to the same (LB-BSP Eq. 7). The workload
-defines the summed values: mostly gradients, sums and counts in k-means, normal equations in least squares.
+Parameters are one flat float32 vector with the workload's tensors one after another. A worker computes *sums* over its
+samples, never means, so that any division of the samples over workers has the same total (LB-BSP Eq. 7). The workload
+defines the summed values: gradients in most, sums and counts in k-means, normal equations in least squares.
 """
 
 import zlib
@@ -36,7 +36,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """How good parameters are on the held-out split."""
+    """The quality of parameters on the held-out split."""
 
     loss: float
     accuracy: float | None
@@ -52,7 +52,9 @@ class Replica(Protocol):
     """The sum of the last ``update``, of the size of the parameters."""
 
     def update(self, samples: Samples) -> Update:
-        """Compute ``gradient`` over the training samples with these indices; none is legal and gives zeros."""
+        """Compute ``gradient`` over the training samples with these indices; an empty list is
+        allowed and gives zeros.
+        """
 
     def evaluate(self) -> Score:
         """Score ``parameters`` on the held-out split."""
@@ -70,10 +72,10 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Scoring(Protocol):
-    """A workload whose parameters can be scored without the memory that training takes."""
+    """A workload whose parameters can be evaluated without the memory for training."""
 
     def scorer(self) -> Scorer:
-        """New memory to score on; reads the data."""
+        """New memory for evaluation; reads the data."""
 
 
 @runtime_checkable
@@ -81,7 +83,7 @@ class Saving(Protocol):
     """A workload whose models are saved in their own form."""
 
     def saved(self, parameters: Vector) -> Mapping[str, np.ndarray]:
-        """The model as named arrays, in the types that its user has them in."""
+        """The model as named arrays, in its own types."""
 
 
 OnFinal = Callable[[int], None]
@@ -93,85 +95,87 @@ class ReportsProgress(Protocol):
     """A replica that reports final gradients while it computes."""
 
     def report_progress(self, on_final: OnFinal) -> None:
-        """Call ``on_final`` during every ``update`` from now on, on its thread, unless its loss is no number."""
+        """Call ``on_final`` during every ``update`` from now on, on its thread, unless its loss is not a number."""
 
 
 @runtime_checkable
 class Prefetching(Protocol):
-    """A replica that can take samples ahead while it computes."""
+    """A replica that can prefetch samples while it computes."""
 
     def prefetch(self, batches: Sequence[Samples]) -> None:
-        """Begin to take the samples of the coming updates, batch by batch; updates of others stay as right."""
+        """Start loading the samples of the next updates, batch by batch; other updates remain possible."""
 
 
 def loading_s_of(replica: object) -> float | None:
-    """How long a replica has waited for samples in all its updates, as ``loading_s``; None where it does not say."""
+    """How long a replica has waited for samples in all its updates, from ``loading_s``; None if it does not report
+    that.
+    """
     loading_s: float | None = getattr(replica, "loading_s", None)
     return loading_s
 
 
 class Rule(Protocol):
-    """The update of one block from a complete sum, at its owner.
+    """The update of one block from a complete sum, by the block's owner.
 
-    It acts on each element by itself, so applying it block by block is the same as on the whole.
+    It changes each element separately, so applying it block by block equals applying it to the whole vector.
     """
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0) -> None:
         """Change the values by ``total``, which is over ``samples`` > 0; ``total`` may be overwritten.
 
-        The step is ``scale`` times as long as usual: updates that are applied one by one, as they arrive from n
-        workers, make an n-th of a step each.
+        The step is ``scale`` times as long as usual: updates of n workers that are applied one by one, as they arrive,
+        make 1/n of a step each.
         """
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Everything but the values that the next steps depend on, by name; views, to be copied at once."""
+        """All state except the values that the next steps depend on, by name; views, to be copied immediately."""
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Continue from the result of ``state``, of this block or the same one elsewhere."""
+        """Continue from the result of ``state``, of this block or the same one on another server."""
 
 
 @runtime_checkable
 class Clipping(Protocol):
-    """A rule whose steps may depend on the norm of the gradient of all parameters, of which it has some."""
+    """A rule whose steps may depend on the norm of the gradient of all parameters, of which it has a part."""
 
     def squared_norm(self, total: torch.Tensor, samples: int) -> float:
-        """That of the mean gradient ``total / samples``, over the parameters that it has."""
+        """Squared norm of the mean gradient ``total / samples``, over its part of the parameters."""
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
-        """As ``Rule.apply``, where the mean gradient of all parameters has that norm; None: it has all of them."""
+        """As ``Rule.apply``; ``norm``: of the mean gradient of all parameters; None: it has all of them."""
 
 
 class Workload(Protocol):
-    """A model on a data set."""
+    """A model and its dataset."""
 
     layout: Layout
-    """Where each tensor lies in the flat vector."""
+    """The layout of the flat vector."""
 
     @property
     def sample_count(self) -> int:
         """Samples of the training split; reads the data."""
 
     def init(self, seed: int) -> Vector:
-        """Version 0 of the parameters: the same for the same seed, everywhere."""
+        """Version 0 of the parameters: the same for the same seed, on every machine."""
 
     def replica(self) -> Replica:
-        """New memory to train or evaluate on; reads the data."""
+        """New memory for training or evaluation; reads the data."""
 
     def rule(self, values: torch.Tensor, optimizer: Optimizer, *, start: int = 0) -> Rule:
-        """The update rule for one block, holding its state; it changes ``values`` in place.
+        """The update rule for one block, with its state; it changes ``values`` in place.
 
-        ``start`` is where the block begins in the flat vector.
+        ``start``: offset of the block in the flat vector.
         """
 
     def labels(self) -> Samples:
         """A class for each training sample, by which samples are divided among clients; reads the data."""
 
     def writers(self) -> Samples | None:
-        """Who made each training sample, where the data say so; reads the data."""
+        """The author of each training sample, if known; reads the data."""
 
 
 def named_arrays(workload: Workload, parameters: Vector) -> Mapping[str, np.ndarray]:
-    """The parameters as named arrays, the form in which a model is saved; views of ``parameters`` where they can be."""
+    """The parameters as named arrays, the format of saved models; views of ``parameters`` if possible."""
     return workload.saved(parameters) if isinstance(workload, Saving) else workload.layout.views(parameters)
 
 
@@ -181,5 +185,5 @@ def checksum(vector: Vector) -> str:
 
 
 def scorer_of(workload: Workload) -> Scorer:
-    """Memory to score versions on, as little as the workload needs."""
+    """Memory for evaluating versions, as little as the workload needs."""
     return workload.scorer() if isinstance(workload, Scoring) else workload.replica()

@@ -1,7 +1,7 @@
-"""The flat vectors of a replica as tensors: where it computes, or the host's memory as it is.
+"""The flat vectors of a replica as tensors: on its device, or in host memory.
 
-On an accelerator they stay there where workers sum by all-reduce. With servers they are in host memory, since sockets
-need them there.
+On an accelerator they stay on the device if workers all-reduce. With servers they are in host memory, where sockets
+need them.
 """
 
 import math
@@ -18,24 +18,24 @@ class Resident(Protocol):
     """A scorer or replica that can keep its vectors on its device."""
 
     def reside(self) -> None:
-        """From now on ``values`` and ``sums`` count, in the place of ``parameters`` and ``gradient``."""
+        """From now on ``values`` and ``sums`` are used instead of ``parameters`` and ``gradient``."""
 
     @property
     def values(self) -> torch.Tensor:
-        """The parameters, flat, where they are computed with."""
+        """The flat parameters on the computing device."""
 
 
 @runtime_checkable
 class ResidentReplica(Resident, Protocol):
-    """A replica that can."""
+    """A replica that can keep its vectors on its device."""
 
     @property
     def sums(self) -> torch.Tensor:
-        """The sum of gradients of the last update, flat, where it was computed."""
+        """The flat gradient sum of the last update, on the computing device."""
 
 
 def values_of(scorer: Scorer) -> torch.Tensor:
-    """Its parameters, on its own device if it can keep them there."""
+    """The replica's parameters, on its own device if it can keep them there."""
     if isinstance(scorer, Resident):
         scorer.reside()
         return scorer.values
@@ -43,7 +43,7 @@ def values_of(scorer: Scorer) -> torch.Tensor:
 
 
 def sums_of(replica: Replica) -> torch.Tensor:
-    """Its sums of gradients, on its own device if it can keep them there."""
+    """The replica's gradient sums, on its own device if it can keep them there."""
     if isinstance(replica, ResidentReplica):
         replica.reside()
         return replica.sums
@@ -51,7 +51,7 @@ def sums_of(replica: Replica) -> torch.Tensor:
 
 
 def numbers(tensors: Sequence[torch.Tensor]) -> list[float]:
-    """A few numbers of a device, read in one copy: the only thing of an iteration that a host waits for."""
+    """Read a few numbers from a device in one copy: the only point in an iteration at which the host waits."""
     if not tensors:
         return []
     flat = [tensor.detach().reshape(-1).to(torch.float64) for tensor in tensors]
@@ -60,12 +60,12 @@ def numbers(tensors: Sequence[torch.Tensor]) -> list[float]:
 
 
 def is_finite(vector: torch.Tensor) -> bool:
-    """Whether all of it is; the sum mostly shows it without extra memory, but it can overflow."""
+    """Whether all elements are finite; usually checked by their sum without extra memory, but that can overflow."""
     return math.isfinite(numbers([vector.sum()])[0]) or bool(numbers([torch.isfinite(vector).all()])[0])
 
 
 def finish(tensor: torch.Tensor) -> None:
-    """Wait until what was begun on the tensor's device, in the present stream, is done."""
+    """Wait until the work queued on the tensor's device, in the current stream, is done."""
     if tensor.device.type in ("cpu", "meta"):
         return
     module = torch.get_device_module(tensor.device)

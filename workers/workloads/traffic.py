@@ -1,7 +1,7 @@
 """The parameters of large networks without their computation, to test placements and links.
 
-The gradient is real all the same, that of half the squared norm of the parameters, so training goes downhill and any
-division of the samples adds up; it costs no more than the memory it moves.
+The gradient is that of half the squared norm of the parameters, so the loss decreases and any division of the samples
+has the same total; it costs only the memory traffic.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from workers.workloads.shape import Rule, Samples, Score, Update, Vector
 
 
 class Traffic:
-    """``Workload`` of tensors alone; ``scale`` keeps that share of each one's elements."""
+    """``Workload`` of tensors without data; ``scale``: the fraction of each one's elements that is kept."""
 
     def __init__(self, tensors: Mapping[str, int], *, scale: float, samples: int) -> None:
         self.layout = Layout.of({name: (max(1, round(size * scale)),) for name, size in tensors.items()})
@@ -56,7 +56,7 @@ class TrafficReplica:
         self.gradient: Vector = np.zeros(size, dtype=np.float32)
 
     def update(self, samples: Samples) -> Update:
-        """As many times the parameters as there are samples."""
+        """The parameters times the number of samples."""
         np.multiply(self.parameters, np.float32(len(samples)), out=self.gradient)
         return Update(loss_sum=self._loss() * len(samples), samples=len(samples))
 

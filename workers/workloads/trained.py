@@ -1,4 +1,4 @@
-"""Which parameters of a block are trained by what: the parts of a block, and torch's optimizers over them."""
+"""Divides a block into parts by group and tensor, and creates torch's optimizers over them."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -18,24 +18,24 @@ from workers.workloads.local import Local
 from workers.workloads.shape import Clipping
 
 NAMED = 20
-"""So many parameters are named in an error, at most."""
+"""Maximum number of parameters named in an error."""
 
 _FACTORIES: dict[str, Callable[..., Any]] = {}
-"""Code of the job that this process was allowed to import."""
+"""Factories from the job's code that this process was allowed to import."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """Elements of a block that lie side by side and are trained alike."""
+    """Adjacent elements of a block that are trained alike."""
 
     start: int
     stop: int
     group: int
-    """0: in no group; else one more than the group's index in the spec."""
+    """0: no group; else the group's index in the spec plus one."""
     setting: Setting
     shape: tuple[int, ...]
     name: str = ""
-    """Of the tensor that it is; "" where it is a stretch of any."""
+    """Name of the tensor; "" if it spans several tensors."""
 
     def view(self, values: torch.Tensor) -> torch.Tensor:
         """Its part of the block's values, or of the gradients."""
@@ -43,10 +43,10 @@ class Part:
 
 
 def admit_factories(spec: JobSpec, local: Local) -> None:
-    """Import the optimizers that are code of the job, before anything is trained by them.
+    """Import the optimizers from the job's code, before they are used.
 
     Raises:
-        SpecError: where this machine runs no code of jobs, or there is no such factory.
+        SpecError: if this machine does not run jobs' code, or there is no such factory.
     """
     applied = "federated.server" if spec.federated else "optimizer"
     named = {field: one.name for field, one in settings(spec.optimizer)}
@@ -61,25 +61,25 @@ def admit_factories(spec: JobSpec, local: Local) -> None:
 
 
 def check_clip(rule: object, optimizer: Optimizer) -> None:
-    """Raise ``SpecError`` unless the rule can clip as the optimizer is to: one of a user's own may not."""
+    """Raise ``SpecError`` if the spec requests clipping that the rule does not support: a user's own may not."""
     if optimizer.clip is not None and not isinstance(rule, Clipping):
         found = type(rule).__name__
         raise SpecError("optimizer.clip", found, "none with this rule, which does not say the norm of a gradient")
 
 
 def check_groups(spec: JobSpec, layout: Layout) -> None:
-    """Raise ``SpecError`` unless the groups of the job's optimizers name parameters that there are."""
+    """Raise ``SpecError`` unless the groups of the job's optimizers match existing parameters."""
     for optimizer in (spec.optimizer, spec.applied):
         groups_of(optimizer, layout)
 
 
 def parts_of(optimizer: Optimizer, layout: Layout | None, start: int, size: int) -> list[Part]:
-    """The parts of a block of ``size`` elements that begins at ``start`` of the flat vector; buffers are in none.
+    """The parts of a block of ``size`` elements at offset ``start`` of the flat vector; buffers are in none.
 
     Without a layout the block is one part.
 
     Raises:
-        SpecError: if a group has no parameters, or an optimizer cannot train what the block has.
+        SpecError: if a group has no parameters, or an optimizer cannot train the block's tensors.
     """
     usual = setting_of(optimizer)
     is_whole = layout is not None and start == 0 and size >= layout.edge
@@ -111,10 +111,10 @@ def parts_of(optimizer: Optimizer, layout: Layout | None, start: int, size: int)
 
 
 def groups_of(optimizer: Optimizer, layout: Layout) -> dict[str, int]:
-    """For each parameter by name the group that it is in; 0: in none, else one more than the group's index.
+    """The group of each parameter by name; 0: none, else the group's index plus one.
 
     Raises:
-        SpecError: if a pattern names no parameter, or those of a group are all in groups before it.
+        SpecError: if a pattern matches no parameter, or all parameters of a group are in earlier groups.
     """
     names, chosen = list(layout.shapes), dict[str, int]()
     for at, group in enumerate(optimizer.groups):
@@ -133,10 +133,10 @@ def groups_of(optimizer: Optimizer, layout: Layout) -> dict[str, int]:
 
 
 def build(setting: Setting, tensors: Sequence[torch.Tensor]) -> torch.optim.Optimizer:
-    """One of torch's over ``tensors``, by its fused kernel where there is one.
+    """Create a torch optimizer over ``tensors``, with its fused kernel if there is one.
 
     Raises:
-        SpecError: if a factory makes none.
+        SpecError: if a factory does not return an optimizer.
     """
     rate = {} if setting.lr is None else {"lr": setting.lr}
     if setting.entry is not None:
@@ -157,7 +157,7 @@ def build(setting: Setting, tensors: Sequence[torch.Tensor]) -> torch.optim.Opti
 
 
 def _has_kernel(kind: str, device: torch.device) -> bool:
-    """Whether torch has a fused kernel of an optimizer on that device: there is one of Adagrad on processors alone."""
+    """Whether torch has a fused kernel of an optimizer on that device: Adagrad's is only for CPUs."""
     return device.type == "cpu" or (device.type == "cuda" and kind != "Adagrad")
 
 
@@ -186,7 +186,7 @@ def _is_element_wise(setting: Setting) -> bool:
 
 
 def _run_of(entry: Entry, chosen: dict[str, int], used: Sequence[Setting]) -> tuple[int, str]:
-    """What side by side make one part: a group, and a tensor by itself where the optimizer must see it whole."""
+    """Which adjacent elements form one part: a group, and a single tensor if the optimizer needs it whole."""
     group = chosen[entry.name]
     return group, "" if _is_element_wise(used[group]) else entry.name
 

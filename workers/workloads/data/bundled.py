@@ -1,4 +1,4 @@
-"""The data sets that come with scikit-learn."""
+"""The datasets that are included in scikit-learn."""
 
 from functools import cache
 from typing import Any
@@ -10,13 +10,13 @@ _CLASSES = {"digits": 10, "breast-cancer": 2, "wine": 3, "diabetes": 0}
 
 
 def bundled(name: str) -> Dataset:
-    """One of them by the name of the catalogue."""
+    """The dataset of that name in the catalogue."""
     return Dataset(name, Facts(shape=_SHAPES[name], classes=_CLASSES[name]), lambda: _load(name))
 
 
 @cache
 def _load(name: str) -> Split:
-    import sklearn.datasets  # a second and a half: only those who read the data pay it
+    import sklearn.datasets  # takes 1.5 s: imported only to read the data
 
     load: Any = getattr(sklearn.datasets, f"load_{name.replace('-', '_')}")
     features, targets = load(return_X_y=True)

@@ -1,4 +1,4 @@
-"""CIFAR-10 in its binary form: files of rows, each a byte of label and 3,072 bytes of red, green and blue."""
+"""CIFAR-10 in its binary format: rows of one byte of label and 3,072 bytes of red, green and blue."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ CLASSES = 10
 
 
 def read(folder: Path, options: FolderData) -> Split:
-    """``data_batch_*.bin`` and ``test_batch.bin``.
+    """Read ``data_batch_*.bin`` and ``test_batch.bin``.
 
     Raises:
-        DataError: if one of them is missing or not of that form.
+        DataError: if one of them is missing or has another format.
     """
     batches = sorted(folder.glob("data_batch_*.bin"))
     if not batches:

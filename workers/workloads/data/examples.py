@@ -1,4 +1,4 @@
-"""Samples in memory: rows of one shape, or sparse rows, each with its target."""
+"""Samples in memory: dense rows of one shape, or sparse rows, each with its target."""
 
 import math
 from collections.abc import Callable
@@ -12,14 +12,14 @@ import torch
 from workers.workloads.shape import Samples
 
 SPLIT_SEED = 20210
-"""The split is part of the data set, not of the job: accuracies of different jobs are on the same samples."""
+"""The split belongs to the dataset, not to the job: accuracies of different jobs are on the same samples."""
 
 HELD_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bag:
-    """Some sparse rows: the columns and values of all of them, and where each row begins."""
+    """A batch of sparse rows: columns and values of all of them, and the offset of each row."""
 
     offsets: torch.Tensor
     columns: torch.Tensor
@@ -30,7 +30,7 @@ Inputs = torch.Tensor | Bag
 
 
 class Examples(Protocol):
-    """Samples that can be taken by index."""
+    """Samples that are accessed by index."""
 
     @property
     def targets(self) -> torch.Tensor:
@@ -93,18 +93,18 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Facts that shapes of parameters depend on."""
+    """Properties that determine shapes of parameters."""
 
     shape: tuple[int, ...]
-    """Of one sample: features; channels, height and width; steps and bands."""
+    """Shape of one sample: features; channels, height and width; or steps and bands."""
     classes: int
-    """0 where a number should be predicted."""
+    """Number of classes; 0 for regression."""
 
 
 class Dataset:
-    """A data set by its facts; it is read on first use, once.
+    """A dataset with its properties; it is read once, on first use.
 
-    Raises from ``split``: ``DataError``, where files are missing or not what they are called.
+    Raises from ``split``: ``DataError``, if files are missing or have another format.
     """
 
     def __init__(self, name: str, facts: Facts, load: Callable[[], Split]) -> None:
@@ -112,12 +112,12 @@ class Dataset:
 
     @cached_property
     def split(self) -> Split:
-        """Its samples."""
+        """The samples."""
         return self._load()
 
 
 def divide(features: np.ndarray, targets: np.ndarray, *, writers: np.ndarray | None = None) -> Split:
-    """A seeded fifth of the samples is held out."""
+    """Hold out a seeded fifth of the samples."""
     order = np.random.default_rng(SPLIT_SEED).permutation(len(targets))
     held_count = math.ceil(len(targets) * HELD_SHARE)
     train, held = order[: len(order) - held_count], order[len(order) - held_count :]
@@ -131,21 +131,21 @@ def divide(features: np.ndarray, targets: np.ndarray, *, writers: np.ndarray | N
 def prepared(
     train: tuple[np.ndarray, np.ndarray], held: tuple[np.ndarray, np.ndarray], *, writers: np.ndarray | None = None
 ) -> Split:
-    """Both parts with features brought to mean 0 and deviation 1 of the training part."""
+    """Both parts with features standardized by the training part (mean 0, deviation 1)."""
     mean, deviation = _scales(train[0])
     parts = [table((features - mean) / deviation, targets) for features, targets in (train, held)]
     return Split(train=parts[0], held=parts[1], writers=writers)
 
 
 def table(features: np.ndarray, targets: np.ndarray) -> Table:
-    """Samples as torch has them: float32, and int64 for classes."""
+    """Samples as torch tensors: float32, and int64 for classes."""
     kind = np.int64 if np.issubdtype(targets.dtype, np.integer) else np.float32
     rows = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
     return Table(features=rows, targets=torch.from_numpy(targets.astype(kind)))
 
 
 def _scales(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each column where samples are rows of unlike things; of all pixels together where they are images."""
+    """The scale of each column if samples are rows of different features; of all pixels together if they are images."""
     axis = 0 if features.ndim == 2 else None
     if not len(features):
         return np.zeros(()), np.ones(())

@@ -1,4 +1,4 @@
-"""Data sets from files below the machine's data folder, and nowhere else."""
+"""Datasets from files, which must be below the machine's data folder."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ Read = Callable[[Path, Any], Split]
 
 
 def from_files(name: str, options: Any, data_dir: Path | None) -> Dataset:
-    """One of them by the name of the catalogue; its files are read on first use.
+    """The dataset of that name in the catalogue; its files are read on first use.
 
     Raises:
         DataError: if this machine has no data folder, or the path leads out of it.
@@ -28,10 +28,10 @@ def _nowhere(name: str) -> Split:
 
 
 def _read(read: Read, folder: Path, options: Any) -> Split:
-    """What ``read`` makes of it.
+    """The result of ``read``.
 
     Raises:
-        DataError: if it is not there, cannot be read, is of another form, or leaves one of the parts empty.
+        DataError: if a file is missing, cannot be read, has another format, or leaves one part empty.
     """
     try:
         if not folder.exists():

@@ -1,4 +1,4 @@
-"""Data sets that are made from a seed, in the shapes of those that the papers used."""
+"""Datasets generated from a seed, in the shapes of those that the papers used."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -14,7 +14,7 @@ Rng = np.random.Generator
 
 
 def generated(name: str, options: Any) -> Dataset:
-    """One of them by the name of the catalogue."""
+    """The dataset of that name in the catalogue."""
     facts, make = _MAKERS[name]
     return Dataset(name, facts(options), lambda: _made(make, options))
 
@@ -31,7 +31,7 @@ def _blobs(options: opt.BlobsData, rng: Rng) -> Split:
 
 
 def _lines(options: opt.LinesData, rng: Rng) -> Split:
-    """Only ``informative`` features matter, so a lasso has zeros to find; targets have mean 0."""
+    """Linear data with only ``informative`` relevant features, so a lasso has zeros to find; targets have mean 0."""
     weights = np.zeros(options.features)
     chosen = rng.choice(options.features, size=min(options.informative, options.features), replace=False)
     weights[chosen] = rng.choice([-1.0, 1.0], size=len(chosen)) * rng.uniform(0.5, 1.5, size=len(chosen))
@@ -41,7 +41,7 @@ def _lines(options: opt.LinesData, rng: Rng) -> Split:
 
 
 def _urls(options: opt.UrlsData, rng: Rng) -> Split:
-    """Few columns are common and most are rare, as words of addresses are; the class is a rule of both."""
+    """Few columns are common and most are rare, like words of URLs; the class depends on both."""
     present = min(options.present, options.features)
     weights = rng.normal(size=options.features) / np.sqrt(present)
     columns = np.minimum(
@@ -54,7 +54,7 @@ def _urls(options: opt.UrlsData, rng: Rng) -> Split:
 
 
 def _ones(columns: np.ndarray, labels: np.ndarray) -> SparseTable:
-    """Sparse rows of length 1, whose present features are all the same."""
+    """Sparse rows of length 1 whose present features are equal."""
     rows, present = columns.shape
     return SparseTable(
         starts=torch.arange(0, (rows + 1) * present, present),
@@ -65,7 +65,7 @@ def _ones(columns: np.ndarray, labels: np.ndarray) -> SparseTable:
 
 
 def _images(shape: tuple[int, int, int]) -> Callable[[opt.ImagesData, Rng], Split]:
-    """Each class is a smooth pattern; a sample is one shifted by up to two pixels, with noise on it."""
+    """Each class is a smooth pattern; a sample is a copy shifted by up to two pixels, with noise."""
 
     def make(options: opt.ImagesData, rng: Rng) -> Split:
         patterns = np.stack([_pattern(shape, rng) for _ in range(10)])
@@ -76,7 +76,7 @@ def _images(shape: tuple[int, int, int]) -> Callable[[opt.ImagesData, Rng], Spli
 
 
 def _writers(options: opt.WritersData, rng: Rng) -> Split:
-    """A writer's hand is a pattern upon every sign, and each has favourites among the signs: data that are not IID."""
+    """Each writer adds a pattern to every character and prefers some characters: non-IID data."""
     signs = np.stack([_pattern((1, 28, 28), rng) for _ in range(62)])
     hands = np.stack([_pattern((1, 28, 28), rng) for _ in range(options.writers)])
     favourites = rng.dirichlet(np.full(62, 0.3), size=options.writers)
@@ -87,7 +87,7 @@ def _writers(options: opt.WritersData, rng: Rng) -> Split:
 
 
 def _pattern(shape: tuple[int, int, int], rng: Rng) -> np.ndarray:
-    """A smooth picture: coarse noise, drawn out over the whole."""
+    """A smooth image: coarse noise, interpolated."""
     channels, height, width = shape
     coarse = rng.normal(size=(channels, 7, 7))
     rows, columns = np.linspace(0, 6, height).round().astype(int), np.linspace(0, 6, width).round().astype(int)
@@ -102,7 +102,7 @@ def _shifted(images: np.ndarray, rng: Rng, noise: float) -> np.ndarray:
 
 
 def _keywords(options: opt.KeywordsData, rng: Rng) -> Split:
-    """Each class is a melody over the bands; a sample begins it earlier or later, with noise."""
+    """Each class is a sequence of bands over time; a sample starts it earlier or later, with noise."""
     melodies = rng.normal(size=(options.classes, options.frames, options.bands))
     labels = rng.integers(options.classes, size=options.samples)
     starts = rng.integers(-2, 3, size=options.samples)
@@ -111,7 +111,7 @@ def _keywords(options: opt.KeywordsData, rng: Rng) -> Split:
 
 
 def _ratings(options: opt.RatingsData, rng: Rng) -> Split:
-    """Factors of four dimensions with noise, brought to 1 to 5; a user's ratings are split between both parts."""
+    """Factors of four dimensions with noise, scaled to 1 to 5; a user's ratings are split between both parts."""
     users, items = rng.normal(size=(options.users, 4)) / 2, rng.normal(size=(options.items, 4)) / 2
     popularity = 1.0 / np.arange(1, options.items + 1) ** 0.7
     popularity /= popularity.sum()

@@ -1,4 +1,4 @@
-"""IDX, the form of MNIST and EMNIST: a header of big-endian numbers, then bytes; plain or with gzip."""
+"""IDX, the format of MNIST and EMNIST: a header of big-endian numbers, then bytes; plain or gzip."""
 
 import gzip
 import math
@@ -16,10 +16,10 @@ UNSIGNED_BYTES = 0x08
 
 
 def read(folder: Path, options: IdxData) -> Split:
-    """``train-images-idx3-ubyte`` and its three companions, or ``<split>-train-...`` and ``<split>-test-...``.
+    """Read ``train-images-idx3-ubyte`` and its three companions, or ``<split>-train-...`` and ``<split>-test-...``.
 
     Raises:
-        DataError: if one of them is missing or not of that form.
+        DataError: if one of them is missing or has another format.
     """
     train, held = ("train", "t10k") if not options.split else (f"{options.split}-train", f"{options.split}-test")
     return prepared(_part(folder, train, options), _part(folder, held, options))

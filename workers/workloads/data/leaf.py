@@ -16,10 +16,10 @@ CLASSES = 62
 
 
 def read(folder: Path, options: FolderData) -> Split:
-    """Every ``train/*.json`` and ``test/*.json``; pixels are numbers from 0 to 1 in one list of 784.
+    """Read every ``train/*.json`` and ``test/*.json``; pixels are numbers from 0 to 1 in one list of 784.
 
     Raises:
-        DataError: if there is none, or one of them is not of that form.
+        DataError: if there is none, or one of them has another format.
     """
     images, labels, writers = _part(folder / "train")
     held_images, held_labels, _ = _part(folder / "test")

@@ -1,7 +1,7 @@
-"""Loads samples ahead on a separate thread, while the trainer computes, like a ``DataLoader`` with workers.
+"""Prefetches samples on a separate thread while the trainer computes, like a ``DataLoader`` with workers.
 
-Batches are matched by their samples' indices, never by their order alone. Prefetched samples that are not requested
-(newer orders changed the range) are dropped, so an update has the same values either way.
+Batches are matched by their samples' indices, not only by their order. Prefetched samples that are not requested (newer
+orders changed the range) are dropped, so an update has the same values either way.
 """
 
 import time
@@ -27,16 +27,16 @@ class Batch:
 
 
 WORTH_S = 0.0005
-"""Faster batches are not loaded ahead: the hand-over between threads costs 0.1 ms of the trainer's time."""
+"""Faster batches are not prefetched: passing them between threads costs 0.1 ms of the trainer's time."""
 
 
 class Loader:
-    """Takes batches of ``examples`` to ``device``.
+    """Loads batches of ``examples`` to ``device``.
 
     Args:
-        examples: what batches are taken from.
-        device: where they are needed.
-        worth_s: only batches that are likely to take this long are loaded ahead, judged by the last ones.
+        examples: the source of batches.
+        device: their destination.
+        worth_s: only batches that are likely to take this long are prefetched, judged by the last ones.
     """
 
     def __init__(self, examples: Examples, device: torch.device, *, worth_s: float | None = None) -> None:
@@ -44,13 +44,13 @@ class Loader:
         self._worth_s = WORTH_S if worth_s is None else worth_s
         self._sample_s = 0.0
         self.waited_s = 0.0
-        """Total time spent in ``take``: how long callers have waited."""
+        """Total time that callers have waited in ``take``."""
         self._ahead: deque[tuple[Samples, Future[Batch]]] = deque()
         self._thread: ThreadPoolExecutor | None = None
         self._stream: torch.cuda.Stream | None = None
 
     def expect(self, batches: Sequence[Samples]) -> None:
-        """Begin to load these batches, which are requested in this order; others in progress are dropped.
+        """Start loading these batches, which will be requested in this order; others in progress are dropped.
 
         The first is requested immediately: if it is not in progress already, the caller loads it.
         """
@@ -64,7 +64,7 @@ class Loader:
             dropped.cancel()
 
     def take(self, samples: Samples) -> tuple[Inputs, torch.Tensor]:
-        """Inputs and targets of ``samples``: loaded ahead if possible, else loaded now."""
+        """Inputs and targets of ``samples``: prefetched if possible, else loaded now."""
         began = time.monotonic()
         try:
             found = _found(self._ahead, samples)
@@ -121,7 +121,7 @@ def _tensors(inputs: Inputs) -> tuple[torch.Tensor, ...]:
 
 
 def _found(ahead: deque[tuple[Samples, Future[Batch]]], samples: Samples) -> Future[Batch] | None:
-    """The batch of exactly these samples; those before it, which were passed over, are dropped."""
+    """The batch of exactly these samples; skipped batches before it are dropped."""
     at = next((n for n, (known, _) in enumerate(ahead) if np.array_equal(known, samples)), None)
     if at is None:
         return None

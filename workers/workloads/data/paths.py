@@ -1,17 +1,17 @@
-"""Where files of data may lie, and what can be wrong with them."""
+"""Resolves paths of data files, and the error for invalid ones."""
 
 from pathlib import Path
 
 
 class DataError(ValueError):
-    """Files that are missing or not what they are called; the text names file, what was found and what was expected."""
+    """Files are missing or have another format; the message has the file, what was found and what was expected."""
 
 
 def resolve(path: str, data_dir: Path) -> Path:
-    """``path`` below ``data_dir``, links followed.
+    """Resolve ``path`` below ``data_dir``, following links.
 
     Raises:
-        DataError: if it leads elsewhere, or nothing can have that name.
+        DataError: if it leads elsewhere, or is not a valid name.
     """
     root = data_dir.resolve()
     try:

@@ -1,4 +1,4 @@
-"""Svmlight's form, as the malicious-URL set has it: a line for each row, ``label index:value ...``."""
+"""The svmlight format, as in the malicious-URL dataset: a line per row, ``label index:value ...``."""
 
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,10 @@ from workers.workloads.data.paths import DataError, resolve
 
 
 def read(path: Path, options: SvmlightData) -> Split:
-    """One file, or all ``*.svm`` of a folder; where no file of held-out rows is named, a seeded tenth is held out.
+    """Read one file, or all ``*.svm`` of a folder; without a file of held-out rows, a seeded tenth is held out.
 
     Raises:
-        DataError: if a file is missing or not of that form, or has more features or classes than stated.
+        DataError: if a file is missing or has another format, or more features or classes than stated.
     """
     held = resolve(options.held, path if path.is_dir() else path.parent) if options.held else None
     files = [file for file in _files(path) if file != held]
@@ -32,7 +32,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _table(path: Path, files: list[Path], options: SvmlightData) -> SparseTable:
-    from sklearn.datasets import load_svmlight_files  # a second and a half: only those who read the data pay it
+    from sklearn.datasets import load_svmlight_files  # takes 1.5 s: imported only to read the data
 
     if not files or not all(file.is_file() for file in files):
         raise DataError(f"{path}: found no file, expected one in svmlight's form or a folder of *.svm")

@@ -1,7 +1,7 @@
-"""Recorded words as Speech Commands has them: a folder per word, WAV files of a second, 16 kHz, 16 bits, one channel.
+"""Spoken words in the format of Speech Commands: a folder per word, WAV files of 1 s, 16 kHz, 16 bits, one channel.
 
-A recording becomes a series of log spectra: its frames lie side by side, each with its energy in bands that widen
-with frequency. Which recordings are held out is said by the set's own ``testing_list.txt``, else by their names.
+A recording becomes a series of log spectra: consecutive frames, each with its energy in bands whose width grows with
+frequency. ``testing_list.txt`` names the held-out recordings; without it, file names decide.
 """
 
 import wave
@@ -20,10 +20,10 @@ HELD_OF_TEN = 2
 
 
 def read(folder: Path, options: WavData) -> Split:
-    """Every ``<word>/*.wav`` of the requested words.
+    """Read every ``<word>/*.wav`` of the requested words.
 
     Raises:
-        DataError: if a word has no folder or no recordings, or a file is not of that form.
+        DataError: if a word has no folder or no recordings, or a file has another format.
     """
     if twice := [word for word in options.words if options.words.count(word) > 1]:
         raise DataError(f"workload.data.words: found {twice[0]!r} more than once, expected each word once")
@@ -44,7 +44,7 @@ def read(folder: Path, options: WavData) -> Split:
 
 
 def spectra(sound: np.ndarray, frames: int, bands: int) -> np.ndarray:
-    """(frames, bands): the logarithm of the energy, in bands that are evenly wide in the logarithm of frequency."""
+    """(frames, bands): the logarithm of the energy, in bands of equal width in log frequency."""
     length = len(sound) // frames
     cut = sound[: frames * length].reshape(frames, length) * np.hanning(length)
     power = np.abs(np.fft.rfft(cut)) ** 2
@@ -57,7 +57,7 @@ def spectra(sound: np.ndarray, frames: int, bands: int) -> np.ndarray:
 
 
 def _sound(path: Path) -> np.ndarray:
-    """One second, cut or filled up with silence, from -1 to 1."""
+    """One second, cut or padded with silence, from -1 to 1."""
     try:
         with wave.open(str(path), "rb") as file:
             form = (file.getnchannels(), file.getsampwidth() * 8, file.getframerate())
@@ -79,7 +79,9 @@ def _listed(path: Path) -> set[str] | None:
 
 
 def _is_held(file: Path, listed: set[str] | None) -> bool:
-    """Without a list, by the speaker, named before ``_nohash_`` in the file's name: no speaker is in both parts."""
+    """Without a list, by the speaker, whose id precedes ``_nohash_`` in the file's name: no
+    speaker is in both parts.
+    """
     if listed is not None:
         return f"{file.parent.name}/{file.name}" in listed
     return zlib.crc32(file.stem.partition("_nohash_")[0].encode()) % 10 < HELD_OF_TEN

@@ -1,1 +1,3 @@
-"""Networks as torch modules. None has BatchNorm: its statistics would depend on which worker has which samples."""
+"""Networks as torch modules. None uses batch norm: its statistics would depend on how samples are divided among
+workers.
+"""

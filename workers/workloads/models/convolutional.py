@@ -10,7 +10,7 @@ def _conv(channels: int, filters: int, size: int) -> list[nn.Module]:
 
 
 def _head(shape: Shape, pools: int, filters: int, hidden: list[int], classes: int) -> list[nn.Module]:
-    """Fully connected layers on what ``pools`` halvings leave of the image."""
+    """Fully connected layers on the image after ``pools`` halvings."""
     features = filters * (shape[1] >> pools) * (shape[2] >> pools)
     layers: list[nn.Module] = [nn.Flatten()]
     for units in hidden:
@@ -33,7 +33,9 @@ def lenet_5(shape: Shape, classes: int) -> nn.Module:
 
 
 def cifarnet(shape: Shape, classes: int) -> nn.Module:
-    """Caffe's cifar10_quick: three convolutions of 5 x 5, the first pooled by maxima and the others by means."""
+    """Caffe's cifar10_quick: three 5 x 5 convolutions, the first with max pooling and the
+    others with average pooling.
+    """
     layers = [
         *(nn.Conv2d(shape[0], 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU()),
         *_conv(32, 32, 5),

@@ -8,7 +8,7 @@ from workers.workloads.data.examples import Bag, Inputs
 
 
 class Linear(nn.Module):
-    """One output for each class, or one for a number; sparse rows touch only the columns that they have."""
+    """One output per class, or one for regression; sparse rows access only the columns that they have."""
 
     def __init__(self, features: int, outputs: int, *, bias: bool = True) -> None:
         super().__init__()

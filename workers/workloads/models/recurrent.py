@@ -1,4 +1,4 @@
-"""A recurrent network over series."""
+"""A recurrent network for series."""
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ class Lstm(nn.Module):
 
     def forward(self, series: torch.Tensor) -> torch.Tensor:
         """To (samples, classes)."""
-        if series.dim() == 4:  # rows of an image are steps, and its channels lie side by side
+        if series.dim() == 4:  # rows of an image are steps; its channels are concatenated
             series = series.transpose(1, 2).flatten(2)
         outputs, _ = self.lstm(series)
         return self.linear(outputs[:, -1])  # type: ignore[no-any-return]

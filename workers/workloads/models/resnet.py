@@ -1,8 +1,8 @@
-"""Residual networks for small images (He et al., section 4.2), with group norm in the place of batch norm.
+"""Residual networks for small images (He et al., section 4.2), with group norm instead of batch norm.
 
-Batch norm takes its mean from whatever samples a worker happens to have: the loss of a sample would depend on the share
-that it came in, sums over workers would not be the sum over the batch, and each worker would keep its own statistics.
-Group norm looks at one sample at a time, so any division of the samples gives the same gradient.
+Batch norm depends on the samples of a worker's share: the loss of a sample would depend on its share, sums over workers
+would not equal the sum over the batch, and each worker would have its own statistics. Group norm uses one sample at a
+time, so any division of the samples gives the same gradient.
 """
 
 import torch
@@ -21,7 +21,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class Block(nn.Module):
-    """Two convolutions and a shortcut, which skips pixels and pads channels with zeros where the size changes."""
+    """Two convolutions and a shortcut, which skips pixels and pads channels with zeros if the size changes."""
 
     def __init__(self, channels: int, filters: int) -> None:
         super().__init__()
