@@ -1,7 +1,7 @@
-"""From a figure's name, its jobs and a query string to JSON: queries, draws, and caches the result until data changes.
+"""Builds the JSON of a figure from its name, jobs and query string, and caches it until the data changes.
 
-A figure is a function of (name, jobs, how far ingest has come, view), and so is its entity tag: all viewers of a job
-share one drawing of each tick.
+A figure and its entity tag depend only on its name, its jobs, the ingest position and the view: all viewers of a job
+share one drawing per tick.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,11 +43,11 @@ from frontend.queries.cache import key_of, state_key
 from frontend.queries.marks import marks
 
 EDITION = 12
-"""Increase it when figures are drawn differently, so that cached drawings are not used any more."""
+"""Increase it when figures are drawn differently, to invalidate cached drawings."""
 
 KEPT_S = 600
 MAX_SMOOTH = 200
-"""Most neighbouring values that are averaged into one."""
+"""Maximum number of neighbouring values averaged into one."""
 
 READERS: dict[str, Callable[[Job, View], Any]] = {
     "traces": queries.traces,
@@ -73,7 +73,7 @@ MACHINE_READERS: dict[str, Callable[[Agent], Any]] = {
 
 
 class UnknownFigure(LookupError):
-    """There is no figure of that name."""
+    """There is no figure with this name."""
 
     def __init__(self, name: str, kinds: Mapping[str, FigureKind]) -> None:
         super().__init__(f"figure {name!r}: no such figure; there are {', '.join(sorted(kinds))}")
@@ -83,7 +83,7 @@ def build_figure(name: str, job: Job, query: Query) -> bytes:
     """The figure as plotly JSON.
 
     Raises:
-        UnknownFigure: naming those there are.
+        UnknownFigure: with the existing names.
         QueryError: naming the parameter.
     """
     view = _view(FIGURES, name, query)
@@ -97,7 +97,7 @@ def _drawn(kind: FigureKind, job: Job, view: View) -> dict[str, Any]:
 
 
 def build_comparison(name: str, query: Query) -> bytes:
-    """A figure of several jobs, those that ``query`` names in ``jobs``, as plotly JSON.
+    """A figure of the jobs listed in ``jobs`` of ``query``, as plotly JSON.
 
     Raises:
         As ``build_figure``.
@@ -155,7 +155,7 @@ def build_trace(job: Job, query: Query) -> bytes:
 
 
 def figure_etag(name: str, job: Job, query: Query) -> str:
-    """The strong entity tag of the result of ``build_figure``: reads two indexed rows, and draws nothing.
+    """The strong entity tag of the result of ``build_figure``: reads two indexed rows and draws nothing.
 
     Raises:
         As ``build_figure``.
@@ -170,17 +170,17 @@ def comparison_etag(name: str, query: Query) -> str:
 
 
 def compared_jobs(text: str) -> list[Job]:
-    """The jobs of a comparison, in the order in which they are named.
+    """The jobs of a comparison, in the given order.
 
     Raises:
-        QueryError: if these are not 2 to 6 jobs that exist.
+        QueryError: unless these are 2 to 6 existing jobs.
     """
     least, most = comparison.LEAST, comparison.MOST
-    expected = f"{least} to {most} numbers of jobs separated by commas, such as 3,5"
+    expected = f"{least} to {most} job IDs separated by commas, such as 3,5"
     requested = numbers({"jobs": text}, "jobs", expected, least=least, most=most)
     found = visible(Job.objects.all()).in_bulk(requested)
     if missing := [pk for pk in requested if pk not in found]:
-        raise QueryError("jobs", ", ".join(map(str, missing)), "jobs that exist")
+        raise QueryError("jobs", ", ".join(map(str, missing)), "existing jobs")
     return [found[pk] for pk in requested]
 
 

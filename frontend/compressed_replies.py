@@ -1,8 +1,8 @@
-"""Pages and figures are compressed for browsers that accept it; what is sent otherwise is left as it is.
+"""Compresses pages and figures for browsers that accept it; other responses are not changed.
 
-A page that is compressed can give away a secret in it by its size, if an attacker has a word of his own in the same
-page (BREACH). Our CSRF tokens are masked anew in each page, credentials are shown once and not beside anything from
-the address, and Django pads each reply by a random length.
+The size of a compressed page can reveal a secret in it if an attacker controls other text in the same page (BREACH).
+CSRF tokens are masked differently in each page, credentials are shown once and never beside text from the URL, and
+Django pads each response by a random length.
 """
 
 from typing import Final
@@ -14,10 +14,10 @@ TYPES: Final = frozenset({"text/html", "application/json"})
 
 
 class CompressedReplies(GZipMiddleware):
-    """Compresses whole pages and JSON; streams and downloads of other kinds stay as they are."""
+    """Compresses whole pages and JSON, but no streams and no other downloads."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Django's, for these kinds."""
+        """Compress responses of these types only."""
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if response.streaming or kind not in TYPES:
             return response

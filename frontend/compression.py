@@ -1,7 +1,7 @@
-"""Static files of a checkout or an installation, compressed once and kept; a container's are when it is built.
+"""Compresses static files once and caches the results; containers compress theirs when they are built.
 
-``up`` and ``demo`` serve files from where they lie, next to which nothing may be written. The compressed ones lie in
-the data folder, under a name that says which contents they are of.
+``up`` and ``demo`` serve files from the source tree, where nothing may be written. The compressed files are in the
+data folder; their names are hashes of the contents.
 """
 
 import contextlib
@@ -23,51 +23,51 @@ FOLDER: Final = "compressed"
 """Within the data folder."""
 
 UNUSED_S: Final = 30 * 86_400.0
-"""A file that no start has used for this long is removed: it is of contents that have changed since. So long, since a
-process of an earlier release that still runs may serve it."""
+"""A file that no start has used for this long is removed: its contents have changed since. The time is long because a
+process of an earlier release may still serve it."""
 
 ENDINGS: Final = frozenset({".js", ".css", ".svg"})
 LEAST_BYTES: Final = 1_000
-"""A smaller file fits into one packet as it is."""
+"""A smaller file fits into one packet without compression."""
 
 LEVEL: Final = 6
 """The highest level saves 1 % more, for three times the time."""
 
 
 class CompressedStatic(ServeStaticMiddleware):
-    """Serves static files compressed, also those that are found where they lie."""
+    """Serves static files compressed, including those that finders serve from the source tree."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         remove_unused(Path(settings.DATA_DIR) / FOLDER)
 
     def get_static_file(self, path: str, url: str, stat_cache: dict[str, os.stat_result] | None = None) -> StaticFile:
-        """The file with its compressed one, if it has none beside it."""
+        """The file with a compressed variant, if it has none beside it."""
         file: StaticFile = super().get_static_file(path, url, stat_cache=stat_cache)
         if not self.use_finders or self.autorefresh or len(file.alternatives) > 1:
             return file
         kept = compressed(Path(path), Path(settings.DATA_DIR) / FOLDER)
         if kept is None:
             return file
-        # Of the file itself come its name, its kind and its date: it is what is served, only smaller.
+        # Name, type and date are those of the original file: the same content is served, only smaller.
         _, _, own = file.alternatives[0]
         headers = [(name, value) for name, value in own if value is not None and name != "Content-Length"]
         return StaticFile(path, headers, encodings={"gzip": str(kept)})
 
 
 def compressed(path: Path, folder: Path) -> Path | None:
-    """The compressed file in ``folder``, made if it is not there; None where it is not worth it, or cannot be kept."""
+    """The compressed file in ``folder``, created if missing; None if compression does not help or the write fails."""
     if path.suffix not in ENDINGS or path.stat().st_size < LEAST_BYTES:
         return None
     content = path.read_bytes()
     kept = folder / f"{sha256(content).hexdigest()[:32]}{path.suffix}.gz"
     if kept.exists():
-        with contextlib.suppress(OSError):  # of another user, say: it is served nevertheless
+        with contextlib.suppress(OSError):  # owned by another user, for example: it is still served
             os.utime(kept)
         return kept
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Several web processes may start at once: each writes a file of its own, and the last name counts.
+        # Several web processes may start at once: each writes its own draft, and the last rename wins.
         own = kept.with_suffix(f".{os.getpid()}")
         own.write_bytes(gzip.compress(content, LEVEL, mtime=0))
         own.replace(kept)
@@ -78,7 +78,7 @@ def compressed(path: Path, folder: Path) -> Path | None:
 
 
 def remove_unused(folder: Path) -> int:
-    """Remove compressed files that have not been used for ``UNUSED_S``, and drafts of processes that died; how many."""
+    """Remove compressed files unused for ``UNUSED_S``, and drafts of dead processes. Returns how many."""
     removed = 0
     for path in folder.glob("*") if folder.is_dir() else ():
         with contextlib.suppress(OSError):  # another process may be removing it

@@ -8,22 +8,22 @@ from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 
 FOLDER, FILE = "vendor", "plotly.min.js"
-"""It is served as ``vendor/plotly.min.js``."""
+"""Served as ``vendor/plotly.min.js``."""
 
 WHOLE_LIBRARY = f"{FOLDER}/{FILE}"
 CHART_LIBRARY = f"{FOLDER}/plotly-cartesian.min.js"
-"""The part of it for charts with axes, a third of its size: the npm package plotly.js-cartesian-dist-min of the same
-version, which no Python distribution has."""
+"""The bundle for charts with cartesian axes, a third of the size: the npm package plotly.js-cartesian-dist-min of the
+same version, which no Python package contains."""
 
 
 class PlotlyFinder(BaseFinder):
-    """Finds one file."""
+    """Finds the plotly library."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Find the wheel without importing it: that would take half a second."""
         spec = find_spec("plotly")
         if spec is None or spec.origin is None:
-            raise ModuleNotFoundError("plotly: not installed, and charts are drawn with its plotly.min.js")
+            raise ModuleNotFoundError("plotly is not installed; charts need its plotly.min.js")
         self.storage = FileSystemStorage(location=Path(spec.origin).parent / "package_data")
         # Callers of list() add the storage's prefix to each name: Django's collectstatic and servestatic alike.
         self.storage.prefix = FOLDER  # type: ignore[attr-defined]

@@ -1,12 +1,12 @@
-"""Values as text for display: always with units, at most four significant digits, relative time next to absolute."""
+"""Formats values for display: with units, and at most four significant digits."""
 
 import re
 from datetime import datetime
 
-NONE = "–"  # noqa: RUF001 - an en dash is what tables show for "not measured"
+NONE = "–"  # noqa: RUF001 - tables show an en dash for "not measured"
 
 MINUS = "\u2212"
-"""The minus sign for display; exported data keeps its hyphen."""
+"""The minus sign for display; exported data keeps the hyphen."""
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -15,7 +15,7 @@ BROWSERS = (
     r"(?P<name>Chrome)/(?P<version>\d+)",
     r"\b(?P<name>Version)/(?P<version>\d+)[\d.]* (?:Mobile/\w+ )?Safari/",
 )
-"""The first that fits counts: Edge and Opera call themselves Chrome, too, and Chrome calls itself Safari."""
+"""The first match counts: Edge and Opera also name Chrome in their user agents, and Chrome names Safari."""
 
 SYSTEMS = (
     *(("Windows", "Windows"), ("Android", "Android"), ("iPhone", "iOS"), ("iPad", "iOS")),
@@ -26,7 +26,7 @@ STEPS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def significant(value: float | None, digits: int = 3) -> str:
-    """``12 345`` as ``12.3k``, ``0.04567`` as ``0.0457``: few significant digits, and no digit of a count left out."""
+    """``12 345`` as ``12.3k``, ``0.04567`` as ``0.0457``: few significant digits; small counts keep all digits."""
     if value is None:
         return NONE
     for step, suffix in STEPS:
@@ -36,7 +36,7 @@ def significant(value: float | None, digits: int = 3) -> str:
 
 
 def money(amount: float, unit: str) -> str:
-    """An amount to a hundredth; smaller amounts above zero are shown as less than that."""
+    """An amount with two decimals; smaller positive amounts as ``under 0.01``."""
     if 0 < abs(amount) < 0.005:
         return f"under 0.01 {unit}".strip()
     return f"{signed(f'{amount:,.2f}')} {unit}".strip()
@@ -55,12 +55,12 @@ def _plain(value: float, digits: int) -> str:
 
 
 def signed(number: str) -> str:
-    """A formatted number with a minus sign instead of its hyphens, and no sign before zero: ``-0.0%`` is ``0.0%``."""
+    """A formatted number with minus signs instead of hyphens, and no sign before zero: ``-0.0%`` becomes ``0.0%``."""
     return (number if any(digit in "123456789" for digit in number) else number.lstrip("-")).replace("-", MINUS)
 
 
 def percent(share: float | None, digits: int = 0) -> str:
-    """A share of a whole."""
+    """A fraction as a percentage."""
     return NONE if share is None else signed(f"{share * 100:.{digits}f}%")
 
 
@@ -90,7 +90,7 @@ def span(seconds: float) -> str:
 
 
 def browser(user_agent: str) -> str:
-    """A browser's user agent in short: ``Firefox 140 on Linux``. Others are shown as they are."""
+    """A short form of a browser's user agent: ``Firefox 140 on Linux``. Unknown ones are not changed."""
     if not user_agent:
         return "unknown"
     found = next((match for pattern in BROWSERS if (match := re.search(pattern, user_agent))), None)
@@ -102,14 +102,14 @@ def browser(user_agent: str) -> str:
 
 
 def worker_time(seconds: float | None) -> str:
-    """A sum of several workers' time: seconds with a tenth while they are few, so that columns still sum up."""
+    """A sum of several workers' time; small values have one decimal, so that columns add up."""
     if seconds is None or seconds >= 120:
         return duration(seconds)
     return f"{seconds:.1f} s"
 
 
 def ago(then: datetime | None, now: datetime) -> str:
-    """How long ago, in one unit, as a table shows it."""
+    """How long ago, in one unit."""
     if then is None:
         return "never"
     seconds = max(0, int((now - then).total_seconds()))

@@ -1,16 +1,16 @@
-"""Users' additions to pages: notes and tags on jobs, saved views and pinned charts. The engine reads none of it."""
+"""Tables of user annotations: notes and tags on jobs, saved views and pinned charts. The engine reads none of them."""
 
 from django.conf import settings
 from django.db import models
 
 
 class JobNote(models.Model):
-    """A user's note on a job at an iteration; charts show it there."""
+    """A user's note on a job at an iteration, shown on charts."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="notes")
     iteration = models.PositiveIntegerField()
     at = models.DateTimeField()
-    """When that iteration was, or when the note was written."""
+    """The time of that iteration, or when the note was written."""
     actor = models.CharField(max_length=150)
     text = models.CharField(max_length=1000)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -27,14 +27,14 @@ class JobTag(models.Model):
 
 
 class SavedView(models.Model):
-    """A page with everything that its address holds, or one chart of it, saved by a user for themselves."""
+    """A page's URL with all its view settings, or one of its charts, saved by a user for personal use."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
     name = models.CharField(max_length=100)
     address = models.CharField(max_length=2000)
     """Path and query of the page."""
     figure = models.CharField(max_length=60, default="", blank=True)
-    """For a pinned chart: its name. Empty for a view."""
+    """The name of a pinned chart; empty for a view."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Reads the parameters of a query string; a refusal names the parameter, its value and the allowed values."""
+"""Parses the parameters of query strings; an error names the parameter, its value and the allowed values."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -6,10 +6,10 @@ from typing import Final
 Query = Mapping[str, str]
 
 MOST_CHARACTERS: Final = 40
-"""Most characters of the found value that a refusal repeats."""
+"""Maximum number of characters of the value that an error repeats."""
 
 ID_DIGITS: Final = 17
-"""Most characters of a number: all of them fit into the database's integers."""
+"""Maximum number of digits: such numbers fit into the database's integers."""
 
 
 class QueryError(ValueError):
@@ -21,7 +21,7 @@ class QueryError(ValueError):
 
 
 def readable(query: Query) -> None:
-    """Refuse text that no database can store.
+    """Reject text that the database cannot store.
 
     Raises:
         QueryError: for a NUL character.
@@ -32,10 +32,10 @@ def readable(query: Query) -> None:
 
 
 def one_of(query: Query, field: str, allowed: Collection[str], usual: str | None = None) -> str:
-    """One of the allowed values; if none is given ``usual``, otherwise the first of them.
+    """One of the allowed values; the default is ``usual``, or the first of them.
 
     Raises:
-        QueryError: for any other.
+        QueryError: for any other value.
     """
     found = query.get(field, next(iter(allowed)) if usual is None else usual)
     if found not in allowed:
@@ -44,7 +44,7 @@ def one_of(query: Query, field: str, allowed: Collection[str], usual: str | None
 
 
 def whole(query: Query, field: str, least: int, most: int) -> int | None:
-    """A whole number from ``least`` to ``most``.
+    """An integer from ``least`` to ``most``.
 
     Raises:
         QueryError: for anything else.
@@ -53,15 +53,15 @@ def whole(query: Query, field: str, least: int, most: int) -> int | None:
     if not found:
         return None
     if not (found.isdecimal() and len(found) <= ID_DIGITS and least <= int(found) <= most):
-        raise QueryError(field, found, f"a whole number from {least} to {most}")
+        raise QueryError(field, found, f"an integer from {least} to {most}")
     return int(found)
 
 
 def number_of(query: Query, field: str, noun: str) -> int | None:
-    """The number of a ``thing``: a job's, say.
+    """The ID of a ``noun``, such as a job.
 
     Raises:
-        QueryError: for a value that is no such number.
+        QueryError: for a value that is not an ID.
     """
     found = query.get(field, "")
     if found and not (found.isdecimal() and len(found) <= ID_DIGITS):
@@ -87,7 +87,7 @@ def numbers(
 
 
 def part(query: Query, field: str) -> float | None:
-    """A part of a whole, above 0: ``0.95`` or ``95%``.
+    """A fraction above 0: ``0.95`` or ``95%``.
 
     Raises:
         QueryError: for anything else.
@@ -96,7 +96,7 @@ def part(query: Query, field: str) -> float | None:
     number = _number(found.removesuffix("%"))
     value = number / 100 if number is not None and found.endswith("%") else number
     if found and (value is None or not 0.0 < value <= 1.0):
-        raise QueryError(field, found, "a part of all, such as 0.95 or 95%")
+        raise QueryError(field, found, "a fraction above 0, such as 0.95 or 95%")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Job specs to start from, and the options of the job form."""
+"""Defines preset job specs and the options of the job form."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +53,7 @@ CHOICES = ("batching", "barrier", "placement", "data")
 
 @cache
 def offered() -> dict[str, Any]:
-    """The choices for a job, by kind and name, with explanations and the JSON schemas of parameters."""
+    """The available choices by kind and name, with explanations and JSON schemas of parameters."""
     policies: dict[str, Any] = {}
     for entry in registry.catalogue():
         policies.setdefault(entry.question, {})[entry.name] = _entry(msgspec.to_builtins(entry))
@@ -68,13 +68,13 @@ def offered() -> dict[str, Any]:
 
 
 def _entry(found: dict[str, Any]) -> dict[str, Any]:
-    """The part that a form needs."""
+    """The fields of a catalogue entry that the form uses."""
     kept = {name: found[name] for name in ("name", "explanation", "paper", "parts") if found.get(name)}
     return kept | {"schema": {"properties": found["schema"].get("properties", {})}}
 
 
 def details() -> dict[str, list[str]]:
-    """Values of other fields of a spec, without the default one."""
+    """Values of other spec fields, without the default."""
     kinds = {info.name: info.type for info in msgspec.structs.fields(JobSpec)}
     return {
         "communication": [word for word in get_args(kinds["communication"]) if word != "servers"],
@@ -87,7 +87,7 @@ def details() -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """One of the four kinds of policies, with those that answer it."""
+    """One of the four kinds of policies, with the available policies."""
 
     name: str
     explanation: str
@@ -96,7 +96,7 @@ class Question:
 
 @cache
 def questions() -> list[Question]:
-    """The policies of each of the four kinds, with what they do."""
+    """The four kinds of policies with the available policies of each."""
     entries = registry.catalogue()
     return [
         Question(

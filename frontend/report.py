@@ -1,4 +1,4 @@
-"""One job as one HTML file: the content of its page, with interactive charts, without any network access."""
+"""Renders a job as one HTML file with interactive charts that needs no network access."""
 
 import json
 import re
@@ -24,10 +24,10 @@ from frontend.queries.measured import charts_of
 
 STYLES = ("tokens", "base", "parts", "lengths", "job", "report")
 DECISIONS = 200
-"""Number of latest key decisions; the API has all of them."""
+"""Maximum number of key decisions, the latest; the API has all of them."""
 
 LIVE = frozenset({"others", "machine-changes"})
-"""Figures of the current state, which do not describe the whole job."""
+"""Figures of the current state, which are not part of a report."""
 
 SPRITE = "paceline/icons.svg"
 
@@ -36,7 +36,7 @@ _SYMBOL = re.compile(r'<symbol id="')
 
 
 def render_report(job: Job) -> str:
-    """The document. Figures are drawn in the light theme, as for paper; times are absolute."""
+    """The document. Figures use the light theme, for printing; times are absolute."""
     drawn, flags = lanes(job), queries.flags(job, timezone.now())
     kinds = _figures_of(job)
     figures = [(name, kind.title, _figure(name, job)) for name, kind in kinds.items()]
@@ -64,7 +64,7 @@ def render_report(job: Job) -> str:
 
 
 def _figures_of(job: Job) -> dict[str, FigureKind]:
-    """Figures of the whole job; of measurements and of what its script logs, those with values."""
+    """Figures of the whole job, with measurements and logged series that have values."""
     charts = (*charts_of(job), *(["logged"] if has_logged(job.pk) else []))
     return {
         name: kind
@@ -82,5 +82,5 @@ def _figure(name: str, job: Job) -> str:
 def _asset(name: str) -> str:
     found = finders.find(name)
     if not isinstance(found, str):
-        raise FileNotFoundError(f"{name}: not among the static files that belong to this installation")
+        raise FileNotFoundError(f"{name}: not found among the static files of this installation")
     return Path(found).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The tabs of a job's page: their names, the live parts and figures on each, and the context of the parts."""
+"""Defines the tabs of a job's page: names, live parts, figures, and the context of the parts."""
 
 import json
 from collections.abc import Callable
@@ -33,10 +33,10 @@ from frontend.queries.placement import updates_per_s
 from frontend.queries.stepping import stepping
 
 CLOSED = 4
-"""Most closed findings that are shown, the latest; others are collapsed."""
+"""Maximum number of closed findings that are shown, the latest; others are collapsed."""
 
 MANY = 64
-"""With more workers, lines and strips of a few are less useful than the map of all."""
+"""With more workers, the heat map of all replaces charts of a few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +45,19 @@ class Tab:
 
     title: str
     context: Callable[[Job, Query], dict[str, Any]]
-    """Makes the parts' context from the job and the query string; raises ``QueryError``."""
+    """Builds the context of the parts from the job and the query string; may raise ``QueryError``."""
     parts: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
-    """Placed after the first part,"""
+    """Figures of the tab, placed after the first part."""
     figures_first: bool = False
-    """or before all of them."""
+    """Whether the figures come before all parts."""
     of_servers: bool = False
-    """Its figures are about servers, which an attached job does not have."""
+    """Whether its figures are about servers, which an attached job does not have."""
     figures_of_many: tuple[str, ...] = ()
-    """Replaces them for a job of more than ``MANY`` workers, if not empty."""
+    """The figures for a job of more than ``MANY`` workers, if not empty."""
 
     charts_of: Callable[[Job], tuple[str, ...]] = lambda job: ()
-    """Default charts of measurements after them: those for which the job has values."""
+    """Default charts of measurements for which the job has values."""
 
     def figures_for(self, workers: int) -> tuple[str, ...]:
         """The figures that are readable with that many workers."""
@@ -114,7 +114,7 @@ def _is_open(flag: queries.FlagLine) -> bool:
 
 
 def _nothing(job: Job, query: Query) -> dict[str, Any]:
-    """A tab of figures only, which load themselves."""
+    """No context: the tab has only figures, which load themselves."""
     return {}
 
 
@@ -142,7 +142,7 @@ def _decisions(job: Job, query: Query) -> dict[str, Any]:
 def _logs(job: Job, query: Query) -> dict[str, Any]:
     level, process = one_of(query, "level", LEVELS, logs.USUAL), query.get("process", "")
     if process and process_of(process) is None:
-        raise QueryError("process", process, "w or s and a number, such as w0")
+        raise QueryError("process", process, "w or s with a number, such as w0")
     text = query.get("text", "").strip()[:200]
     return logs.log_page(job, level=level, process=process, text=text) | _environment(job)
 
@@ -166,7 +166,7 @@ def _placement(job: Job, query: Query) -> dict[str, Any]:
 
 
 def _move(job: Job, lines: list[queries.ServerLine], blocks: list[Block], query: Query) -> dict[str, Any]:
-    """The move in the parameters ``move`` and ``to``; a server may have left since the link was made."""
+    """The move in the parameters ``move`` and ``to``; the server may have left since."""
     block, server = number_of(query, "move", "block"), number_of(query, "to", "server")
     if block is None or server is None or not blocks:
         return {}
@@ -258,13 +258,13 @@ TABS: dict[str, Tab] = {
         title="Processes", context=_processes, parts=("processes", "spec"), figures=("topology",), figures_first=True
     ),
 }
-"""In the order of the page; the first is shown if none is named."""
+"""In the order of the page, the default first."""
 
 
 def tab_of(query: Query) -> str:
     """The name of the tab in a query string.
 
     Raises:
-        QueryError: naming the existing ones.
+        QueryError: with the existing names.
     """
     return one_of(query, "tab", TABS)

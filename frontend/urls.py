@@ -44,7 +44,7 @@ REST = [
 
 urlpatterns = [
     path("api/v1/", include(REST)),
-    path("favicon.ico", RedirectView.as_view(url="/static/paceline/mark.svg")),  # for pages that have no icon
+    path("favicon.ico", RedirectView.as_view(url="/static/paceline/mark.svg")),  # for pages without an icon link
     path("", overview.overview_page, name="overview"),
     path("live/", overview.overview_live, name="overview-live"),
     path("freshness/", freshness.freshness_live, name="freshness-live"),

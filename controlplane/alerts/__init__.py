@@ -1,1 +1,1 @@
-"""Alerts: rules over what pages know, when they fire and resolve, and who is notified."""
+"""Alerts: rules, their evaluation, and the delivery of notifications."""

@@ -1,4 +1,4 @@
-"""Where a rule's condition holds now: one finding for each job, process or target. Pure."""
+"""Evaluates a rule's condition on current data: one finding for each job, process or target. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,34 +10,33 @@ from controlplane.alerts.view import JobNow, View
 from controlplane.core.states import JobState
 
 MOST: Final = 200
-"""Most findings of one rule at a time, the first by key: a rule that holds for more concerns the whole cluster."""
+"""Maximum number of simultaneous findings of a rule, the first by key."""
 
 AT_WORK: Final = (JobState.RUNNING, JobState.FINISHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A condition that holds."""
+    """A condition that is true."""
 
     key: str
-    """Names it among those of its rule, for as long as it holds."""
+    """Identifies it among the findings of its rule."""
     summary: str
     value: float | None = None
     job: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
-    """When it happened, where that is known."""
+    """When it happened, if known."""
     is_event: bool = False
-    """It happened at a moment, ``at``, and does not last."""
+    """Whether it is an event at time ``at`` rather than a lasting condition."""
     place: str = "decisions"
-    """The tab of the job's page that shows it: ``timeline``, ``decisions`` or ``logs``; for the control plane: a
-    path."""
+    """The tab of the job's page that shows it: ``timeline``, ``decisions``, ``logs``; for the control plane, a path."""
     decision: str = ""
-    """The decision that says so, ``incarnation-sequence``, where it is known."""
+    """The decision on which it is based, as ``incarnation-sequence``, if known."""
 
 
 def findings(rule: Rule, view: View) -> list[Finding]:
-    """All places where the rule's condition holds, by key."""
+    """All findings of the rule, by key."""
     found = (each for each in _CONDITIONS[rule.kind](rule, view) if _matches(rule.where, each.labels))
     return sorted(found, key=lambda each: each.key)[:MOST]
 
@@ -80,7 +79,7 @@ def _lost(rule: Rule, view: View) -> Iterator[Finding]:
         where = f" on {loss.machine}" if loss.machine else ""
         yield Finding(
             key=f"job-{number}-{title}",
-            summary=f"{title} of {_title(number, job)}{where} was lost: {loss.reason or 'no reason is known'}",
+            summary=f"{title} of {_title(number, job)}{where} was lost: {loss.reason or 'unknown reason'}",
             job=number,
             labels=_labels(job, worker=title, machine=loss.machine),
             at=loss.at,
@@ -93,7 +92,7 @@ def _waiting(rule: Rule, view: View) -> Iterator[Finding]:
         share = job.waiting_share
         if job.state in AT_WORK and share is not None and share > above:
             summary = (
-                f"workers of {_title(number, job)} wait for others for {share:.0%} of their time, above {above:.0%}"
+                f"workers of {_title(number, job)} wait for other workers {share:.0%} of the time, above {above:.0%}"
             )
             yield Finding(
                 key=f"job-{number}", summary=summary, value=share, job=number, labels=_labels(job), place="timeline"
@@ -164,7 +163,7 @@ def _ended(state: JobState, word: str) -> Callable[[Rule, View], Iterator[Findin
 def _ingest(rule: Rule, view: View) -> Iterator[Finding]:
     plane = view.plane
     if plane.ingest_lag_s is not None and plane.ingest_lag_s > rule.parameter("after_s"):
-        summary = plane.ingest_sentence or f"history is {plane.ingest_lag_s:,.0f} s behind what jobs report"
+        summary = plane.ingest_sentence or f"history is {plane.ingest_lag_s:,.0f} s behind the jobs' reports"
         yield Finding(key="plane", summary=summary, value=plane.ingest_lag_s, place="/system/")
 
 
@@ -173,7 +172,7 @@ def _disk(rule: Rule, view: View) -> Iterator[Finding]:
     if plane.disk_free is not None and plane.disk_free < rule.parameter("free"):
         summary = (
             f"{plane.disk_free:.1%} of the disk with {plane.disk_path} is free ({plane.disk_free_bytes / 1e9:,.1f} GB):"
-            " free some space, or run manage.py prune"
+            " free disk space, or run manage.py prune"
         )
         yield Finding(key="plane", summary=summary, value=plane.disk_free, place="/system/")
 
@@ -181,7 +180,7 @@ def _disk(rule: Rule, view: View) -> Iterator[Finding]:
 def _redis(rule: Rule, view: View) -> Iterator[Finding]:
     plane = view.plane
     if plane.redis_used is not None and plane.redis_used > rule.parameter("used"):
-        summary = plane.redis_sentence or f"Redis uses {plane.redis_used:.0%} of the memory that it may use"
+        summary = plane.redis_sentence or f"Redis uses {plane.redis_used:.0%} of its memory limit"
         yield Finding(key="plane", summary=summary, value=plane.redis_used, place="/system/")
 
 

@@ -1,4 +1,4 @@
-"""Rules with which most installations begin. Pure."""
+"""Defines the default rules. Pure."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Delivers what is queued, tries again what fails, and keeps what became of each."""
+"""Delivers queued messages, retries failed attempts, and records the results."""
 
 import random
 import time
@@ -26,23 +26,23 @@ from controlplane.jobs.sealing import SealBroken
 MOST_ATTEMPTS: Final = 10
 FIRST_WAIT_S: Final = 5.0
 MOST_WAIT_S: Final = 3_600.0
-"""Waits double from the first to this: ten attempts take 21 to 43 minutes, 32 on average."""
+"""The wait doubles up to this maximum: ten attempts take 21 to 43 minutes, 32 on average."""
 
 PER_TARGET: Final = 8
-"""Most messages of one target in a batch: a long queue of one keeps no other out of it."""
+"""Maximum number of messages per target in a batch, so that a long queue of one target does not block others."""
 
 DEADLINE_S: Final = 15.0
-"""For a batch: an attempt that has begun and takes longer counts as failed."""
+"""Time limit of a batch: a started attempt that takes longer counts as failed."""
 
 REVIVED_WITHIN: Final = timedelta(days=1)
-UNHEARD: Final = "not sent: no message that it fires has arrived there"
+UNHEARD: Final = "not sent: the target never received the firing message"
 
 logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """All that an attempt needs, so that it can be made in a thread without the database."""
+    """The data of an attempt, so that a thread can make it without the database."""
 
     delivery: int
     target: int
@@ -52,11 +52,11 @@ class Attempt:
     message: Message
     address: Address
     arrived: set[str]
-    """Of mail: the addresses that have it. An attempt adds to it as it goes: one that is late is not repeated."""
+    """Mail addresses that have received it. An attempt adds to it at once, so that a late success is not repeated."""
 
 
 def deliver_due(now: Callable[[], datetime], *, jitter: Callable[[], float] = random.random) -> int:
-    """Attempt what is due; how many were delivered. One process at a time."""
+    """Attempt all due deliveries. Returns how many succeeded. One process at a time."""
     rows = _dropped(list(_batch(now())), now())
     if not rows:
         return 0
@@ -82,7 +82,7 @@ def has_due(now: datetime) -> bool:
 
 
 def failing_targets() -> dict[str, str]:
-    """Targets whose last ended delivery failed for good, and why."""
+    """Targets whose last finished delivery failed permanently, with the error."""
     found = {}
     for target in Target.objects.all():
         ended = target.deliveries.exclude(state=Delivery.State.QUEUED).filter(attempts__gt=0)
@@ -93,7 +93,7 @@ def failing_targets() -> dict[str, str]:
 
 
 def _due(now: datetime) -> "QuerySet[Delivery]":
-    """Those of one alert to one target in order: its end is not told before its beginning."""
+    """Due deliveries, in order per alert and target: a resolved message is not sent before the firing one."""
     earlier = Delivery.objects.filter(
         alert=OuterRef("alert"), target=OuterRef("target"), state=Delivery.State.QUEUED, pk__lt=OuterRef("pk")
     )
@@ -107,7 +107,7 @@ def _batch(now: datetime) -> "QuerySet[Delivery]":
 
 
 def _dropped(rows: Sequence[Delivery], now: datetime) -> list[Delivery]:
-    """The rows without the ends of alerts whose beginning was never delivered to the target: these end here."""
+    """Drop resolved messages of alerts whose firing message never reached the target: these deliveries end here."""
     kept = []
     for row in rows:
         delivered = Delivery.objects.filter(alert=row.alert_id, target=row.target_id, state=Delivery.State.DELIVERED)
@@ -133,9 +133,9 @@ def _attempt(row: Delivery) -> Attempt:
 
 
 def _attempted(attempts: Sequence[Attempt]) -> dict[int, DeliveryFailed | None]:
-    """The results of the attempts. Targets go side by side, so that one that hangs holds up no other.
+    """Make the attempts and return the results. Targets are handled in parallel, so that a hanging one delays no other.
 
-    A target that fails gets no more in this batch: the rest waits, and does not count as attempted.
+    After a failure, the target's other messages in this batch are not attempted.
     """
     queues: defaultdict[int, deque[Attempt]] = defaultdict(deque)
     for attempt in attempts:
@@ -158,7 +158,7 @@ def _attempted(attempts: Sequence[Attempt]) -> dict[int, DeliveryFailed | None]:
             if queue and (failed is None or failed.for_good):
                 begin(queue.popleft())
     executor.shutdown(wait=False)
-    late = DeliveryFailed(f"no answer within {DEADLINE_S:.0f} s")
+    late = DeliveryFailed(f"no response within {DEADLINE_S:.0f} s")
     return outcomes | {attempt.delivery: late for attempt in in_progress.values()}
 
 
@@ -195,14 +195,14 @@ def _note(row: Delivery, failed: DeliveryFailed | None, now: datetime, jitter: f
 
 
 def wait_s(attempts: int, jitter: float) -> float:
-    """How long to wait after so many attempts: doubled each time, and between half and all of it."""
+    """The wait after this many attempts: exponential backoff with a jitter between half and all of it."""
     return float(min(MOST_WAIT_S, FIRST_WAIT_S * 2 ** (attempts - 1)) * (0.5 + jitter / 2))
 
 
 def _revive(target: Target, now: datetime) -> None:
-    """The target works again: send it the newest message of each alert that still fires, if that was given up.
+    """The target works again: requeue the newest message of each firing alert if its delivery was given up.
 
-    What it refused for good (fewer attempts) would be refused again.
+    Messages with fewer attempts were rejected permanently and are not requeued.
     """
     later = Delivery.objects.filter(alert=OuterRef("alert"), target=OuterRef("target"), pk__gt=OuterRef("pk"))
     missed = target.deliveries.filter(

@@ -1,8 +1,8 @@
-"""Which alerts fire and resolve, and of which people are notified: a function of findings, memory and time. Pure.
+"""Determines which alerts fire and resolve and which notifications are sent, from findings, state and time. Pure.
 
-An alert *pends* while its condition has not held for the rule's ``for_s`` yet, *fires* after that, and has *resolved*
-once the condition was absent for ``clear_s``. So a condition that flaps is one alert, of which people are notified
-once. An event fires when it is first seen, and is *over* after ``clear_s``, of which no one is notified.
+An alert is *pending* until its condition has held for the rule's ``for_s``, then *firing*, and *resolved* once the
+condition was absent for ``clear_s``. A flapping condition is therefore one alert with one notification. An event fires
+when it is first seen and resolves after ``clear_s`` without a notification.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,14 +15,14 @@ from controlplane.alerts.conditions import Finding
 from controlplane.alerts.rules import Rule
 
 GAP: Final = timedelta(seconds=60)
-"""Without an evaluation for longer than this, nothing is known of a condition in between: pending starts anew."""
+"""After a longer gap between evaluations, the pending time of conditions starts again."""
 
 Key = tuple[int, str]
-"""The number of a rule, and the key of a finding."""
+"""Rule id and finding key."""
 
 
 class Stage(StrEnum):
-    """Of an alert."""
+    """The stage of an alert."""
 
     PENDING = "pending"
     FIRING = "firing"
@@ -34,7 +34,7 @@ class Notice(StrEnum):
 
     FIRING = "firing"
     AGAIN = "again"
-    """It still fires."""
+    """It is still firing."""
     RESOLVED = "resolved"
 
 
@@ -44,18 +44,18 @@ class AlertState:
 
     stage: Stage
     since: datetime
-    """When its condition began to hold."""
+    """When its condition became true."""
     seen: datetime
-    """When it held last."""
+    """When it was last true."""
     fired: datetime | None = None
     notified: datetime | None = None
-    """When people were notified last; None: not yet, or it was silenced."""
+    """When the last notification was sent; None: not yet, or it was silenced."""
     is_event: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """An alert that began to fire, or has resolved."""
+    """An alert that started firing or resolved."""
 
     key: Key
     stage: Stage
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to people now."""
+    """A message to send."""
 
     key: Key
     notice: Notice
@@ -71,7 +71,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A rule, since when it holds as it is, and where its condition holds now."""
+    """A rule, the time of its last change, and its current findings."""
 
     rule: Rule
     since: datetime
@@ -80,7 +80,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The new memory, and what follows."""
+    """The new state, and the resulting changes and notifications."""
 
     memory: Mapping[Key, AlertState]
     changes: tuple[Change, ...]
@@ -90,7 +90,7 @@ class Outcome:
 def evaluate(
     watched: Mapping[int, Watched], memory: Mapping[Key, AlertState], silenced: Collection[Key], now: datetime
 ) -> Outcome:
-    """One step. A rule that is not in ``watched``, or not enabled, has no findings."""
+    """Evaluate one step. A rule that is not in ``watched``, or disabled, has no findings."""
     present = {
         (number, each.key): (entry, each)
         for number, entry in watched.items()
@@ -118,7 +118,7 @@ def evaluate(
 def _step(
     entry: Watched | None, finding: Finding | None, before: AlertState | None, now: datetime
 ) -> AlertState | None:
-    """The state of one alert now; None: there is nothing to remember."""
+    """The new state of one alert; None: nothing to store."""
     if entry is None or not entry.rule.enabled:  # the rule was removed or disabled
         return replace(before, stage=Stage.RESOLVED) if before and before.stage == Stage.FIRING else None
     rule = entry.rule
@@ -137,7 +137,7 @@ def _step(
 
 
 def _event(entry: Watched, finding: Finding | None, before: AlertState | None, now: datetime) -> AlertState | None:
-    """It is remembered for as long as it is found, so that it fires once."""
+    """The state of an event, kept while it is found, so that it fires once."""
     if before is None:
         if finding is None or finding.at is None or finding.at < entry.since:
             return None
@@ -161,7 +161,7 @@ def _notice(rule: Rule, state: AlertState, now: datetime) -> Notice | None:
 
 
 def _kept(after: Mapping[Key, AlertState], present: Mapping[Key, tuple[Watched, Finding]]) -> dict[Key, AlertState]:
-    """What has resolved is remembered only for an event that is still found."""
+    """Drop resolved states, except of events that are still found."""
     return {
         key: each for key, each in after.items() if each.stage != Stage.RESOLVED or (key in present and each.is_event)
     }

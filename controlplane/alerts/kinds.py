@@ -1,4 +1,4 @@
-"""Kinds of conditions that a rule can watch, and their parameters. Pure."""
+"""Defines the kinds of conditions and their parameters. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Parameter:
     least: float
     most: float
     unit: str = ""
-    """``s``, or ``%`` for a share of 1."""
+    """``s``, or ``%`` for a fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +23,10 @@ class Kind:
 
     title: str
     what: str
-    """When it holds, for a person who chooses one."""
+    """When the condition is true, as help text of the form."""
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     is_event: bool = False
-    """A single event: it fires once, without a message when it ends."""
+    """Whether it is an event, which fires once and sends no resolved message."""
 
 
 def _share(title: str, default: float) -> Parameter:
@@ -40,47 +40,47 @@ def _seconds(title: str, default: float) -> Parameter:
 KINDS: Final[Mapping[str, Kind]] = {
     "job-stalled": Kind(
         title="Job stalled",
-        what="A running job has reported nothing for a while, an iteration of an attached job does not end, or all its"
-        " ranks are gone.",
+        what="A running job has stopped reporting, an iteration of an attached job hangs, or all its ranks have"
+        " disconnected.",
         parameters={"after_s": _seconds("No report for", 120.0)},
     ),
     "worker-lost": Kind(
         title="Worker or server lost",
-        what="A process of a live job has ended by itself or sends no heartbeats, until another one has its place.",
+        what="A process of a live job has exited or sends no heartbeats, until it is replaced.",
     ),
     "waiting": Kind(
         title="Waiting for others",
-        what="Workers of a running job wait for others for more than this part of their time.",
+        what="Workers of a running job spend more than this share of their time waiting for other workers.",
         parameters={"share": _share("Above", 0.3)},
     ),
     "straggler": Kind(
         title="Straggler",
-        what="A worker or server is flagged, and the iteration would be shorter by this part without it.",
+        what="A worker or server is flagged, and iterations would be this much shorter without it.",
         parameters={"cost": _share("Costs at least", 0.1)},
     ),
     "checkpoint-failed": Kind(title="Checkpoint failed", what="A checkpoint cannot be used.", is_event=True),
     "loss-not-finite": Kind(
-        title="Loss not finite", what="A loss or the parameters are NaN or infinite; also where that ended the job."
+        title="Loss not finite", what="A loss or the parameters are NaN or infinite, including when this ended the job."
     ),
     "job-failed": Kind(title="Job failed", what="A job has failed.", is_event=True),
     "job-done": Kind(title="Job done", what="A job has succeeded.", is_event=True),
     "ingest-behind": Kind(
         title="Ingest behind",
-        what="The database is behind what jobs report, so that pages show old data.",
+        what="The database is behind the jobs' reports, so pages show old data.",
         parameters={"after_s": _seconds("By", 30.0)},
     ),
     "disk-filling": Kind(
         title="Disk filling",
-        what="Little is free on the disk with the data folder.",
+        what="The disk with the data folder is nearly full.",
         parameters={"free": _share("Free below", 0.1)},
     ),
     "redis-filling": Kind(
         title="Redis filling",
-        what="Redis uses much of the memory that it may use.",
+        what="Redis is close to its memory limit.",
         parameters={"used": _share("Used above", 0.75)},
     ),
     "delivery-failed": Kind(
         title="Delivery failed",
-        what="Messages to a target could not be delivered. Send this rule to another target.",
+        what="Messages to a target could not be delivered. Assign another target to this rule.",
     ),
 }

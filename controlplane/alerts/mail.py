@@ -1,4 +1,4 @@
-"""Sends one message by mail, through Django's backend."""
+"""Sends a message by email through Django's backend."""
 
 import smtplib
 from collections.abc import Sequence
@@ -14,16 +14,16 @@ from controlplane.protocol.text import printable
 
 SMTP: Final = "django.core.mail.backends.smtp.EmailBackend"
 FINAL: Final = 500
-"""From this code on a refusal is final; below, the server may take it later."""
+"""Replies from this code on are permanent errors; lower ones are temporary."""
 
 
 def send(addresses: Sequence[str], *, arrived: set[str], key: str, message: Message) -> None:
-    """Send it once to each address that has not got it; a mail that arrives twice has the same Message-ID.
+    """Send the message once to each address that has not received it; repeated mails have the same Message-ID.
 
-    Each address gets a message of its own: of one message to several, Django does not say which of them were refused.
+    Each address gets a separate mail, since Django does not report which recipients of a mail were rejected.
 
     Raises:
-        DeliveryFailed: unless the server took it for all; ``arrived`` has those for whom it did.
+        DeliveryFailed: unless the server accepted it for all; ``arrived`` contains the accepted addresses.
     """
     if settings.EMAIL_BACKEND == SMTP and not settings.EMAIL_HOST:
         raise DeliveryFailed("no mail server is configured: set EMAIL_URL, such as smtp://mail.example.org:25")
@@ -48,5 +48,5 @@ def send(addresses: Sequence[str], *, arrived: set[str], key: str, message: Mess
     except (smtplib.SMTPException, OSError) as error:
         raise DeliveryFailed(printable(f"{type(error).__name__}: {error}")[:500]) from None
     if refused:
-        why = printable(f"the mail server refuses {'; '.join(refused)}")
+        why = printable(f"the mail server rejected {'; '.join(refused)}")
         raise DeliveryFailed(why[:500], for_good=is_final)

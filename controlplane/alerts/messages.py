@@ -1,4 +1,4 @@
-"""The message about an alert: a document, Slack's format, and a mail. Pure."""
+"""Formats messages about alerts: JSON, Slack and email. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,7 +14,7 @@ MOST_SUBJECT: Final = 150
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message; frozen when it is queued, so that each attempt sends the same."""
+    """One message, fixed when it is queued, so that each attempt sends the same content."""
 
     notice: str
     rule: str
@@ -37,17 +37,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def body(message: Message, form: str) -> bytes:
-    """The body of a webhook. Both formats have ``text``, which chat systems with Slack's webhooks show."""
+    """The body of a webhook. Both formats have ``text``, which chat systems with Slack-compatible webhooks show."""
     return msgspec.json.encode(_slack(message) if form == "slack" else _document(message))
 
 
 def subject(message: Message) -> str:
-    """Of a mail, on one line."""
+    """The subject of an email, on one line."""
     return without_acting(f"[Paceline] {message.title}")[:MOST_SUBJECT]
 
 
 def text(message: Message) -> str:
-    """Of a mail."""
+    """The text of an email."""
     facts = {
         "Rule": f"{message.rule} ({message.kind}, {message.severity})",
         "Since": message.since,
@@ -56,7 +56,7 @@ def text(message: Message) -> str:
         "Labels": ", ".join(f"{name}={value}" for name, value in sorted(message.labels.items())),
     }
     lines = [f"{name}: {fact}" for name, fact in facts.items() if fact]
-    return "\n".join([message.summary, "", *lines, "", f"The moment: {message.url}", ""])
+    return "\n".join([message.summary, "", *lines, "", f"Details: {message.url}", ""])
 
 
 def _document(message: Message) -> dict[str, Any]:
@@ -80,5 +80,5 @@ def _line(message: Message) -> str:
 
 
 def _escaped(words: str) -> str:
-    """Slack reads these three as markup: a name of a job must not become a link or mention everyone."""
+    """Escape Slack's markup characters: a job's name must not become a link or a mention."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

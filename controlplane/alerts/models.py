@@ -10,7 +10,7 @@ from controlplane.alerts.rules import Rule as RuleDocument
 
 
 class Target(models.Model):
-    """Where messages go: a webhook, or addresses of mail."""
+    """A notification target: a webhook or email addresses."""
 
     class Kind(models.TextChoices):
         """How."""
@@ -19,7 +19,7 @@ class Target(models.Model):
         EMAIL = "email"
 
     class Format(models.TextChoices):
-        """Of a webhook's body."""
+        """The format of a webhook's body."""
 
         PACELINE = "paceline"
         SLACK = "slack"
@@ -29,7 +29,7 @@ class Target(models.Model):
     kind = models.CharField(max_length=10, choices=Kind.choices)
     format = models.CharField(max_length=10, choices=Format.choices, default=Format.PACELINE)
     sealed = models.BinaryField()
-    """``targets.Address`` as JSON, encrypted: the URL of a webhook is often a secret by itself."""
+    """``targets.Address`` as JSON, encrypted: webhook URLs are often secrets."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Target(models.Model):
 
 
 class Rule(models.Model):
-    """A rule as ``rules.Rule`` has it."""
+    """A stored ``rules.Rule``."""
 
     name = models.CharField(max_length=100, unique=True)
     kind = models.CharField(max_length=40)
@@ -50,18 +50,18 @@ class Rule(models.Model):
     repeat_s = models.FloatField(default=14_400.0)
     targets = models.ManyToManyField(Target, related_name="rules", blank=True)
     since = models.DateTimeField(default=timezone.now)
-    """When it became as it is: events of before are no alerts."""
+    """When it was last changed: earlier events raise no alerts."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def document(self) -> RuleDocument:
-        """The rule."""
+        """The rule as a document."""
         return RuleDocument(
             name=self.name,
             kind=self.kind,
-            severity=self.severity,  # type: ignore[arg-type]  # written by ``services`` alone
+            severity=self.severity,  # type: ignore[arg-type]  # only ``services`` writes it
             enabled=self.enabled,
             where=self.where,
             parameters=self.parameters,
@@ -73,7 +73,7 @@ class Rule(models.Model):
 
 
 class Alert(models.Model):
-    """A condition that holds, or held for long enough."""
+    """An alert: pending, firing or resolved."""
 
     rule = models.ForeignKey(Rule, null=True, on_delete=models.SET_NULL, related_name="alerts")
     rule_name = models.CharField(max_length=100)
@@ -85,7 +85,7 @@ class Alert(models.Model):
     summary = models.TextField()
     value = models.FloatField(null=True)
     path = models.CharField(max_length=300, default="", blank=True)
-    """The page that shows the moment at which it began to fire."""
+    """The page that shows the time at which it started firing."""
     stage = models.CharField(max_length=10, choices=[(stage, stage) for stage in Stage], db_index=True)
     is_event = models.BooleanField(default=False)
     silenced = models.BooleanField(default=False)
@@ -95,7 +95,7 @@ class Alert(models.Model):
     notified_at = models.DateTimeField(null=True)
     resolved_at = models.DateTimeField(null=True)
     is_remembered = models.BooleanField(default=True, db_index=True)
-    """Whether the next evaluation has to know of it."""
+    """Whether the next evaluation needs its state."""
 
     def __str__(self) -> str:
         return f"alert {self.pk} ({self.rule_name})"
@@ -114,7 +114,7 @@ class Silence(models.Model):
 
     @property
     def about(self) -> str:
-        """Its subject, in words."""
+        """Its subject as text."""
         parts = [f"rule {self.rule.name}"] if self.rule else []
         parts += [f"job {self.job_id}"] if self.job_id else []
         parts += [f"{name}={value}" for name, value in sorted(self.labels.items())]
@@ -122,10 +122,10 @@ class Silence(models.Model):
 
 
 class Delivery(models.Model):
-    """One message to one target, with what became of it."""
+    """The delivery of one message to one target."""
 
     class State(models.TextChoices):
-        """Of it."""
+        """The state of the delivery."""
 
         QUEUED = "queued"
         DELIVERED = "delivered"
@@ -142,16 +142,16 @@ class Delivery(models.Model):
     state = models.CharField(max_length=10, choices=State.choices, default=State.QUEUED, db_index=True)
     attempts = models.PositiveIntegerField(default=0)
     error = models.TextField(default="", blank=True)
-    """Of the last attempt."""
+    """The error of the last attempt."""
     arrived = models.JSONField(default=list)
-    """Of mail: the addresses that have it."""
+    """Mail addresses that have received it."""
     created_at = models.DateTimeField(default=timezone.now)
     next_at = models.DateTimeField(default=timezone.now, db_index=True)
     ended_at = models.DateTimeField(null=True)
 
 
 class Evaluated(models.Model):
-    """The last evaluation: one row."""
+    """The state of the last evaluation, in a single row."""
 
     at = models.DateTimeField()
     marks = models.JSONField(default=dict)

@@ -1,4 +1,4 @@
-"""Rules as documents, the same in YAML, over REST and in the page: one parser, whose refusals name the field. Pure."""
+"""Defines rule documents and their parser, the same for YAML, REST and the page. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -14,7 +14,7 @@ DAY_S: Final = 86_400.0
 MOST_RULES: Final = 200
 MOST_TARGETS: Final = 20
 SECRETS: Final = ("url", "secret")
-"""Fields of targets that no refusal repeats."""
+"""Fields of targets whose values error messages never repeat."""
 
 SEVERITIES: Final = ("info", "warning", "critical")
 
@@ -35,9 +35,9 @@ class Rule(Part, frozen=True, kw_only=True):
     """Labels that the alert must have: job, user, worker, machine, or a machine label that its job requests."""
     parameters: dict[Annotated[str, msgspec.Meta(max_length=40)], float] = {}
     for_s: Delay = 0.0
-    """How long the condition must hold before it is an alert."""
+    """How long the condition must be true before the alert fires."""
     clear_s: Delay = 60.0
-    """How long it must not hold before the alert has resolved: a flapping condition is one alert."""
+    """How long it must be false before the alert resolves, so that a flapping condition is one alert."""
     repeat_s: Delay = 4 * 3_600.0
     """Notifications are repeated after this time; 0: never."""
     targets: Annotated[list[Name], msgspec.Meta(max_length=MOST_TARGETS)] = []
@@ -57,7 +57,7 @@ def parse_rule(document: object) -> Rule:
     """One rule.
 
     Raises:
-        SpecError: naming the field, what was found and what is allowed.
+        SpecError: with the field, the found value and the allowed ones.
     """
     rule = converted(document, Rule)
     _check(rule, "")
@@ -68,26 +68,26 @@ def parse_rules(document: object) -> list[Rule]:
     """All rules of a document ``{rules: [...]}``.
 
     Raises:
-        SpecError: naming the field, what was found and what is allowed.
+        SpecError: with the field, the found value and the allowed ones.
     """
     rules = converted(document, RuleSet).rules
     seen: set[str] = set()
     for at, rule in enumerate(rules):
         _check(rule, f"rules[{at}].")
         if rule.name in seen:
-            raise SpecError(f"rules[{at}].name", rule.name, "a name that no other rule has")
+            raise SpecError(f"rules[{at}].name", rule.name, "a unique rule name")
         seen.add(rule.name)
     return rules
 
 
 def rule_document(rule: Rule) -> dict[str, Any]:
-    """The rule as a plain document, which ``parse_rule`` reads back to an equal value."""
+    """The rule as a plain document, the inverse of ``parse_rule``."""
     document: dict[str, Any] = msgspec.to_builtins(rule)
     return document
 
 
 def rules_document(rules: Iterable[Rule]) -> dict[str, Any]:
-    """The document of them all."""
+    """The document of all rules."""
     return {"rules": [rule_document(rule) for rule in rules]}
 
 
@@ -97,13 +97,13 @@ def _check(rule: Rule, place: str) -> None:
         raise SpecError(f"{place}kind", rule.kind, f"one of {', '.join(KINDS)}")
     for name, value in rule.parameters.items():
         if (known := kind.parameters.get(name)) is None:
-            expected = f"one of {', '.join(kind.parameters)}" if kind.parameters else f"none: {rule.kind} has none"
+            expected = f"one of {', '.join(kind.parameters)}" if kind.parameters else "no parameters"
             raise SpecError(f"{place}parameters.{name}", value, expected)
         if not known.least <= value <= known.most:
             expected = f"a number from {known.least:g} to {known.most:g}"
             raise SpecError(f"{place}parameters.{name}", value, expected)
     if kind.is_event and rule.for_s:
-        raise SpecError(f"{place}for_s", rule.for_s, f"0: {rule.kind} happens at a moment, and does not last")
+        raise SpecError(f"{place}for_s", rule.for_s, f"0: {rule.kind} is an event without a duration")
     if 0 < rule.repeat_s < 60:
         raise SpecError(f"{place}repeat_s", rule.repeat_s, "0, or at least 60 s")
     if len(set(rule.targets)) < len(rule.targets):
@@ -111,10 +111,10 @@ def _check(rule: Rule, place: str) -> None:
 
 
 def converted(document: object, kind: type[Converted]) -> Converted:
-    """The document as a part of this kind.
+    """Convert the document to this type.
 
     Raises:
-        SpecError: naming the field, what was found and what is allowed.
+        SpecError: with the field, the found value and the allowed ones.
     """
     if not isinstance(document, Mapping):
         raise SpecError("", type(document).__name__, "a mapping of fields")
@@ -131,7 +131,7 @@ def _refusal(error: msgspec.ValidationError, document: object, kind: type[Part])
         return SpecError(f"{fault.field}.{missing}".lstrip("."), None, "a value: the field is required")
     if fault.expected.startswith("Object contains unknown field"):
         unknown = fault.expected.rsplit("`", 2)[1]
-        expected = f"no field of that name, but one of {', '.join(fields_at(kind, fault.field))}"
+        expected = f"one of the fields {', '.join(fields_at(kind, fault.field))}"
         return SpecError(f"{fault.field}.{unknown}".lstrip("."), unknown, expected)
     found = "a value that is not repeated" if fault.field in SECRETS else _at(document, fault.field)
     return SpecError(fault.field, found, fault.expected[:1].lower() + fault.expected[1:])

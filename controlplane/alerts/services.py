@@ -1,4 +1,4 @@
-"""Writes of rules, targets and silences. Each is audited."""
+"""Writes rules, targets and silences. Each change is audited."""
 
 import secrets
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _PLAIN = ("name", "kind", "severity", "enabled", "where", "parameters", "for_s",
 
 
 class InUse(Exception):
-    """A target to which rules send cannot be removed; the text names them."""
+    """A target cannot be removed while rules use it; the message names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +41,19 @@ class Imported:
 
 @transaction.atomic
 def rule_save(*, rule: RuleDocument, actor: str, row: Rule | None = None) -> Rule:
-    """A new rule, or this one changed.
+    """Create a rule, or change ``row``.
 
     Raises:
         SpecError: if the name is taken, a target does not exist, or there are too many rules.
     """
     if Rule.objects.filter(name=rule.name).exclude(pk=row.pk if row else 0).exists():
-        raise SpecError("name", rule.name, "a name that no other rule has")
+        raise SpecError("name", rule.name, "a unique rule name")
     if row is None and Rule.objects.count() >= MOST_RULES:
         raise SpecError("", f"{MOST_RULES} rules", f"at most {MOST_RULES}: remove some first")
     targets = {target.name: target for target in Target.objects.filter(name__in=rule.targets)}
     for name in rule.targets:
         if name not in targets:
-            raise SpecError(
-                "targets", name, f"targets that exist: {', '.join(_target_names()) or 'there are none yet'}"
-            )
+            raise SpecError("targets", name, f"existing targets: {', '.join(_target_names()) or 'there are none yet'}")
     before = row.document if row else None
     row = row or Rule()
     for name in _PLAIN:
@@ -70,7 +68,7 @@ def rule_save(*, rule: RuleDocument, actor: str, row: Rule | None = None) -> Rul
 
 @transaction.atomic
 def rule_remove(*, row: Rule, actor: str) -> None:
-    """Remove the rule; its alerts resolve, and stay listed."""
+    """Remove the rule; its alerts are resolved and stay listed."""
     audit(actor=actor, action="alert-rule-remove", subject=_of(row), detail={"rule": rule_document(row.document)})
     row.alerts.filter(stage=Stage.PENDING).delete()
     ended = {"resolved_at": timezone.now(), "stage": Stage.RESOLVED}
@@ -81,10 +79,10 @@ def rule_remove(*, row: Rule, actor: str) -> None:
 
 @transaction.atomic
 def rules_import(*, rules: Sequence[RuleDocument], actor: str) -> Imported:
-    """Have exactly these rules, by name; what is the same already is left alone.
+    """Replace all rules by these, matched by name; unchanged rules are not touched.
 
     Raises:
-        SpecError: if a target does not exist; then nothing is changed.
+        SpecError: if a target does not exist; nothing is changed then.
     """
     there = {row.name: row for row in Rule.objects.prefetch_related("targets")}
     named = {rule.name for rule in rules}
@@ -109,13 +107,13 @@ def rules_import(*, rules: Sequence[RuleDocument], actor: str) -> Imported:
 def target_save(
     *, document: TargetDocument, address: Address, actor: str, row: Target | None = None
 ) -> tuple[Target, Address]:
-    """A new target, or this one changed. A webhook without a secret gets one.
+    """Create a target, or change ``row``. A webhook without a secret gets one.
 
     Raises:
         SpecError: if the name is taken, or there are too many.
     """
     if Target.objects.filter(name=document.name).exclude(pk=row.pk if row else 0).exists():
-        raise SpecError("name", document.name, "a name that no other target has")
+        raise SpecError("name", document.name, "a unique target name")
     if row is None and Target.objects.count() >= MOST_TARGETS:
         raise SpecError("", f"{MOST_TARGETS} targets", f"at most {MOST_TARGETS}: remove some first")
     if document.kind == "webhook" and not address.secret:
@@ -135,24 +133,24 @@ def target_remove(*, row: Target, actor: str) -> None:
     """Remove the target, with its deliveries.
 
     Raises:
-        InUse: if rules send to it.
+        InUse: if rules use it.
     """
     users = list(row.rules.order_by("name").values_list("name", flat=True))
     if users:
-        raise InUse(f"these rules send to {row.name}: {', '.join(users)}; take it out of them first")
+        raise InUse(f"these rules use {row.name}: {', '.join(users)}; remove it from them first")
     audit(actor=actor, action="alert-target-remove", subject=_of_target(row))
     row.delete()
 
 
 @transaction.atomic
 def target_test(*, row: Target, actor: str, base_url: str) -> Delivery:
-    """Queue a message that says that it is a test."""
+    """Queue a test message."""
     message = Message(
         notice="test",
-        rule="test of a target",
+        rule="target test",
         kind="test",
         severity="info",
-        summary=f"{actor} tests the target {row.name}: messages of alerts arrive here",
+        summary=f"test of the target {row.name} by {actor}: alert messages arrive here",
         url=f"{base_url}/alerts/",
     )
     audit(actor=actor, action="alert-target-test", subject=_of_target(row))
@@ -160,7 +158,7 @@ def target_test(*, row: Target, actor: str, base_url: str) -> Delivery:
 
 
 def address_of(row: Target) -> Address:
-    """Where it is, decrypted.
+    """The decrypted address of a target.
 
     Raises:
         SealBroken: if it was stored under a ``SECRET_KEY`` that is not configured.
@@ -169,7 +167,7 @@ def address_of(row: Target) -> Address:
 
 
 def shown_of(row: Target) -> str:
-    """Where it is, as it may be shown, or that this cannot be decrypted."""
+    """The displayable address of a target, or a note that it cannot be decrypted."""
     try:
         return address_of(row).shown
     except SealBroken:
@@ -186,7 +184,7 @@ def silence_create(
     labels: dict[str, str] | None = None,
     reason: str = "",
 ) -> Silence:
-    """Suppress notifications of such alerts until then.
+    """Suppress notifications of matching alerts until ``until``.
 
     Raises:
         SpecError: if there are too many already.
@@ -203,7 +201,7 @@ def silence_create(
 
 @transaction.atomic
 def silence_end(*, row: Silence, actor: str) -> None:
-    """Tell people again, from now on."""
+    """End a silence now."""
     row.until = min(row.until, timezone.now())
     row.save(update_fields=["until"])
     detail = {"about": row.about}
@@ -212,7 +210,7 @@ def silence_end(*, row: Silence, actor: str) -> None:
 
 @transaction.atomic
 def delivery_resend(*, row: Delivery, actor: str) -> bool:
-    """Try a failed delivery again, with its key; False if it has not failed."""
+    """Requeue a failed delivery with the same key; False if it has not failed."""
     found = Delivery.objects.filter(pk=row.pk, state=Delivery.State.FAILED)
     if not found.update(state=Delivery.State.QUEUED, attempts=0, next_at=timezone.now(), ended_at=None):
         return False

@@ -1,4 +1,4 @@
-"""The part of their time that a job's workers waited of late, from sums that only rise. Pure."""
+"""Computes the recent waiting share of a job's workers from cumulative sums. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 import msgspec
 
 WINDOW_S: Final = 30.0
-"""The share is that of at least so long."""
+"""Minimum length of the measured window."""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums at the start of the present window, and the share over the one before it."""
+    """The sums at the start of the current window, and the share over the previous one."""
 
     at_s: float
     waiting_s: float
@@ -19,7 +19,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def advanced(marks: Mapping[int, Mark], sums: Mapping[int, tuple[float, float]], now_s: float) -> dict[int, Mark]:
-    """The marks of these jobs now; ``sums`` has waiting and whole time of each job's workers."""
+    """The new marks of jobs; ``sums`` has waiting and total time of each job's workers."""
     return {job: _advanced(marks.get(job), *found, now_s) for job, found in sums.items()}
 
 

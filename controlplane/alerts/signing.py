@@ -1,4 +1,4 @@
-"""The signature of a webhook's body: HMAC-SHA256 over its time, its key and itself. Pure."""
+"""Signs webhook bodies: HMAC-SHA256 over timestamp, idempotency key and body. Pure."""
 
 import hashlib
 import hmac
@@ -10,15 +10,15 @@ TIMESTAMP: Final = "Paceline-Timestamp"
 SIGNATURE: Final = "Paceline-Signature"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 TOLERANCE_S: Final = 300
-"""The maximum age of a message for a receiver: an older one may be a replay."""
+"""Maximum age of a message that a receiver accepts, against replays."""
 
 _SECONDS: Final = re.compile(r"[0-9]{1,15}")
 _KEY: Final = re.compile(r"[A-Za-z0-9_-]{1,200}")
-"""Without a dot, which ends it in what is signed."""
+"""Without dots, which separate the signed parts."""
 
 
 def signed(secret: str, key: str, body: bytes, now_s: int) -> dict[str, str]:
-    """The headers of a body that is sent now, under this Idempotency-Key."""
+    """The headers of a body sent at ``now_s`` with this Idempotency-Key."""
     return {
         IDEMPOTENCY_KEY: key,
         TIMESTAMP: str(now_s),
@@ -29,7 +29,7 @@ def signed(secret: str, key: str, body: bytes, now_s: int) -> dict[str, str]:
 def verified(secret: str, body: bytes, headers: Mapping[str, str], now_s: float) -> bool:
     """Whether body and key were signed with the secret, and sent within the tolerance.
 
-    Any headers are answered: names in any case, and values that no sender of this project would send.
+    Accepts any headers: names in any case, and malformed values, for which it returns False.
     """
     given = {name.lower(): value for name, value in headers.items()}
     timestamp, key, signature = (given.get(name.lower(), "") for name in (TIMESTAMP, IDEMPOTENCY_KEY, SIGNATURE))

@@ -1,4 +1,4 @@
-"""Alerts without notifications. Pure."""
+"""Matches alerts with silences. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from controlplane.alerts.conditions import Finding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """Applies to alerts that are all that it says: of the rule, of the job, with the labels."""
+    """Applies to alerts that match all its fields: rule, job and labels."""
 
     until: datetime
     rule: int | None = None
@@ -27,5 +27,5 @@ class Silence:
 
 
 def is_silenced(silences: Iterable[Silence], rule: int, finding: Finding, now: datetime) -> bool:
-    """Whether any of them applies."""
+    """Whether any silence applies."""
     return any(each.applies(rule, finding, now) for each in silences)

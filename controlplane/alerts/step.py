@@ -1,4 +1,4 @@
-"""One evaluation of all rules against the database: what is remembered, what has changed, and whom to tell."""
+"""Runs one evaluation of all rules: loads the state, stores the changes, and queues the messages."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from controlplane.alerts.silences import is_silenced
 from controlplane.alerts.view import View
 
 Places = Callable[[Finding], str]
-"""The path of the page that shows a finding's moment."""
+"""Maps a finding to the path of the page that shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Stepped:
     """The result of one evaluation."""
 
     changed: int
-    """Alerts that began to fire, or resolved."""
+    """Alerts that started firing or resolved."""
     queued: int
     """Messages."""
 
@@ -66,13 +66,13 @@ def evaluated_before() -> Evaluated | None:
 
 
 def is_anything_watched() -> bool:
-    """Whether there are rules, or alerts of rules, to evaluate: without, an evaluation costs two queries."""
+    """Whether there are rules or active alerts to evaluate."""
     return Rule.objects.filter(enabled=True).exists() or Alert.objects.filter(is_remembered=True).exists()
 
 
 def _watched(row: Rule, view: View) -> Watched:
     rule = row.document
-    is_known = rule.kind in KINDS  # a rule of a later release is kept, and watches nothing here
+    is_known = rule.kind in KINDS  # a rule of a later release is kept, without effect
     return Watched(rule=rule, since=row.since, found=tuple(findings(rule, view)) if rule.enabled and is_known else ())
 
 
@@ -88,7 +88,7 @@ def _state_of(row: Alert) -> AlertState:
 
 
 def _silenced(found: dict[Key, Finding], alerts: dict[Key, Alert], now: datetime) -> set[Key]:
-    """Also of conditions that are no longer found, without a message at their end."""
+    """Keys of silenced alerts, including those whose condition is no longer found."""
     silences = [
         SilenceNow(until=row.until, rule=row.rule_id, job=row.job_id, labels=row.labels)
         for row in Silence.objects.filter(until__gt=now)
@@ -108,7 +108,7 @@ def _written(
     change: Change | None,
     now: datetime,
 ) -> Alert:
-    """The row as it is now."""
+    """The alert's row with its new state, stored."""
     if row is None:
         rule = rules[key[0]]
         row = Alert(rule=rule, rule_name=rule.name, kind=rule.kind, severity=rule.severity, key=key[1])
@@ -126,7 +126,7 @@ def _written(
 
 
 def _forget(rows: Iterable[Alert]) -> None:
-    """What pended and came to nothing leaves no trace."""
+    """Delete alerts that were pending and never fired."""
     Alert.objects.filter(pk__in=[row.pk for row in rows if row.stage == Stage.PENDING]).delete()
 
 
@@ -144,7 +144,7 @@ def _deliveries(
 
 
 def message_of(alert: Alert, notice: str, base_url: str) -> Message:
-    """The present content of the alert."""
+    """The message about the alert's current content."""
     return Message(
         notice=notice,
         rule=alert.rule_name,

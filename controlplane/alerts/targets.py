@@ -1,4 +1,4 @@
-"""Where messages may go: documents of targets, and which addresses are refused. Pure."""
+"""Defines target documents, and rejects addresses that must not be contacted. Pure."""
 
 import ipaddress
 import re
@@ -19,14 +19,14 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class TargetDocument(Part, frozen=True, kw_only=True):
-    """A target as an admin gives it. Empty fields of a change are not changed."""
+    """A target document. Empty fields keep their values in a change."""
 
     name: Name
     kind: Literal["webhook", "email"]
     format: Literal["paceline", "slack"] = "paceline"
     url: Annotated[str, msgspec.Meta(max_length=2_000)] = ""
     secret: Annotated[str, msgspec.Meta(max_length=200)] = ""
-    """With which bodies are signed; empty: one is made."""
+    """The signing secret; empty: one is generated."""
     addresses: Annotated[
         list[Annotated[str, msgspec.Meta(max_length=320)]], msgspec.Meta(max_length=MOST_ADDRESSES)
     ] = []
@@ -41,7 +41,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> str:
-        """What may be shown: of a URL the scheme and the host, since its path is often a secret."""
+        """The displayable part: only scheme and host of a URL, since its path is often a secret."""
         if not self.url:
             return ", ".join(self.addresses)
         parts = urlsplit(self.url)
@@ -49,17 +49,17 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_target(document: object, before: Address | None = None) -> tuple[TargetDocument, Address]:
-    """A target, new or changed.
+    """Parse a new or changed target.
 
     Raises:
-        SpecError: naming the field, what was found and what is allowed; never repeating a secret.
+        SpecError: with the field, the found value and the allowed ones, but never a secret.
     """
     target = converted(document, TargetDocument)
     if target.kind == "email":
         addresses = target.addresses or (before.addresses if before else [])
         wrong = next((each for each in addresses if MAIL.fullmatch(each) is None), None)
         if wrong is not None or not addresses:
-            raise SpecError("addresses", wrong, "addresses such as oncall@example.org")
+            raise SpecError("addresses", wrong, "email addresses such as oncall@example.org")
         return target, Address(addresses=list(addresses))
     url = target.url or (before.url if before else "")
     check_url(url)
@@ -69,7 +69,7 @@ def parse_target(document: object, before: Address | None = None) -> tuple[Targe
 
 
 def check_url(url: str) -> None:
-    """Refuse what is no address of an HTTP server.
+    """Reject a URL that is not an HTTP address, or must not be contacted.
 
     Raises:
         SpecError: without the URL's path, which may be a secret.
@@ -77,14 +77,14 @@ def check_url(url: str) -> None:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
-        (host or "").encode("idna")  # a label that is empty or too long is no name
+        (host or "").encode("idna")  # raises for empty or too long labels
     except ValueError:
-        raise SpecError("url", "a malformed URL", "an address such as https://hooks.example.org/alerts") from None
+        raise SpecError("url", "a malformed URL", "a URL such as https://hooks.example.org/alerts") from None
     if parts.scheme not in {"http", "https"} or not host or not url.isascii() or not url.isprintable() or " " in url:
         found = f"the scheme {parts.scheme[:20]!r}" if parts.scheme else "no http:// or https://"
-        raise SpecError("url", found, "an address such as https://hooks.example.org/alerts")
+        raise SpecError("url", found, "a URL such as https://hooks.example.org/alerts")
     if parts.username is not None or parts.password is not None:
-        raise SpecError("url", "a URL with a login", "one without: messages are signed with the secret instead")
+        raise SpecError("url", "a URL with credentials", "one without: messages are signed with the secret instead")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -94,21 +94,21 @@ def check_url(url: str) -> None:
 
 
 def refused(address: IpAddress) -> str:
-    """Why nothing is sent to this address; empty: it may be.
+    """Why nothing is sent to this address; empty if it is allowed.
 
     Receivers are often on the same machine or network, so loopback and private addresses are allowed. Link-local
-    ones are not: there, clouds hand out their machines' credentials.
+    addresses are not: cloud providers serve instance credentials there.
     """
     for each in (address, *_embedded(address)):
         if each.is_link_local:
-            return "an address that is not link-local: such addresses serve credentials of cloud machines"
+            return "an address that is not link-local: cloud providers serve instance credentials there"
         if each.is_multicast or each.is_unspecified or each in CLOUD:
-            return "the address of one machine"
+            return "a unicast address"
     return ""
 
 
 CLOUD: Final = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192")))
-"""Where clouds (AWS, Google, Alibaba, Oracle) serve credentials outside the link-local range."""
+"""Addresses outside the link-local range at which clouds (AWS, Google, Alibaba, Oracle) serve credentials."""
 
 ENDS_IN_IPV4: Final = tuple(
     map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
@@ -116,11 +116,11 @@ ENDS_IN_IPV4: Final = tuple(
 """IPv4-compatible, mapped and translated addresses, and NAT64."""
 
 ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
-"""The first half of an interface's part that ends in an IPv4 address, with any network."""
+"""Upper halves of ISATAP interface identifiers, whose lower half is an IPv4 address."""
 
 
 def _embedded(address: IpAddress) -> list[ipaddress.IPv4Address]:
-    """The IPv4 addresses at which a gateway or tunnel may deliver what is sent to this one."""
+    """IPv4 addresses to which a gateway or tunnel may forward packets for this address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     number = int(address)

@@ -1,4 +1,4 @@
-"""The data at one moment, for conditions. Pure."""
+"""Defines the data that conditions are evaluated on. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNow:
-    """A job that is not over, or ended lately."""
+    """A job that is not over, or ended recently."""
 
     name: str
     user: str
@@ -15,19 +15,19 @@ class JobNow:
     iteration: int
     reason: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Those that it asks of machines."""
+    """The machine labels that it requests."""
     last_report_at: datetime | None = None
-    """Its last report, or when it started to run or to wait for ranks; None: it does neither."""
+    """Its last report, or when it started running or waiting for ranks; None: it does neither."""
     waiting_share: float | None = None
-    """Waiting, as a part of all workers' time over about the last half minute; None: it is not known yet."""
+    """Waiting as a fraction of worker time over about the last half minute; None: not known yet."""
     ended_at: datetime | None = None
     has_diverged: bool = False
-    """It failed because a loss or its parameters are no finite numbers."""
+    """Whether it failed because a loss or its parameters were not finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A process of a live job that was lost, and has no successor yet, or was lost a moment ago; or a silent rank."""
+    """A process of a live job that was lost and not yet replaced, or lost just now; or a silent rank."""
 
     job: int
     title: str
@@ -46,7 +46,7 @@ class FlagNow:
     kind: str
     sentence: str
     cost: float
-    """The part of an iteration that it costs; 0: unknown or none."""
+    """The fraction of an iteration that it costs; 0: unknown or none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneNow:
-    """The control plane. A number that is not known is None, and no condition holds on it."""
+    """The state of the control plane. Unknown numbers are None, for which no condition is true."""
 
     ingest_lag_s: float | None = None
     """How long the oldest entry that is not in the database has waited."""
@@ -73,12 +73,12 @@ class PlaneNow:
     redis_used: float | None = None
     redis_sentence: str = ""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """By target: the error of its last delivery, after all attempts."""
+    """Error of the last failed delivery, by target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """All of it."""
+    """All data of one evaluation."""
 
     now: datetime
     jobs: Mapping[int, JobNow] = field(default_factory=dict)

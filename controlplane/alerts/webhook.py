@@ -1,4 +1,4 @@
-"""Sends one signed body to a webhook. No database: several run side by side in threads."""
+"""Sends one signed body to a webhook. Runs in parallel threads, without the database."""
 
 import ipaddress
 import re
@@ -15,24 +15,24 @@ from controlplane.alerts.targets import refused
 from controlplane.protocol.text import printable
 
 TIMEOUT_S: Final = 10.0
-"""To connect, to send, and for each part of the answer."""
+"""Time limit for connecting, sending, and each part of the response."""
 
 MOST_ANSWER: Final = 300
-"""Characters of an error's body that are kept, to be shown."""
+"""Maximum characters of an error's body that are stored and displayed."""
 
 MOST_READ: Final = 16_384
-"""Bytes of it that are read: all that could be a secret is taken out before it is cut."""
+"""Maximum bytes of it that are read: possible secrets are removed before it is cut."""
 
 LEAST_HIDDEN: Final = 6
-"""Parts of a path or query that are shorter than this are no secrets by themselves."""
+"""Shorter parts of a path or query are not treated as secrets."""
 
 MOST_WAIT_S: Final = 3_600.0
 PASSING: Final = frozenset({408, 425, 429})
-"""Statuses below 500 that say that it may work later."""
+"""Statuses below 500 after which a retry may succeed."""
 
 
 class DeliveryFailed(Exception):
-    """The message did not arrive; the text says why. It is tried again, unless that is pointless."""
+    """The message was not delivered, with the reason. It is retried unless ``for_good``."""
 
     def __init__(self, why: str, *, for_good: bool = False, wait_s: float = 0.0) -> None:
         self.for_good, self.wait_s = for_good, wait_s
@@ -43,7 +43,7 @@ def send(*, url: str, secret: str, key: str, body: bytes) -> None:
     """POST the body once.
 
     Raises:
-        DeliveryFailed: unless the answer's status is 2xx.
+        DeliveryFailed: unless the response status is 2xx.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -67,25 +67,25 @@ def send(*, url: str, secret: str, key: str, body: bytes) -> None:
 
 
 def resolved(host: str, port: int) -> str:
-    """The address to connect to. The very address that was checked is used: the name may change its meaning after.
+    """Resolve and check the host's address. The connection uses this address: the name may resolve differently later.
 
     Raises:
-        DeliveryFailed: if there is none, or it may not be connected to.
+        DeliveryFailed: if there is no address, or it is not allowed.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # the latter: a label that is empty or too long
+    except (OSError, UnicodeError) as error:  # UnicodeError: an empty or too long label
         why = getattr(error, "strerror", None) or error
-        raise DeliveryFailed(f"the host {host} has no address ({why})") from None
+        raise DeliveryFailed(f"the host {host} cannot be resolved ({why})") from None
     addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
     for address in addresses:
         if why := refused(address):
-            raise DeliveryFailed(f"the host {host} is at {address}; expected {why}", for_good=True)
+            raise DeliveryFailed(f"the host {host} resolves to {address}; expected {why}", for_good=True)
     return str(addresses[0])
 
 
 def hidden(text: str, url: str) -> str:
-    """The text without the URL's path and query, and without their parts: they are often secrets, and are echoed."""
+    """Remove the URL's path, query and their parts from a text: they are often secrets, and servers echo them."""
     parts = urlsplit(url)
     whole = {parts.path, parts.query, f"{parts.path}?{parts.query}"}
     pieces = re.split(r"[/?&=;]", f"{parts.path}?{parts.query}#{parts.fragment}".replace("#", "?"))
@@ -105,10 +105,10 @@ def _error_text(reply: httpx.Response, url: str) -> str:
             content += piece
             if is_cut := len(content) > MOST_READ or time.monotonic() > until:
                 break
-    except httpx.HTTPError:  # the status is known, and counts
+    except httpx.HTTPError:  # the status is already known
         is_cut = True
     text = hidden(content[:MOST_READ].decode(errors="replace"), url)
-    text = text[: -6 * len(url)] if is_cut else text  # the end may hold the beginning of a secret, in any form
+    text = text[: -6 * len(url)] if is_cut else text  # the end may contain a cut secret
     return printable(" ".join(text.split()))[:MOST_ANSWER]
 
 

@@ -1,6 +1,6 @@
-"""Settings and entry points: imports everything, and no module imports it.
+"""Settings and entry points: this package imports the others, and no module imports it.
 
-Importing the settings imports this package, and so makes our Celery app the one that every ``shared_task`` belongs to.
+Importing the settings imports this package, which makes its Celery app the default one of every ``shared_task``.
 """
 
 from controlplane.config.celery import app as celery_app

@@ -1,4 +1,4 @@
-"""Environment variables, read once; a refusal names variable, value and cure."""
+"""Reads environment variables once; errors name the variable, its value and the expected one."""
 
 import glob
 import os
@@ -33,58 +33,58 @@ FROM_FILES = (
 )
 MOST_PROXIES = 9
 POD_SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where a pod has its service account's token and the API server's certificate."""
+"""The folder of a pod's service-account token and of the API server's certificate."""
 
 OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP_PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http")
 MOST_CREDENTIAL_DAYS = 3_650
 SECRET_KEY_LENGTH = 50
-"""Characters below which Django's own deployment check warns."""
+"""Minimum length, below which Django's deployment check warns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Everything that is configured from outside."""
+    """The whole configuration."""
 
     data_dir: Path
     debug: bool
     secret_key: str
     secret_key_fallbacks: list[str]
-    """Earlier ones, which still open what was signed or encrypted with them."""
+    """Earlier keys, which still verify and decrypt data."""
     url: str
-    """Where browsers and agents reach this control plane."""
+    """The URL of this control plane for browsers and agents."""
     allowed_hosts: list[str]
     database: dict[str, Any]
     redis_url: str
-    """Empty where nothing is configured: ``manage.py up`` then starts one of its own."""
+    """Empty if not configured: ``manage.py up`` then starts its own Redis."""
     static_root: Path | None
     trusted_proxies: int
-    """How many proxies append to ``X-Forwarded-For`` before a request arrives."""
+    """Number of trusted proxies that append to ``X-Forwarded-For``."""
     log_format: str
     log_level: str
     worker_hour: tuple[float, str] | None
     """The price of an hour of one worker, and its currency; None if it is not set."""
     credential_lifetime: timedelta | None
-    """How long an agent's credential is valid; None: without end."""
+    """How long an agent's credential is valid; None: unlimited."""
     kubernetes: Cluster | None
-    """The cluster whose pods may join by their service accounts; None: none may."""
+    """The cluster whose pods may join with their service accounts; None: disabled."""
     mail: dict[str, Any]
-    """Django's settings of mail."""
+    """Django's mail settings."""
     people: People
     traced_part: float | None
-    """Of reports, whose decisions are traced by OpenTelemetry; None where no endpoint is named."""
+    """The fraction of reports whose decisions OpenTelemetry traces; None without an endpoint."""
 
     @property
     def https(self) -> bool:
-        """Whether cookies may travel over TLS only."""
+        """Whether cookies are sent over TLS only."""
         return self.url.startswith("https://")
 
 
 def read_environment(variables: Mapping[str, str]) -> Environment:
-    """The environment, validated; creates the data folder and, if no secret is given, the secret in it.
+    """Read and validate the environment. Creates the data folder and, if none is given, the secret key in it.
 
     Raises:
-        ImproperlyConfigured: naming the variable, what was found, what is expected, and the cure.
+        ImproperlyConfigured: with the variable, its value, and the expected one.
     """
     variables = _with_files(variables)
     env = environ.Env()
@@ -114,14 +114,14 @@ def read_environment(variables: Mapping[str, str]) -> Environment:
 
 
 def _with_files(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables, those of which a ``NAME_FILE`` names a file read from it: that is how containers get secrets."""
+    """The variables, with values from files named by ``NAME_FILE``, as containers receive secrets."""
     known = dict(variables)
     for name in FROM_FILES:
         if path := variables.get(f"{name}_FILE"):
             try:
                 known[name] = Path(path).read_text().strip()
             except OSError as error:
-                raise _refuse(f"{name}_FILE", path, f"a file that can be read ({error.strerror})") from None
+                raise _refuse(f"{name}_FILE", path, f"a readable file ({error.strerror})") from None
     return known
 
 
@@ -130,7 +130,7 @@ def _refuse(variable: str, found: object, expected: str) -> ImproperlyConfigured
 
 
 def _without_secrets(address: str) -> str:
-    """An address as it may be repeated: what stands before its ``@`` and in its query can be a password or a token."""
+    """An address without the parts before ``@`` and in the query, which may be passwords or tokens."""
     address, question, _ = address.partition("?")
     scheme, slashes, rest = address.rpartition("://")
     _login, at, place = rest.rpartition("@")
@@ -146,13 +146,13 @@ def _price(value: str) -> tuple[float, str] | None:
     except ValueError:
         amount = -1.0
     if not (0 <= amount < 1e9) or len(unit.strip()) > 10:
-        raise _refuse("PACELINE_WORKER_HOUR", value, "what an hour of one worker costs, such as 0.40 EUR")
+        raise _refuse("PACELINE_WORKER_HOUR", value, "the price of one worker-hour, such as 0.40 EUR")
     return amount, unit.strip()
 
 
 def _credential_lifetime(value: str) -> timedelta | None:
     if not (value.isascii() and value.isdecimal() and int(value) <= MOST_CREDENTIAL_DAYS):
-        expected = f"for how many days a machine's credential is valid, 1 to {MOST_CREDENTIAL_DAYS}, or 0: without end"
+        expected = f"the validity of machine credentials in days, 1 to {MOST_CREDENTIAL_DAYS}, or 0: unlimited"
         raise _refuse("PACELINE_CREDENTIAL_DAYS", value, expected)
     return timedelta(days=int(value)) or None
 
@@ -164,7 +164,7 @@ def _proxies(value: str) -> int:
 
 
 def _kubernetes(env: environ.Env) -> Cluster | None:
-    """Whose pods may join; the other variables have defaults that hold inside the cluster."""
+    """The cluster whose pods may join; the other variables have defaults that work inside the cluster."""
     listed = env.str("PACELINE_KUBERNETES_ACCOUNTS", default="")
     try:
         accounts = parse_accounts(listed)
@@ -192,18 +192,18 @@ def _lifetime(value: str) -> timedelta | None:
         return None
     match = re.fullmatch(r"([1-9]\d{0,5})([smhd])", value)
     if match is None:
-        raise _refuse("PACELINE_KUBERNETES_REMOVE_AFTER", value, "a number and s, m, h or d, such as 1h")
+        raise _refuse("PACELINE_KUBERNETES_REMOVE_AFTER", value, "a number with s, m, h or d, such as 1h")
     return timedelta(seconds=int(match[1]) * {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]])
 
 
 def _traced_part(variables: Mapping[str, str]) -> float | None:
-    """OpenTelemetry reads its own variables; what we do not do is refused rather than passed over."""
+    """The traced fraction. OpenTelemetry reads its own variables; unsupported values are rejected, not ignored."""
     name = next((name for name in OTLP_ENDPOINTS if variables.get(name, "").strip()), None)
     if name is None or _boolean(variables, "OTEL_SDK_DISABLED"):
         return None
     if urlsplit(variables[name]).scheme not in {"http", "https"}:
         raise _refuse(
-            name, _without_secrets(variables[name]), "an address of an OTLP/HTTP receiver such as http://127.0.0.1:4318"
+            name, _without_secrets(variables[name]), "the URL of an OTLP/HTTP receiver such as http://127.0.0.1:4318"
         )
     if not all(map(release_of, OTLP_PACKAGES)):
         cure = "OpenTelemetry to be installed (pip install -r requirements/tracing.txt, or paceline[tracing])"
@@ -216,7 +216,7 @@ def _traced_part(variables: Mapping[str, str]) -> float | None:
     except ValueError:
         part = -1.0
     if not 0 <= part <= 1:
-        raise _refuse("OTEL_TRACES_SAMPLER_ARG", text, "the part of all reports that is traced, from 0 to 1")
+        raise _refuse("OTEL_TRACES_SAMPLER_ARG", text, "the fraction of reports to trace, from 0 to 1")
     return part
 
 
@@ -241,17 +241,17 @@ def _data_dir(value: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise _refuse("PACELINE_DATA_DIR", value, f"a folder that can be made here ({error.strerror})") from None
+        raise _refuse("PACELINE_DATA_DIR", value, f"a folder that can be created ({error.strerror})") from None
     if not os.access(path, os.W_OK | os.X_OK):
-        raise _refuse("PACELINE_DATA_DIR", value, "a folder that this user may write; change its owner or name another")
+        raise _refuse("PACELINE_DATA_DIR", value, "a folder that this user may write; change its owner or use another")
     if path.stat().st_mode & stat.S_ISVTX:
-        raise _refuse("PACELINE_DATA_DIR", value, "a folder of its own: this one is shared by all users, as /tmp is")
+        raise _refuse("PACELINE_DATA_DIR", value, "a separate folder: this one is shared by all users, like /tmp")
     _make_private(path)
     return path
 
 
 def _make_private(path: Path) -> None:
-    """Close a folder or file to others, also one of an earlier release. What another user owns is theirs to close."""
+    """Remove access of other users to a folder or file, unless another user owns it."""
     found = path.stat()
     if found.st_uid == os.geteuid() and found.st_mode & 0o077:
         path.chmod(found.st_mode & 0o7700)
@@ -261,7 +261,7 @@ def _secret_key(value: str, data_dir: Path) -> str:
     if not value:
         return _kept_secret(data_dir / "secret_key")
     if len(value) < SECRET_KEY_LENGTH:
-        expected = f"at least {SECRET_KEY_LENGTH} characters; leave it out to have one made and kept in the data folder"
+        expected = f"at least {SECRET_KEY_LENGTH} characters; omit it to generate one in the data folder"
         raise _refuse("SECRET_KEY", f"{len(value)} characters", expected)
     return value
 
@@ -275,18 +275,18 @@ def _fallbacks(value: str) -> list[str]:
 
 
 def _kept_secret(path: Path) -> str:
-    """The data folder's secret, made by whichever process comes first: several start at once."""
+    """The secret in the data folder, created by the first of several processes that start at once."""
     try:
         secret = _made_secret(path)
     except (OSError, UnicodeDecodeError) as error:
         raise _refuse(
             str(path),
             str(error),
-            "the secret made at first start, readable by this user; change its owner or delete it",
+            "the secret created at the first start, readable by this user; change its owner or delete it",
         ) from None
     if len(secret) < SECRET_KEY_LENGTH:
         raise _refuse(
-            str(path), f"{len(secret)} characters", "the secret made at first start; delete it to have one made"
+            str(path), f"{len(secret)} characters", "the secret created at first start; delete it to create a new one"
         )
     return secret
 
@@ -308,7 +308,7 @@ def _made_secret(path: Path) -> str:
 def _url(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise _refuse("PACELINE_URL", _without_secrets(value), "an address such as https://paceline.example.org")
+        raise _refuse("PACELINE_URL", _without_secrets(value), "a URL such as https://paceline.example.org")
     return value.rstrip("/")
 
 
@@ -319,7 +319,7 @@ def _hosts(value: list[str], *, debug: bool) -> list[str]:
         if "/" in host or " " in host:
             raise _refuse("ALLOWED_HOSTS", host, "bare host names separated by commas, without scheme or path")
         if host == "*" and not debug:
-            raise _refuse("ALLOWED_HOSTS", host, "the names under which it is reached, or DEBUG=1")
+            raise _refuse("ALLOWED_HOSTS", host, "the host names of this control plane, or DEBUG=1")
     return value
 
 
@@ -342,9 +342,9 @@ def _database(env: environ.Env, data_dir: Path) -> dict[str, Any]:
 
 
 def _close_database(path: Path) -> None:
-    """Its log and index get the mode that the file has when they are made."""
+    """Restrict the database file; its WAL and index inherit the mode."""
     if not path.parent.is_dir():
-        return  # SQLite says so, with the path
+        return  # SQLite reports the error with the path
     path.touch(mode=0o600)
     for each in (path, *path.parent.glob(f"{glob.escape(path.name)}-*")):
         with suppress(FileNotFoundError):  # another process ended meanwhile

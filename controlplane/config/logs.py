@@ -1,6 +1,6 @@
-"""One log format for our own code, Django, Celery and uvicorn: key-value lines for people, or JSON for collectors.
+"""Configures logging of Paceline, Django, Celery and uvicorn: key-value lines, or JSON for collectors.
 
-Tracebacks never hold the values of variables, among which there are keys and tokens.
+Tracebacks never include the values of variables, which may be keys and tokens.
 """
 
 import sys
@@ -63,5 +63,5 @@ def _json() -> list[Any]:
 
 
 def _lines(*, colors: bool) -> structlog.dev.ConsoleRenderer:
-    """A file or a pipe gets neither colours nor frames drawn around tracebacks."""
+    """The renderer of lines; without colours and boxes if the output is not a terminal."""
     return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)

@@ -1,4 +1,4 @@
-"""Django's settings of mail, from one address: alerts are the only mail that is sent."""
+"""Derives Django's mail settings from one URL. Only alerts send mail."""
 
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -11,10 +11,10 @@ TIMEOUT_S: Final = 10
 
 
 def mail_settings(url: str, sender: str) -> dict[str, Any]:
-    """What ``EMAIL_URL`` and ``EMAIL_FROM`` say; without a URL no mail is sent, and a delivery says so.
+    """The settings for ``EMAIL_URL`` and ``EMAIL_FROM``; without a URL, deliveries fail with an explanation.
 
     Raises:
-        ImproperlyConfigured: if the URL is none of a mail server; it is not repeated, since it has a password.
+        ImproperlyConfigured: for an invalid URL, without repeating it, since it contains a password.
     """
     found: dict[str, Any] = {"EMAIL_HOST": "", "EMAIL_TIMEOUT": TIMEOUT_S, "DEFAULT_FROM_EMAIL": sender}
     if not url.strip():
@@ -26,7 +26,7 @@ def mail_settings(url: str, sender: str) -> dict[str, Any]:
         scheme, host = "", None
     if scheme not in SCHEMES or (scheme.startswith("smtp") and not host):
         raise ImproperlyConfigured(
-            f"EMAIL_URL: found the scheme {scheme[:20]!r}, expected an address of a mail server such as"
+            f"EMAIL_URL: found the scheme {scheme[:20]!r}, expected the URL of a mail server such as"
             " smtp+tls://user:password@mail.example.org:587 (smtp+tls: STARTTLS, smtp+ssl: TLS from the start)"
         )
     read = environ.Env.email_url_config(url.strip())

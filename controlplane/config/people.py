@@ -1,6 +1,4 @@
-"""Settings from the environment about users: identity provider, local accounts, rate limits, copies of the audit
-trail.
-"""
+"""Reads settings about users: identity provider, local accounts, rate limits, and forwarding of the audit log."""
 
 import re
 from collections.abc import Mapping
@@ -20,14 +18,14 @@ USUAL_RATES: Final = {
     "operator": (9_000, 600),
     "admin": (12_000, 1_200),
 }
-"""Requests of one user in a minute by role: reading and writing."""
+"""Read and write requests per user and minute, by role."""
 
 
 def read_people(variables: Mapping[str, str]) -> People:
-    """The part of the environment that is about people.
+    """Read the settings about users.
 
     Raises:
-        ImproperlyConfigured: naming the variable, what was found, what is expected.
+        ImproperlyConfigured: with the variable, its value, and the expected one.
     """
     provider = _provider(variables)
     local = _value(variables, "PACELINE_LOCAL_ACCOUNTS", "yes").lower()
@@ -35,7 +33,7 @@ def read_people(variables: Mapping[str, str]) -> People:
         raise refuse("PACELINE_LOCAL_ACCOUNTS", local, "yes or no")
     if local == "no" and provider is None:
         raise refuse(
-            "PACELINE_LOCAL_ACCOUNTS", local, "yes, or PACELINE_OIDC_ISSUER too: otherwise no user could sign in"
+            "PACELINE_LOCAL_ACCOUNTS", local, "yes, or PACELINE_OIDC_ISSUER as well: otherwise no user can sign in"
         )
     return People(
         oidc=provider,
@@ -46,7 +44,7 @@ def read_people(variables: Mapping[str, str]) -> People:
 
 
 def refuse(variable: str, found: object, expected: str) -> ImproperlyConfigured:
-    """The refusal of a variable."""
+    """The error for an invalid variable."""
     return ImproperlyConfigured(f"{variable}: found {found!r}, expected {expected}")
 
 
@@ -73,15 +71,15 @@ def _provider(variables: Mapping[str, str]) -> Provider | None:
         secure, host = False, None
     if not secure or not host:
         shown = issuer.rpartition("@")[2].partition("?")[0]
-        raise refuse("PACELINE_OIDC_ISSUER", shown, "the provider's https:// address, without a login or a query")
+        raise refuse("PACELINE_OIDC_ISSUER", shown, "the provider's https:// URL, without credentials or a query")
     client_id = _value(variables, "PACELINE_OIDC_CLIENT_ID", "")
     secret = _value(variables, "PACELINE_OIDC_CLIENT_SECRET", "")
     for name, value in (("PACELINE_OIDC_CLIENT_ID", client_id), ("PACELINE_OIDC_CLIENT_SECRET", secret)):
         if not value:
-            raise refuse(name, "", "what the provider gave this client")
+            raise refuse(name, "", "the value issued by the provider for this client")
     scopes = _value(variables, "PACELINE_OIDC_SCOPES", "openid profile email")
     if "openid" not in scopes.split():
-        raise refuse("PACELINE_OIDC_SCOPES", scopes, "scopes separated by spaces, openid among them")
+        raise refuse("PACELINE_OIDC_SCOPES", scopes, "scopes separated by spaces, including openid")
     default = _value(variables, "PACELINE_OIDC_DEFAULT_ROLE", "none")
     if default not in {"none", "viewer", "operator"}:
         raise refuse("PACELINE_OIDC_DEFAULT_ROLE", default, "none, viewer or operator")
@@ -112,7 +110,7 @@ def _roles(value: str) -> dict[str, str]:
     for pair in filter(None, map(str.strip, value.split(","))):
         group, equals, role = (part.strip() for part in pair.rpartition("="))
         if not group or not equals or role not in ROLES:
-            raise refuse("PACELINE_OIDC_ROLES", pair, f"GROUP=ROLE separated by commas, a role of {', '.join(ROLES)}")
+            raise refuse("PACELINE_OIDC_ROLES", pair, f"GROUP=ROLE separated by commas, ROLE one of {', '.join(ROLES)}")
         found[group] = role
     return found
 
@@ -124,7 +122,7 @@ def _rates(value: str) -> dict[str, tuple[int, int]] | None:
     for pair in filter(None, map(str.strip, value.split(","))):
         match = re.fullmatch(r"(viewer|operator|admin)=([1-9]\d{0,6})/([1-9]\d{0,6})", pair)
         if match is None:
-            expected = "ROLE=READS/WRITES of a minute separated by commas, such as viewer=600/60, or off"
+            expected = "ROLE=READS/WRITES per minute separated by commas, such as viewer=600/60, or off"
             raise refuse("PACELINE_RATE_LIMITS", pair, expected)
         found[match[1]] = int(match[2]), int(match[3])
     return found

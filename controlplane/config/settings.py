@@ -1,4 +1,4 @@
-"""Django's settings. Everything that differs between machines comes from the environment (see ``environment``)."""
+"""Django's settings. Everything that differs between installations comes from the environment (see ``environment``)."""
 
 import os
 import tempfile
@@ -98,12 +98,12 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
-        # IMMEDIATE: a transaction that will write takes the lock at once, and so waits instead of failing half way.
+        # IMMEDIATE: a writing transaction takes the lock at its start, so that it waits instead of failing later.
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
     }
-    # Tests use a file, since in-memory databases do not lock as files do; one per run, so that runs may overlap.
+    # Tests use a file, since in-memory databases lock differently; one per run, so that runs may overlap.
     DATABASES["default"]["TEST"] = {"NAME": str(Path(tempfile.gettempdir(), f"paceline-test-{os.getpid()}.sqlite3"))}
 
 # Redis, Celery -------------------------------------------------------------------------------------------------------
@@ -111,8 +111,8 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 CELERY_BROKER_URL = broker_url(REDIS_URL) or "memory://"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
-# Tasks are acknowledged early, and `rescue` finds what was fetched and not begun: Redis need not keep them until then.
-# Notifying Redis over a lost connection raises what Celery does not expect, and ends the process.
+# Tasks are acknowledged early, and `rescue` finds lost ones: Redis does not have to keep them until they end.
+# Acknowledging over a lost connection would raise an error that Celery does not handle, and end the process.
 CELERY_BROKER_TRANSPORT_OPTIONS = {"ack_emulation": False}
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "history"
@@ -130,21 +130,21 @@ CELERY_TIMEZONE = "UTC"
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:
-    """A beat entry; a run that could not start before the next one is due is dropped."""
+    """A beat entry; a run that has not started when the next one is due is dropped."""
     return {"task": f"controlplane.runtime.tasks.{task}", "schedule": seconds, "options": {"expires": seconds * 2}}
 
 
 CELERY_BEAT_SCHEDULE = {
     "copy streams to the database": _every(1.0, "ingest"),
     "start jobs that fit": _every(1.0, "schedule"),
-    "wake what was left behind": _every(1.0, "rescue"),
-    "bury processes of lost agents": _every(1.0, "reap_offline_agents"),
+    "wake up stalled jobs": _every(1.0, "rescue"),
+    "fail processes of lost agents": _every(1.0, "reap_offline_agents"),
     "sample machines": _every(10.0, "sample_presence"),
-    "play what else jobs could do": _every(10.0, "forecast"),
-    "go on with simulations": _every(10.0, "rescue_simulations"),
+    "simulate alternatives of jobs": _every(10.0, "forecast"),
+    "resume simulations": _every(10.0, "rescue_simulations"),
     "seal the audit trail": _every(2.0, "seal_audit"),
     "evaluate alerts": _every(5.0, "evaluate_alerts"),
-    "take away what is old": _every(3600.0, "prune"),
+    "prune old data": _every(3600.0, "prune"),
 }
 
 # Mail ----------------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = ENVIRONMENT.https
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_TRUSTED_ORIGINS = [PACELINE_URL]
-# The proxy that terminates TLS redirects, and answers for subdomains: agents and health checks may connect behind it.
+# The proxy that terminates TLS redirects and sets HSTS for subdomains; agents and probes may connect without TLS.
 SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W008", "security.W021"]
 SECURE_HSTS_SECONDS = 31_536_000 if ENVIRONMENT.https else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if ENVIRONMENT.https else None
@@ -201,7 +201,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "frontend.finders.PlotlyFinder",
 ]
-# A container collects its files once and serves them under hashed names; a checkout serves them from where they are.
+# A container collects its files once and serves them under hashed names; a checkout serves them from the sources.
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {

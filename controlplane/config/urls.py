@@ -1,4 +1,4 @@
-"""Where requests go."""
+"""The root URL configuration."""
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
@@ -8,7 +8,7 @@ from frontend.views.login import admin_sign_in
 urlpatterns: list[URLPattern | URLResolver] = [
     path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
-    # First: the last pattern of the API answers everything else below /api/ with a 404.
+    # First: the last pattern of the API answers all other paths below /api/ with a 404.
     path("", include("frontend.urls")),
     path("", include("controlplane.api.urls")),
 ]

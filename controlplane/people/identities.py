@@ -80,7 +80,7 @@ def _signed_in(claims: Claims) -> tuple[User, Role | None]:
         raise _no_role(claims)
     user = row.user if row else _created(claims)
     if not user.is_active:
-        raise SignInRefused(f"The account {user.get_username()} is switched off.", cure="Ask an admin.")
+        raise SignInRefused(f"The account {user.get_username()} is disabled.", cure="Ask an admin.")
     _give(user, role)
     Identity.objects.filter(user=user).update(signed_in_at=timezone.now())
     return user, role

@@ -1,4 +1,4 @@
-"""Users for admins: lists who may sign in and how, with valid credentials; switches accounts off and on."""
+"""Users for admins: lists who may sign in and how, with valid credentials; enables and disables accounts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ from controlplane.people.tokens import live_tokens, tokens_revoke
 
 
 class SwitchRefused(Exception):
-    """The account cannot be switched off; the text says why and what to do."""
+    """The account cannot be disabled; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class UserLine:
 
     username: str
     role: Role | None
-    """The account's role, even if it is off."""
+    """The account's role, even if it is disabled."""
     active: bool
     password: bool
     """Whether a usable password is set."""
@@ -70,7 +70,7 @@ def line_of(user: User) -> UserLine:
 
 @transaction.atomic
 def user_disable(*, user: User, actor: str) -> bool:
-    """Switch the account off, revoke its tokens and end its sessions. False if it is off already.
+    """Disable the account, revoke its tokens and end its sessions. False if it is already disabled.
 
     Raises:
         SwitchRefused: if it is the actor's own account, or the last admin's.
@@ -80,7 +80,7 @@ def user_disable(*, user: User, actor: str) -> bool:
     if not row.is_active:
         return False
     if name == actor:
-        raise SwitchRefused("this is your own account: another admin can switch it off")
+        raise SwitchRefused("this is your own account: another admin can disable it")
     if role_of(row) == Role.ADMIN and not _admins().exclude(pk=row.pk).exists():
         raise SwitchRefused(
             f"{name} is the only admin: make another one first, with: python manage.py access NAME --role admin"
@@ -97,7 +97,7 @@ def user_disable(*, user: User, actor: str) -> bool:
 
 @transaction.atomic
 def user_enable(*, user: User, actor: str) -> bool:
-    """Switch the account on again; ended sessions and tokens stay ended. False if it is on already."""
+    """Enable the account again; ended sessions and tokens stay ended. False if it is already enabled."""
     if not User.objects.filter(pk=user.pk, is_active=False).update(is_active=True):
         return False
     audit(actor=actor, action="user-enable", subject=f"user {user.get_username()}")

@@ -1,4 +1,4 @@
-"""Several jobs in one figure: how each learns, and how long its iterations take."""
+"""Draws several jobs in one figure: their learning curves and the distribution of their iteration times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from frontend.figures.verbatim import untouched
 
 QUANTILES = 400
 ROOM = 1.05
-"""The axis of lengths ends at this many times the longest iteration, so that the end of each rise is visible."""
+"""The time axis ends at this many times the longest iteration, so that the end of each curve is visible."""
 
 
 def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def compared_learning(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
 
 
 def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
-    """Share of iterations that take at most so long, a step line for each job."""
+    """Cumulative distribution of iteration times, a step line for each job."""
     name = "iteration-lengths"
     if not any(len(job.iteration_s) for job in jobs):
         return empty(name, "No data yet: lines appear after the first reported iteration of one of the jobs.")
@@ -83,7 +83,7 @@ def compared_lengths(jobs: Sequence[Compared], view: View) -> dict[str, Any]:
 
 
 def _steps(job: Compared, place: int, end_ms: float, theme: Theme) -> dict[str, Any]:
-    """From the shortest iteration up to the longest, and level from there to the end of the axis."""
+    """The steps from the shortest iteration to the longest, then level to the end of the axis."""
     shares = np.linspace(0, 1, min(QUANTILES, len(job.iteration_s)) + 1)
     lengths = np.append(np.quantile(job.iteration_s * 1000, shares, method="inverted_cdf"), end_ms)
     shares = np.append(shares, 1.0)

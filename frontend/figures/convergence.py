@@ -1,4 +1,4 @@
-"""Convergence: loss, accuracy and global batch, against time, iterations, updates, epochs or samples."""
+"""Draws loss, accuracy and global batch against time, iterations, updates, epochs or samples."""
 
 import math
 from typing import Any, Final
@@ -17,7 +17,7 @@ X_TITLES: Final = {
     "samples": "Samples processed",
 }
 SCALES: Final = {"linear": "Linear", "log": "Log"}
-"""Of the axis of losses."""
+"""Scales of the loss axis."""
 
 AGAINST: Final = {
     "time": "time since the first iteration",
@@ -91,8 +91,8 @@ def revision(name: str, view: View) -> str:
 
 
 def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
-    """The upper axis; logarithmic where the reader wants to distinguish small losses."""
-    # D2: ticks at 1, 2 and 5 of each power of ten; more of them lose their zeros.
+    """The upper axis, linear or logarithmic."""
+    # D2: ticks at 1, 2 and 5 of each power of ten; with more ticks, their labels lose their zeros.
     scale: dict[str, Any] = (
         {"type": "log", "dtick": "D2", "tickformat": "~g"} if view.scale == "log" else {"rangemode": "tozero"}
     )
@@ -100,7 +100,7 @@ def loss_axis(theme: Theme, view: View) -> dict[str, Any]:
 
 
 def accuracy_axis(theme: Theme, *, scored: bool) -> dict[str, Any]:
-    """The lower axis; from 0 to 100 % before the first score, since the library would otherwise make up a range."""
+    """The lower axis; from 0 to 100 % before the first score, since the library would otherwise choose a range."""
     return axis(theme, "Accuracy", domain=[0, 0.5 - GAP / 2], tickformat=".0%", **({} if scored else {"range": [0, 1]}))
 
 
@@ -112,7 +112,7 @@ def _accuracies(rows: Convergence, x: Numbers, scored_x: Numbers) -> tuple[Numbe
 
 
 def batch_axis(theme: Theme) -> dict[str, Any]:
-    """The axis of the global batch. Only with iterations: the library draws no end of an axis whose lines are empty."""
+    """The axis of the global batch. Omitted without iterations: Plotly cannot scale an axis whose lines are empty."""
     return axis(
         theme,
         "Global batch",
@@ -143,7 +143,7 @@ def _line(
 
 
 def _batch(x: Numbers, batch: Numbers, theme: Theme) -> dict[str, Any]:
-    """Samples of an iteration over all workers, on a separate axis next to the losses'."""
+    """Samples per iteration over all workers, on a separate axis beside the loss axis."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -158,7 +158,7 @@ def _batch(x: Numbers, batch: Numbers, theme: Theme) -> dict[str, Any]:
 
 
 def _targets(rows: Convergence, view: View, theme: Theme) -> dict[str, Any]:
-    """The targets, and where each was reached: an accuracy below, a loss above."""
+    """Lines at the target accuracy and the target loss, and where each was reached."""
     accuracy, (x, scored_x) = _accuracy(rows, view), x_of(rows, view)
     shapes: list[dict[str, Any]] = []
     notes = []

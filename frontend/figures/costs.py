@@ -1,6 +1,7 @@
-"""The largest current costs, as text: paid workers that wait. Pure.
+"""Ranks the largest current losses of worker time, as text. Pure.
 
-A cost is in workers: four workers that wait half of their time cost two. That makes jobs of different sizes comparable.
+A cost is measured in workers: four workers that wait half of the time cost two. This makes jobs of different sizes
+comparable.
 """
 
 from collections.abc import Sequence
@@ -9,26 +10,26 @@ from typing import Any, Final
 
 SHOWN: Final = 3
 NOTICED: Final = 0.05
-"""A part of a job's time below this is rounding and noise."""
+"""Losses below this fraction of a job's time are within noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPace:
-    """A running job over its last iterations."""
+    """Waiting of a running job over its last iterations."""
 
     job: int
     name: str
     workers: int
-    """How many took part."""
+    """Number of participating workers."""
     waiting: float
     coordination: float
     """As shares of all workers' time."""
     slowest: int
-    """The rank with the longest own time."""
+    """The rank with the longest busy time."""
     machine: str = ""
     machine_id: int | None = None
     hangs: bool = False
-    """Whether an iteration does not end."""
+    """Whether its current iteration hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +43,15 @@ class Absent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One of the greatest costs."""
+    """One of the largest costs."""
 
     kind: str
     """waiting, coordination, hang or offline."""
     workers: float
     of: int
-    """Workers that are lost, of this many."""
+    """Lost workers, of this many."""
     headline: str
-    """Its subject; the job or machine is named separately, with a link."""
+    """What is lost; the job or machine is shown separately, with a link."""
     job: int | None = None
     job_name: str = ""
     machine_id: int | None = None
@@ -64,7 +65,7 @@ class Cost:
 
 
 def costs(paces: Sequence[JobPace], absent: Sequence[Absent]) -> list[Cost]:
-    """The greatest ones, the greatest first."""
+    """The largest costs, largest first."""
     found = [cost for pace in paces for cost in _of_job(pace)] + [_of_machine(each) for each in absent]
     return sorted(found, key=lambda cost: (-cost.workers, cost.job or 0, cost.machine_id or 0))[:SHOWN]
 
@@ -72,7 +73,7 @@ def costs(paces: Sequence[JobPace], absent: Sequence[Absent]) -> list[Cost]:
 def _of_job(pace: JobPace) -> list[Cost]:
     about: dict[str, Any] = {"job": pace.job, "job_name": pace.name, "of": pace.workers}
     if pace.hangs:
-        return [Cost(kind="hang", workers=float(pace.workers), headline="An iteration does not end", **about)]
+        return [Cost(kind="hang", workers=float(pace.workers), headline="An iteration hangs", **about)]
     found = []
     if pace.waiting >= NOTICED and pace.workers > 1:
         found.append(
@@ -91,7 +92,7 @@ def _of_job(pace: JobPace) -> list[Cost]:
             Cost(
                 kind="coordination",
                 workers=pace.coordination * pace.workers,
-                headline=f"Workers wait for orders of the control plane {pace.coordination:.0%} of their time",
+                headline=f"Workers wait for orders from the control plane {pace.coordination:.0%} of their time",
                 **about,
             )
         )

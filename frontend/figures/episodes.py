@@ -1,17 +1,17 @@
-"""Groups consecutive changes of shares into episodes, with their joint effect. Pure."""
+"""Groups consecutive share changes into episodes and measures their joint effect. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 APART: Final = 20
-"""Most iterations between two changes of one episode: a longer gap means that shares had settled in between."""
+"""Maximum number of iterations between two changes of an episode: after a longer gap the shares had settled."""
 
 AROUND: Final = 10
 """Iterations before and after an episode in which its effect is measured."""
 
 MATTERS: Final = 0.05
-"""The smallest effect, as a part of an iteration's length."""
+"""The smallest significant effect, as a fraction of the iteration time."""
 
 Mean = Callable[[int, int], float | None]
 """The mean length of an iteration, in seconds, over ``[first, last)``."""
@@ -30,7 +30,7 @@ class Change:
 
     @property
     def before(self) -> int:
-        """The log up to it, as the page's URL selects it."""
+        """The value of ``before`` in the URL with which the log starts at this decision."""
         return self.sequence + 1
 
 
@@ -58,20 +58,20 @@ class Episode:
 
     @property
     def times(self) -> float | None:
-        """How many times as fast iterations became; below 1 where they became slower."""
+        """The speed-up of iterations; below 1 if they became slower."""
         return self.before_s / self.after_s if self.before_s and self.after_s else None
 
     @property
     def matters(self) -> bool:
-        """Whether iterations have had another length since."""
+        """Whether the iteration time changed significantly."""
         return self.times is not None and abs(1 - 1 / self.times) >= MATTERS
 
 
 def fold(changes: Sequence[Change], mean: Mean) -> list[Episode]:
     """The episodes of ``changes``, which are in the order of the log; newest first.
 
-    The first change of a generation has no earlier shares in it to compare with, and begins the first episode from
-    there: it is compared with the shares of the change before it, if that had the same workers.
+    The first change of a generation starts a new episode. It is compared with the shares of the previous change if that
+    had the same workers.
     """
     groups: list[list[Change]] = []
     for change in changes:
@@ -102,7 +102,7 @@ def fold(changes: Sequence[Change], mean: Mean) -> list[Episode]:
 
 
 def last_that_mattered(episodes: Sequence[Episode]) -> Episode | None:
-    """The newest episode with an effect; ``episodes`` are newest first."""
+    """The newest episode with a significant effect; ``episodes`` are newest first."""
     return next((episode for episode in episodes if episode.matters), None)
 
 
@@ -112,7 +112,7 @@ def _follows(earlier: Change, later: Change) -> bool:
 
 
 def _first(group: Sequence[Change], start: Change) -> int:
-    """The first iteration under shares other than the earlier ones."""
+    """The first iteration with changed shares."""
     return next(change.iteration for change in group if change is not start)
 
 

@@ -1,4 +1,4 @@
-"""Every worker over every iteration as colours: a slow machine is a row, a slow phase of the cluster a column."""
+"""Draws a heat map of workers by iterations: a slow machine shows as a row, a slow phase of the cluster as a column."""
 
 import warnings
 from typing import Any, Final
@@ -30,16 +30,16 @@ NOTICEABLE = 1.25
 """How far from the median a row or column must be to be mentioned."""
 
 LEAST_CELLS = 3
-"""This many columns make a pattern, or end one."""
+"""Minimum number of columns that form or end a pattern."""
 
 SCATTERED = 0.03
-"""This part of all cells must be noticeably slow, on at least half of the rows, to be called scattered."""
+"""Minimum fraction of slow cells, on at least half of the rows, for the pattern "scattered"."""
 
 FEW_COLUMNS = 30
-"""Up to this many columns, thin gaps separate them, as they always separate rows."""
+"""Up to this many columns, they are separated by thin gaps, as rows always are."""
 
 STROKES = 90
-"""Strokes over the width of the map, which mark missing reports."""
+"""Maximum number of strokes, which mark missing reports, over the width of the map."""
 
 _SENTENCES: Final = {
     "work": "data loading, compute and communication time, without waiting",
@@ -52,7 +52,7 @@ _SENTENCES: Final = {
 
 
 def heat_map(heat: Heat, view: View) -> dict[str, Any]:
-    """A row for each worker, a column for each stretch of iterations; cells without reports are struck through."""
+    """A row for each worker, a column for each window of iterations; cells without reports are hatched."""
     name, metric = "heat-map", view.metric or "work"
     if not heat.values.size:
         return empty(name, "No data yet: the heat map appears after the first reported iteration.")
@@ -88,10 +88,10 @@ def over_median(values: Floats) -> Floats:
 
 
 def pattern(values: Floats, labels: tuple[str, ...], first: Numbers | None = None) -> str:
-    """A description of the picture: rows that differ are machines, columns are phases of the whole cluster.
+    """Describes the picture: rows that differ point to machines, columns to phases of the whole cluster.
 
-    If only the start of the picture shows differences, the start is described. ``first`` has each column's first
-    iteration; without it they are counted from 0.
+    If only the first columns show differences, those are described. ``first`` has each column's first iteration;
+    without it, columns are numbered from 0.
     """
     if values.shape[0] < 2 or values.shape[1] < LEAST_CELLS:
         return ""
@@ -110,7 +110,7 @@ def pattern(values: Floats, labels: tuple[str, ...], first: Numbers | None = Non
     slow_cells = ratio > 2 * NOTICEABLE
     if slow_cells.mean() > SCATTERED and slow_cells.any(axis=1).mean() >= 0.5:
         return (
-            "Single cells stand out across the map: the cause is the data processed rather than a machine or an event."
+            "Single cells stand out across the map: the cause is the processed data rather than a machine or an event."
         )
     return "No row or column stands out."
 
@@ -137,7 +137,7 @@ def _beginning(values: Floats, labels: tuple[str, ...], first: Numbers) -> str:
 
 
 def _loud_at_first(loud: NDArray[np.bool_]) -> int:
-    """How many columns from the first on differ, if the rest, at least half, does not; otherwise 0."""
+    """The number of leading columns that differ, if the rest (at least half) does not; otherwise 0."""
     quiet = np.convolve(loud, np.ones(LEAST_CELLS), mode="valid") == 0
     until = int(quiet.argmax()) if quiet.any() else 0
     is_start = LEAST_CELLS <= until <= len(loud) // 2 and loud[:until].mean() >= 0.5
@@ -172,14 +172,14 @@ def _cells(heat: Heat, shown: Floats, theme: Theme, *, ratio: bool, unit: str) -
 
 
 def _grouping(heat: Heat, theme: Theme) -> dict[str, Any]:
-    """Rows by kind of machine, with a line between two kinds."""
+    """Rows grouped by machine class, with a line between two classes."""
     if not heat.classes:
         return {"type": "category"}
     return {"type": "multicategory", "showdividers": True, "dividercolor": theme.muted, "dividerwidth": 1}
 
 
 def _struck(heat: Heat, theme: Theme) -> list[dict[str, Any]]:
-    """A slanted stroke for every few columns of a row without reports: no data is not the same as 1x."""
+    """Diagonal strokes over cells without reports, to distinguish them from cells at the median."""
     edges = _edges(heat.first, heat.width)
     step = max(1, -(-len(heat.first) // STROKES))
     strokes = []
@@ -196,14 +196,14 @@ def _struck(heat: Heat, theme: Theme) -> list[dict[str, Any]]:
 
 
 def _edges(first: Numbers, width: int) -> Floats:
-    """Where columns begin and end: half-way between two of them, as Plotly has it."""
+    """The edges of columns: half-way between their centres, as in Plotly."""
     middles = (first[1:] + first[:-1]) / 2
     edges: Floats = np.concatenate([[first[0] - width / 2], middles, [first[-1] + width / 2]])
     return edges
 
 
 def _diverging(theme: Theme) -> dict[str, Any]:
-    """Blue below the median, vermillion above; the middle is the page's background, darker with distance."""
+    """A diverging scale: blue below the median, vermillion above, the page's background in the middle."""
     return {
         "colorscale": [[0, theme.compute], [1 / (1 + SPREAD / 2), theme.surface], [1, theme.waiting]],
         "zmin": 0.0,

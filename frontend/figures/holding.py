@@ -1,7 +1,7 @@
-"""Keeps displayed text stable for a while before it changes. Pure: the time is passed in.
+"""Debounces displayed verdicts and rows. Pure: the time is passed in.
 
 Verdicts on the latest iterations flip near a threshold. A displayed verdict stays for ``HOLD_S``, or until
-the new one has held for ``SURE_S``; its numbers are still updated meanwhile.
+the new one has persisted for ``SURE_S``; its numbers are updated meanwhile.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -15,14 +15,14 @@ SURE_S: Final = 5.0
 """Another verdict must hold continuously for this long before it is shown."""
 
 SLACK: Final = 1.5
-"""A displayed row stays while it is among the first rows, counted as this many times the available room."""
+"""A displayed row stays while it ranks within this many times the number of displayed rows."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(Generic[T]):
-    """A verdict on the page, and another one that may replace it."""
+    """The displayed verdict and a candidate that may replace it."""
 
     kind: Hashable
     """Identifies the verdict; its numbers do not."""
@@ -33,7 +33,7 @@ class Shown(Generic[T]):
 
 
 def hold(before: Shown[T] | None, kind: Hashable, value: T, now_s: float) -> Shown[T]:
-    """The verdict to show at ``now_s``, if the latest one is ``value``."""
+    """The verdict to show at ``now_s``; ``value`` is the latest one."""
     if before is None:
         return Shown(kind=kind, value=value, since_s=now_s)
     if kind == before.kind:
@@ -45,7 +45,7 @@ def hold(before: Shown[T] | None, kind: Hashable, value: T, now_s: float) -> Sho
 
 
 def keep_rows(before: Iterable[int], order: Mapping[int, float], room: int) -> list[int]:
-    """The ``room`` ranks of least ``order``; displayed ranks stay as long as they are nearly among them; by rank."""
+    """The ``room`` ranks with the smallest ``order``, sorted; displayed ranks stay while they are nearly among them."""
     ranked = sorted(order, key=lambda rank: (order[rank], rank))
     near = ranked[: round(SLACK * room)]
     kept = [rank for rank in near if rank in set(before)][:room]

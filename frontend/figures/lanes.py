@@ -1,7 +1,7 @@
-"""The first picture of a job: which worker is slow, which ones wait, and what each share became. Pure.
+"""Prepares the lanes, the first picture of a job: which workers are slow, which wait, and their shares. Pure.
 
-One lane per worker on one time scale: its iteration under the even split, thin, and its current iteration, thick. It
-is drawn as a table with bars by a template, so that it is visible before any script runs.
+One lane per worker on a common time scale: its iteration with equal shares (thin) and its current iteration (thick).
+A template draws it as a table with bars, so that it is visible before any script runs.
 """
 
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ from dataclasses import dataclass, field, replace
 from frontend.figures.phases import is_noticeable
 
 BALANCED = 0.10
-"""A waiting share below this is rounding and noise."""
+"""Waiting shares below this are within noise."""
 
 NOTICED = 0.05
-"""A change of the waiting share that is worth a sentence."""
+"""The smallest change of the waiting share that is mentioned."""
 
 MUCH = 0.25
-"""Part of an iteration: if waiting for orders takes more, it is mentioned first."""
+"""Fraction of an iteration above which waiting for orders is mentioned first."""
 
 STARVED = 0.25
-"""Part of an iteration: the slowest worker is slow because of its data loading if it waits this long for batches."""
+"""Fraction of an iteration above which data loading counts as the reason why the slowest worker is slow."""
 
 SLOWER = 0.95
-"""If the speed is below this many times the even split's, shares are no gain, however balanced."""
+"""Below this speed relative to equal shares, balanced shares are reported as slower."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phases:
-    """Where one iteration's time goes, in seconds."""
+    """The phases of one iteration, in seconds."""
 
     data_s: float
     compute_s: float
@@ -37,7 +37,7 @@ class Phases:
 
     @property
     def processing_s(self) -> float:
-        """Data loading and compute, which are one bar if no worker waits for its batches."""
+        """Data loading and compute, drawn as one bar if no worker waits for its batches."""
         return self.data_s + self.compute_s
 
     @property
@@ -58,7 +58,7 @@ class Phases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """One worker: its current mean iteration, and the one under the even split if that is known."""
+    """One worker: its current mean iteration, and the one with equal shares if it is known."""
 
     rank: int
     machine: str
@@ -84,18 +84,18 @@ class Lane:
 
     @property
     def samples_per_second(self) -> float:
-        """Its speed without waiting: LB-BSP's v."""
+        """Its speed without waiting: v in LB-BSP."""
         return self.share / self.now.busy_s if self.now.busy_s else 0.0
 
     @property
     def share_moved(self) -> bool:
-        """Whether balancing gave it another share than the even one."""
+        """Whether balancing changed its share from the equal one."""
         return self.share != self.even_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decision that set the shares: its place in the log, its first iteration, and its reason."""
+    """The decision that set the shares: its position in the log, its first iteration, and its reason."""
 
     incarnation: int
     sequence: int
@@ -104,19 +104,19 @@ class Decided:
 
     @property
     def before(self) -> int:
-        """The log up to it, as the page's URL selects it."""
+        """The value of ``before`` in the URL with which the log starts at this decision."""
         return self.sequence + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedUp:
-    """The speed of iterations, relative to the even split."""
+    """The speed of iterations, relative to equal shares."""
 
     recent: float
     iterations: int
     """Number of the last iterations over which ``recent`` is measured."""
     run: float | None
-    """Over the whole run, including the even split at its start."""
+    """Over the whole run, including the equal shares at its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Lanes:
     roster: int
     """The job's requested number of workers."""
     reporting: int
-    """How many took part in the drawn iterations; of many, not all are shown."""
+    """How many took part in the drawn iterations; with many workers, not all are shown."""
     iterations: int
     """The number of last iterations whose mean is "now"."""
     adaptive: bool
@@ -135,15 +135,15 @@ class Lanes:
     over: bool = False
     """Whether "now" was the end of the job."""
     failed: bool = False
-    """Whether it ended otherwise than requested."""
+    """Whether the job failed."""
     hangs: bool = False
-    """Whether an iteration does not end: what is drawn was before it."""
+    """Whether an iteration hangs: the iterations before it are drawn."""
     decided: Decided | None = None
     """The decision that set these shares."""
     run_s: float | None = None
     """The mean length of an iteration over the whole run."""
     estimated: bool = False
-    """Whether the iterations under the even split are estimated from the current ones: none were measured when warm."""
+    """Whether iterations with equal shares are estimated from the current ones, as none were measured after warm-up."""
 
     @property
     def each_now(self) -> list[Phases]:
@@ -152,7 +152,7 @@ class Lanes:
 
     @property
     def each_even(self) -> list[Phases]:
-        """And the one under the even split, where that is known."""
+        """The iteration with equal shares of each of these workers, where it is known."""
         return [lane.even for lane in self.rows if lane.even for _ in range(lane.count)]
 
     @property
@@ -174,18 +174,18 @@ class Lanes:
 
     @property
     def has_even(self) -> bool:
-        """Whether there are earlier iterations to compare with, and shares have changed since."""
+        """Whether there are iterations with equal shares to compare with, and shares have changed since."""
         return any(lane.even for lane in self.rows) and any(lane.share_moved for lane in self.rows)
 
     @property
     def speed_up(self) -> float | None:
-        """The speed of an iteration relative to the even split; None without such iterations."""
+        """The speed of an iteration relative to equal shares; None without such iterations."""
         before, now = self.each_even, length(self.each_now)
         return length(before) / now if self.has_even and now else None
 
     @property
     def gained(self) -> "SpeedUp | None":
-        """The same, with that of the whole run."""
+        """The same, with the speed-up of the whole run."""
         if self.speed_up is None:
             return None
         overall = length(self.each_even) / self.run_s if self.run_s and not self.estimated else None
@@ -198,9 +198,9 @@ class Lanes:
 
 
 def estimated(rows: Sequence[Lane]) -> list[Lane]:
-    """The lanes with the iterations that their workers would have under the even split, by their time per sample.
+    """The lanes with estimated iterations under equal shares, from each worker's time per sample.
 
-    That is the most that they would take: what a worker needs for any share counts as if it grew with the share.
+    This is an upper bound: time that does not depend on the share is scaled with it as well.
     """
     if not rows or not all(lane.share for lane in rows):
         return list(rows)
@@ -219,11 +219,11 @@ def estimated(rows: Sequence[Lane]) -> list[Lane]:
 
 
 ALIKE = 0.04
-"""Workers look the same if each part of their iteration differs by less than this part of it."""
+"""Two workers look the same if each of their phases differs by less than this fraction of the iteration."""
 
 
 def merged(rows: Sequence[Lane]) -> list[Lane]:
-    """The lanes with those that look the same drawn as one, by rank; a flagged worker always has its own."""
+    """Merge lanes that look the same, sorted by rank; a flagged worker always has its own lane."""
     groups: list[list[Lane]] = []
     for row in rows:
         alike = next((group for group in groups if not row.flagged and _is_alike(group[0], row)), None)
@@ -299,11 +299,11 @@ class Verdict:
     headline: str
     detail: str = ""
     about: str = field(default="", compare=False)
-    """The verdict's subject: another subject is another verdict, regardless of the numbers."""
+    """The verdict's subject: verdicts with different subjects differ, whatever their numbers."""
 
 
 def verdict(lanes: Lanes) -> Verdict:
-    """The picture as text."""
+    """Describe the lanes as text."""
     if not lanes.rows:
         return Verdict(tone="calm", headline="No iteration reported yet")
     if lanes.failed:
@@ -330,7 +330,7 @@ def verdict(lanes: Lanes) -> Verdict:
 
 
 def _balanced(lanes: Lanes, lost: float) -> Verdict:
-    """No worker waits for another; that is no success if all wait for orders, or were faster at the even split."""
+    """No worker waits for another. This is not good if all wait for orders, or were faster with equal shares."""
     gain, orders = _gain(lanes, lost), _orders_share(lanes)
     missing, together = _missing(lanes), f"{_all(lanes)} together"
     if orders > MUCH:
@@ -353,13 +353,13 @@ def _joined(*sentences: str) -> str:
 
 
 def _all(lanes: Lanes) -> str:
-    """The subject of the sentence about the end, with its verb."""
+    """The subject and verb of the sentence about the end of the iteration."""
     who = "all workers" if lanes.reporting == lanes.roster else f"the {lanes.reporting} remaining workers"
     return f"{who} {'finished' if lanes.over else 'finish'}"
 
 
 def _missing(lanes: Lanes) -> str:
-    """The workers that are not shown because they did not take part."""
+    """A sentence about workers that did not take part; empty if all did."""
     if lanes.reporting >= lanes.roster:
         return ""
     verb = "took" if lanes.over else "take"
@@ -367,7 +367,7 @@ def _missing(lanes: Lanes) -> str:
 
 
 def _orders_share(lanes: Lanes) -> float:
-    """The cost of decisions, as part of an iteration."""
+    """Coordination, as a fraction of the iteration."""
     whole = sum(each.whole_s for each in lanes.each_now)
     return sum(each.coordination_s for each in lanes.each_now) / whole if whole else 0.0
 
@@ -402,5 +402,5 @@ def _prospect(lanes: Lanes) -> str:
     if lanes.over:
         return "" if lanes.adaptive else "With uniform batching, all workers had the same share."
     if lanes.adaptive:
-        return "Shares follow measured speed. They change once there is enough evidence."
-    return "With uniform batching, all workers have the same share, so this does not change by itself."
+        return "Shares follow the measured speeds. They change once there is enough evidence."
+    return "With uniform batching, all workers have the same share, so this will not change by itself."

@@ -1,4 +1,4 @@
-"""The series that a script logs: a strip for each, with its own scale, since their units are unknown."""
+"""Draws the series that a script logs: a strip for each with its own scale, since units are unknown."""
 
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -10,7 +10,7 @@ from frontend.figures.theme import THEMES, axis, empty, layout
 STRIP_PX: Final = 110
 AROUND_PX: Final = 60
 GAP: Final = 0.3
-"""Of a strip's height: room for its name."""
+"""Space for a strip's name, as a fraction of its height."""
 
 
 class Series(Protocol):
@@ -18,11 +18,11 @@ class Series(Protocol):
 
     @property
     def name(self) -> str:
-        """As the script has it."""
+        """The name that the script logs it under."""
 
     @property
     def iteration(self) -> Numbers:
-        """The series with a value."""
+        """Iterations with a value."""
 
     @property
     def value(self) -> Numbers:

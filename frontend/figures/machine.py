@@ -1,4 +1,4 @@
-"""One machine: its speed at each batch size, and its load."""
+"""Draws one machine: its speed at each batch size, and its load."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from frontend.figures.verbatim import untouched
 
 
 def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
-    """A marker for each batch size that a worker here had: samples per second of busy time, a colour for each job."""
+    """A marker for each batch size of workers on this machine: samples per second of busy time, coloured by job."""
     name = "speed-by-batch"
     if not speeds.series:
         return empty(name, "No data yet: points appear after a worker on this machine has reported iterations.")
@@ -50,7 +50,7 @@ def speed_by_batch(speeds: Speeds, view: View) -> dict[str, Any]:
 
 
 def machine_load(load: Load, view: View) -> dict[str, Any]:
-    """CPU and memory over time, both as a part of the total."""
+    """CPU and memory utilization over time."""
     name = "load"
     if not len(load.at_ms):
         return empty(name, "No data yet: lines appear with the first load sample, 10 s after the machine has joined.")
@@ -89,6 +89,7 @@ def _timestamp(at_ms: float) -> str:
 def _speeds_sentence(speeds: Speeds) -> str:
     fastest = max(speeds.series, key=lambda each: float(each.samples_per_second.max()))
     return (
-        f"Throughput by batch size: medians and quartiles of {speeds.reports:,} iterations. Where it is level,"
-        f" time grows with the batch. Best: {fastest.samples_per_second.max():.4g} samples/s, by {fastest.label}."
+        f"Throughput by batch size: medians and quartiles of {speeds.reports:,} iterations. Where the curve is"
+        " flat, time is proportional to the batch size."
+        f" Best: {fastest.samples_per_second.max():.4g} samples/s, by {fastest.label}."
     )

@@ -1,6 +1,6 @@
-"""Decisions and events as marks on the charts that share the axis: dotted lines, text on hover. Pure.
+"""Adds decisions and events as marks to charts: dotted lines with text on hover. Pure.
 
-Figures carry them beside their own traces, so that an exported figure includes them.
+The marks are traces of the figure, so that an exported figure includes them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from frontend.figures.theme import THEMES
 from frontend.figures.verbatim import LINE
 
 MOST: Final = 80
-"""Most marks on one chart: the latest ones."""
+"""Maximum number of marks on a chart: the latest ones."""
 
 AXIS: Final = "yaxis99"
 UID: Final = "marks"
@@ -62,7 +62,7 @@ def marked(figure: dict[str, Any], marks: Sequence[Mark], view: View) -> dict[st
     }
     layout = figure["layout"]
     axis = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
-    # Plotly leaves room for half a marker, so that an axis of lines from 0 would begin before 0.
+    # Plotly pads the axis for half a marker: without this an axis that starts at 0 would start below 0.
     xaxis = {"rangemode": "nonnegative", **layout["xaxis"]}
     shapes = [*layout.get("shapes", []), *lines]
     return {"data": [*figure["data"], trace], "layout": {**layout, "xaxis": xaxis, AXIS: axis, "shapes": shapes}}

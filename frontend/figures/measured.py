@@ -1,4 +1,4 @@
-"""The default charts of declared measurements: a line per worker over iterations; of a machine, one per number."""
+"""Draws the default charts of declared measurements: one line per worker, or per measurement of a machine."""
 
 from collections.abc import Sequence
 from operator import itemgetter
@@ -14,10 +14,10 @@ from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 from frontend.figures.workers import X_TITLES, of_all, x_of
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-"""Line styles of the numbers in a machine's chart, which must not differ by colour alone."""
+"""Line styles in a machine's chart: lines must not differ by colour alone."""
 
 PREFIXED = ("s", "B", "B/s", "W", "J")
-"""Units that take SI prefixes. There are no thousandths of a sample or of a degree."""
+"""Units that take SI prefixes, unlike samples and degrees."""
 
 
 def worker_measurement(measurement: Measurement, measured: Measured, view: View) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def worker_measurement(measurement: Measurement, measured: Measured, view: View)
     found = [(worker, worker.values[measurement.name]) for worker in measured.workers]
     lines = [(worker, values) for worker, values in found if np.isfinite(values).any()]
     if not lines:
-        return empty(measurement.figure, f"Lines appear once a worker reports this: {measurement.title}.")
+        return empty(measurement.figure, f"Lines appear once a worker reports {measurement.title}.")
     theme, limit = THEMES[view.theme], budget(len(lines))
     points = [
         _known(x_of(worker, measured.batch, view), smoothed(values, view.smooth), limit) for worker, values in lines
@@ -48,12 +48,12 @@ def worker_measurement(measurement: Measurement, measured: Measured, view: View)
 
 
 def machine_measurement(group: Sequence[Measurement], samples: Samples, view: View) -> dict[str, Any]:
-    """A line for each number of one chart."""
+    """A line for each measurement of one chart."""
     known = [each for each in group if np.isfinite(samples.values[each.name]).any()]
     name = group[0].figure
     if not known:
         titles = ", ".join(each.title for each in group)
-        return empty(name, f"Lines appear with the first sample in which this machine reports this: {titles}.")
+        return empty(name, f"Lines appear with this machine's first sample of {titles}.")
     theme, limit = THEMES[view.theme], budget(len(known))
     points = [_known(samples.at_ms, samples.values[each.name], limit) for each in known]
     return {
@@ -74,7 +74,7 @@ def machine_measurement(group: Sequence[Measurement], samples: Samples, view: Vi
 
 
 def groups(measurements: Sequence[Measurement]) -> dict[str, tuple[Measurement, ...]]:
-    """Measurements with a default chart, by the chart's name; measurements of one chart together."""
+    """Measurements grouped by their default chart's name."""
     found: dict[str, tuple[Measurement, ...]] = {}
     for each in measurements:
         if each.chart:
@@ -98,7 +98,7 @@ def _line(
 
 
 def _value_axis(measurements: Sequence[Measurement], theme: Theme) -> dict[str, Any]:
-    """The axis of numbers in one unit; shares end at 100 %."""
+    """The axis of values in one unit; shares end at 100 %."""
     if all(_is_share(each) for each in measurements):
         return axis(theme, measurements[0].chart, tickformat=".0%", range=[0, 1.02])
     first = measurements[0]
@@ -111,7 +111,7 @@ def _known(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
 
 
 def _highest(lines: Sequence[tuple[MeasuredWorker, Numbers]], measurement: Measurement) -> str:
-    """The highest of the workers' last values, which is the relevant one in most of these charts."""
+    """A sentence with the highest of the workers' last values, the relevant one in most of these charts."""
     last = [(float(values[np.isfinite(values)][-1]), worker.label) for worker, values in lines]
     value, label = max(last, key=itemgetter(0))
     return f"Highest latest value: {quantity(value, measurement)} ({label})"
@@ -130,7 +130,7 @@ def quantity(value: float, measurement: Measurement) -> str:
 
 
 def _format(measurement: Measurement, digits: str = "") -> str:
-    """Of d3: with SI prefixes where the unit takes them."""
+    """The d3 format: with SI prefixes if the unit takes them."""
     return f"{digits}~s" if measurement.unit in PREFIXED else ",.3~r"
 
 

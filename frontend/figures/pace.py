@@ -1,4 +1,4 @@
-"""Each worker's pace over the iterations: its samples per second, and its lead over the slowest worker."""
+"""Draws each worker's throughput and staleness over the iterations."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from frontend.figures.theme import THEMES, axis, empty, layout
 from frontend.figures.workers import X_TITLES, of_all, step_line, x_of
 
 SPEEDS: Final = {"busy": "Busy time only", "whole": "Including waiting"}
-"""The time by which samples are divided: the worker's own part of an iteration (LB-BSP's v), or all of it."""
+"""The time base of throughput: the worker's busy time (v in LB-BSP), or the whole iteration."""
 
 
 def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
         for trace in traces.workers
     ]
     sentence = (
-        "Samples per second over whole iterations, including waiting: each worker's part of the job's throughput."
+        "Samples per second over whole iterations, including waiting: each worker's part of the job throughput."
         if whole
         else "Samples per second of busy time (data loading, compute and communication): the basis of share decisions."
     )
@@ -53,7 +53,7 @@ def worker_speeds(traces: Traces, view: View) -> dict[str, Any]:
 
 
 def staleness(leads: Leads, view: View) -> dict[str, Any]:
-    """Step lines: each worker's lead over the slowest, in iterations, when it was released."""
+    """Step lines: how many iterations each worker was ahead of the slowest when it was released."""
     name = "staleness"
     if not leads.workers:
         return empty(name, leads.reason)

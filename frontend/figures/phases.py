@@ -1,4 +1,4 @@
-"""The phases of an iteration, the same in every picture: titles, colours and patterns."""
+"""Defines titles, colours and patterns of an iteration's phases, the same in every figure."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -19,11 +19,11 @@ PATTERNS: Final = {"waiting": "/", "data": "x"}
 """Phases that are hatched; the others are solid."""
 
 NOTICEABLE: Final = 0.01
-"""Data loading is drawn separately from compute if it is at least this part of some worker's time."""
+"""Data loading is drawn separately from compute if it takes at least this fraction of any worker's time."""
 
 
 def colour_of(phase: str, theme: Theme) -> str:
-    """The colour of a phase; push is a paler pull."""
+    """The colour of a phase; push has a paler shade of the colour of pull."""
     if phase in ("push", "pull"):
         return faded(theme.communication) if phase == "push" else theme.communication
     return str(getattr(theme, phase))
@@ -40,7 +40,7 @@ def bar_style(phase: str, theme: Theme) -> dict[str, Any]:
 
 
 def hatch(colour: str, shape: str = "/") -> dict[str, Any]:
-    """A pattern; the slanted one means waiting in every picture."""
+    """A hatch pattern; diagonal strokes mean waiting in every figure."""
     return {
         "shape": shape,
         "size": 6,
@@ -52,5 +52,5 @@ def hatch(colour: str, shape: str = "/") -> dict[str, Any]:
 
 
 def is_noticeable(workers: Iterable[tuple[float, float]]) -> bool:
-    """Whether some worker waits noticeably for its batches; takes each worker's data loading and its whole time."""
+    """Whether any worker waits noticeably for its batches; takes (data loading, whole time) of each worker."""
     return any(data_s >= NOTICEABLE * whole_s > 0 for data_s, whole_s in workers)

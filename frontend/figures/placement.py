@@ -1,4 +1,4 @@
-"""Which server holds which block, and how long exchanges take: an even picture is a balanced placement."""
+"""Draws the placement of blocks on servers, and the exchange time of each server."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,15 +8,15 @@ from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout, mi
 
 TIMES: Final = {"now": "Now", "before": "Before last move"}
 COLOURS: Final = {"time": "Time per MiB", "traffic": "Traffic"}
-"""The colour of the map: the time per MiB on its server, or the traffic per second."""
+"""The metric shown as colour: exchange time per MiB of the server, or its traffic per second."""
 
 MAX_BLOCKS = 160
-"""Blocks that are drawn one by one, largest first; more would have no readable label, and are drawn as one."""
+"""Maximum number of blocks drawn individually, largest first; the rest would have no readable labels and are merged."""
 
 PER_SERVER = 40
 
 NOISE = 0.05
-"""Changes of an exchange below this part of it are within measurement noise."""
+"""Relative changes of the exchange time below this are within measurement noise."""
 
 MIB = 2**20
 ROOT = "all"
@@ -73,9 +73,9 @@ def block_map(placements: Placements, view: View) -> dict[str, Any]:
 
 
 def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
-    """For each server: the mean time of a worker's push and pull, and its part of the parameters; now or before.
+    """For each server: the mean time of a worker's push and pull, and its parameters; now or before the last move.
 
-    Both views have the same servers and scales, so that all differences between them come from the move.
+    Both views have the same servers and scales, so that they can be compared.
     """
     name, when = "server-exchanges", view.scale or "now"
     shown = [each for each in (placements.now if when == "now" else placements.before) if each.exchange_s is not None]
@@ -122,7 +122,7 @@ def server_exchanges(placements: Placements, view: View) -> dict[str, Any]:
 
 
 def imbalance(holdings: Sequence[Holding]) -> float:
-    """Bytes of the fullest server over the mean; 1.0 is even."""
+    """Bytes on the fullest server over the mean; 1.0 is balanced."""
     return over_mean([holding.held_bytes for holding in holdings])
 
 
@@ -153,7 +153,7 @@ def _nodes(holding: Holding, pace: float, *, most: int) -> list[tuple[str, str, 
 
 
 def _bytes(count: int) -> str:
-    """In the unit that a person would use."""
+    """A size with a readable unit."""
     for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -167,12 +167,12 @@ def _ms_per_mib(holding: Holding) -> float:
 
 
 def _traffic(holding: Holding, placements: Placements) -> float:
-    """MiB per second to the server, and as much back: every update sends each of its blocks again."""
+    """MiB per second in each direction: every update sends each of the server's blocks."""
     return round((placements.updates_per_s or 0.0) * holding.held_bytes / MIB, 4)
 
 
 def _rate(size: int, placements: Placements) -> str:
-    """For this many bytes: how often they are updated, and the resulting traffic each way."""
+    """Update rate and traffic in each direction for this many bytes."""
     rate = placements.updates_per_s
     return f", {rate:.3g} updates/s, {rate * size / MIB:.3g} MiB/s each way" if rate is not None else ""
 
@@ -240,7 +240,7 @@ def _no_bars(placements: Placements, when: str) -> str:
 
 
 def _pace(placements: Placements, when: str) -> str:
-    """Which server is the slowest, and whether it became faster."""
+    """A sentence about the slowest server, and whether it became faster."""
     slowest, was = _slowest(placements.now), _slowest(placements.before)
     rule = "Workers exchange with all servers in parallel, so the slowest server sets the pace"
     if when == "now":
@@ -262,7 +262,7 @@ def _pace_before(placements: Placements) -> str:
 
 
 def _right_after(placements: Placements) -> str:
-    """The effect of the move itself: later, other things have changed as well."""
+    """The effect measured right after the move, before other changes."""
     worth = placements.worth
     if worth is None:
         return ""
@@ -285,7 +285,7 @@ def _ms(seconds: float) -> str:
 
 
 def _change(was: Holding, now: Holding) -> str:
-    """How much shorter the slowest exchange became, without claims within the noise."""
+    """The relative change of the slowest exchange, or "about as long" within noise."""
     before_s, now_s = was.exchange_s or 0.0, now.exchange_s or 0.0
     part = 1 - now_s / before_s if before_s else 0.0
     if abs(part) < NOISE:

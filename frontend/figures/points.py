@@ -1,4 +1,4 @@
-"""Numbers in figures: down-sampling that keeps extremes, and plotly's typed arrays."""
+"""Down-samples series while keeping extremes, and encodes plotly's typed arrays."""
 
 from base64 import b64decode, b64encode
 from typing import Any
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tsdownsample import MinMaxDownsampler
 
 MAX_POINTS = 32_000
-"""Visible points of one figure, over all its traces, that a browser redraws within a frame or two."""
+"""Points of a figure, over all traces, that a browser redraws within a frame or two."""
 
 MAX_POINTS_PER_TRACE = 2_000
 
@@ -21,7 +21,7 @@ def budget(traces: int) -> int:
 
 
 def extremes(x: Numbers, y: Numbers, limit: int) -> tuple[Numbers, Numbers]:
-    """At most ``limit`` of the points, keeping each stretch's lowest and highest; ``x`` rises."""
+    """At most ``limit`` points, keeping the minimum and maximum of each bucket; ``x`` is increasing."""
     if len(x) <= limit:
         return x, y
     kept = MinMaxDownsampler().downsample(  # type: ignore[no-untyped-call]
@@ -50,12 +50,12 @@ def numbers(values: Numbers) -> dict[str, str]:
 
 
 def plain(array: dict[str, str]) -> list[float]:
-    """What ``numbers`` encoded, as a list: for tests and tables."""
+    """Decode the result of ``numbers`` to a list, for tests and tables."""
     return list(np.frombuffer(b64decode(array["bdata"]), np.dtype(array["dtype"])).tolist())
 
 
 def sampling_note(points: int, shown: int, *, means: int = 1) -> str:
-    """The badge that reports down-sampling, or nothing if every point is drawn."""
+    """The badge about down-sampling; empty if every point is drawn."""
     if means > 1:
         return f"mean of every {means} iterations, from {points:,} reports"
     return f"min\N{EN DASH}max of {points:,} points" if shown < points else ""

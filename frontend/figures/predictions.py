@@ -1,4 +1,4 @@
-"""The accuracy of predictions: the time that decisions about shares predicted, and the measured time."""
+"""Draws the busy time of the slowest worker that share decisions predicted against the measured time."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from frontend.figures.theme import THEMES, axis, empty, layout
 MINUS: Final = "\u2212"
 
 MISSED: Final = 0.25
-"""A prediction with a larger error is called a miss, and marked."""
+"""A prediction with a larger relative error is marked as a miss."""
 
 
 def predictions(found: Predictions, view: View) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _caption(found: Predictions, missed: int) -> str:
     off = np.abs(found.off)
     last = f"the last {len(off)} decisions" if len(off) > 1 else "one decision"
     return (
-        f"Of {last} on shares: predicted and measured time of the slowest worker in the first iteration"
+        f"Share decisions ({last}): predicted and measured time of the slowest worker in the first iteration"
         f" under them. Half are within {float(np.median(off)):.1%}, nine in ten within"
         f" {float(np.quantile(off, 0.9)):.1%}; {missed} with an error above {MISSED:.0%}."
     )

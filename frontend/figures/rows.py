@@ -1,4 +1,4 @@
-"""The data of figures: columns of numbers, as queries return them."""
+"""Defines the data of figures: columns of numbers, as queries return them."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from frontend.figures.phases import is_noticeable
 
 LEFT_OUT = 0.02
-"""Rounding and the last iteration may leave out this part of the samples."""
+"""Fraction of the samples that rounding and the last iteration may omit."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -16,7 +16,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTrace:
-    """One worker over its iterations; an entry covers ``Traces.width`` of them. Times are means, in seconds."""
+    """One worker over its iterations; an entry covers ``Traces.width`` iterations. Times are means, in seconds."""
 
     rank: int
     label: str
@@ -33,11 +33,11 @@ class WorkerTrace:
     waiting_s: Floats
     coordination_s: Floats
     data_s: Floats | None = None
-    """Part of ``compute_s``: waiting for the next batch. None: not known."""
+    """The part of ``compute_s`` spent waiting for the next batch. None: not known."""
 
     @property
     def busy_s(self) -> Floats:
-        """The worker's own part of an iteration."""
+        """Compute (including data loading) and communication."""
         return self.compute_s + self.communication_s
 
     @property
@@ -63,7 +63,7 @@ class Traces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """One worker's lead over the slowest, at each of its releases."""
+    """How many iterations one worker is ahead of the slowest, at each of its releases."""
 
     rank: int
     label: str
@@ -82,21 +82,21 @@ class Leads:
     """Samples of an iteration over all workers."""
     barrier: str
     reason: str
-    """Why there are no workers, if there are none."""
+    """Why ``workers`` is empty, if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Convergence:
-    """Loss while training (weighted by samples over the workers) and the scores of the held-out split."""
+    """Training loss (weighted by samples over the workers) and the scores of the validation split."""
 
     iteration: Integers
     elapsed_s: Floats
     samples: Integers
     """Samples processed by all workers up to and including the entry."""
     updates: Integers
-    """Updates pushed by all workers, likewise."""
+    """Updates pushed by all workers up to and including the entry."""
     batch: Floats
-    """Samples of one iteration over all workers, mean over the entry's iterations."""
+    """Samples per iteration over all workers, mean over the entry's iterations."""
     loss: Floats
     reports: int
     scored_iteration: Integers
@@ -115,12 +115,12 @@ class Convergence:
         return _first(self.scored_accuracy >= target)
 
     def first_loss(self, target: float) -> int | None:
-        """Index of the first score, or before any score of the first training loss, that is at most that."""
+        """Index of the first score with at most this loss; of the first such training loss if there are no scores."""
         return _first((self.scored_loss if self.has_scored_loss else self.loss) <= target)
 
     @property
     def has_scored_loss(self) -> bool:
-        """Whether the held-out split's loss is known."""
+        """Whether the loss of the validation split is known."""
         return bool(np.isfinite(self.scored_loss).any())
 
 
@@ -137,12 +137,12 @@ class Compared:
     label: str
     learned: Convergence
     iteration_s: Floats
-    """Lengths of its iterations (means over the workers), in any order."""
+    """Its iteration times (means over the workers), in any order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heat:
-    """One metric of every worker over the iterations, as a matrix: a row per worker, a column per ``width`` iterations.
+    """One metric as a matrix: a row per worker, a column per ``width`` iterations.
 
     A cell is the highest value within its column's iterations, so that merging hides no spike; NaN where the worker
     reported none.
@@ -154,14 +154,14 @@ class Heat:
     """The first iteration of each column."""
     width: int
     values: Floats
-    """The unit: times in seconds, shares in samples."""
+    """Times in seconds, shares in samples."""
     classes: tuple[str, ...] = ()
-    """The kind of machine of each row, equal ones adjacent; empty if rows are not grouped by it."""
+    """The machine class of each row, equal ones adjacent; empty if rows are not grouped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerIteration:
-    """One worker in one iteration: when it ended, and its phases, all in seconds of the job's time."""
+    """One worker in one iteration: its end and its phases, in seconds since the start of the job."""
 
     rank: int
     iteration: int
@@ -195,7 +195,7 @@ class Window:
     uncertain_s: float = 0.0
     """The largest possible error of the time between the rows of two workers."""
     late_s: float = 0.0
-    """Delay of reports, for the worker with the longest: 95 in 100 were faster."""
+    """95th percentile of the delay of reports, for the worker with the longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +222,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worth:
-    """The effect of a change of placement: one worker's exchange with all servers, in seconds."""
+    """The effect of a placement change: time of one worker's exchange with all servers, in seconds."""
 
     before_s: float | None
     """Just before the change was ordered; None where nothing was measured."""
@@ -245,12 +245,12 @@ class Placements:
     version: int
     policy: str
     updates_per_s: float | None = None
-    """Updates of all workers, each of which sends every block again; None where too little was reported."""
+    """Updates per second of all workers, each of which sends every block; None with too few reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waited:
-    """How one worker spent its time, in seconds, and its lead over the slowest."""
+    """One worker's time by phase, in seconds, and its staleness."""
 
     rank: int
     label: str
@@ -260,7 +260,7 @@ class Waited:
     waiting_s: float
     coordination_s: float
     staleness: float | None
-    """Mean lead over the slowest at the start of its last iterations; None: not known."""
+    """Mean number of iterations ahead of the slowest at the start of its last iterations; None: not known."""
     staleness_most: int | None
 
     @property
@@ -276,11 +276,11 @@ class Waited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """The cost of waiting, worker by worker, and the staleness if the barrier is relaxed."""
+    """The cost of waiting per worker, and the staleness under a relaxed barrier."""
 
     workers: tuple[Waited, ...]
     again_s: float
-    """Waiting in iterations that were repeated, or whose reports arrived late: lost too, and in no worker's row."""
+    """Waiting in repeated iterations or those reported late: lost as well, but in no worker's row."""
     again_coordination_s: float
     again_whole_s: float
     barrier: str
@@ -309,12 +309,12 @@ class Waiting:
 
     @property
     def data_s(self) -> float:
-        """Worker-seconds of data loading, of iterations that were not repeated."""
+        """Worker-seconds of data loading, without repeated iterations."""
         return sum(each.data_s for each in self.workers)
 
     @property
     def is_loading(self) -> bool:
-        """Whether some worker waits noticeably for its batches: data loading is then shown separately from compute."""
+        """Whether any worker waits noticeably for its batches: data loading is then shown separately from compute."""
         return is_noticeable((each.data_s, each.whole_s) for each in self.workers)
 
     @property
@@ -339,7 +339,7 @@ class SpeedSeries:
     """Medians,"""
     low: Floats
     high: Floats
-    """and quartiles."""
+    """Quartiles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +352,7 @@ class Speeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A machine's load, oldest first, as parts of 1."""
+    """A machine's load, oldest first, from 0 to 1."""
 
     at_ms: Integers
     cpu: Floats
@@ -361,7 +361,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """An alternative run of a job; ``saved`` is a part of the current way's time, negative if it is slower."""
+    """A simulated variant of a job; ``saved`` is a fraction of the current variant's time, negative if it is slower."""
 
     name: str
     iteration_s: float
@@ -369,22 +369,22 @@ class Other:
     saved: float
     low: float
     high: float
-    """The lowest and highest of all seeds."""
+    """Minimum and maximum of ``saved`` over all seeds."""
     samples: float
-    """Samples processed, relative to the current way."""
+    """Samples processed, relative to the current variant."""
     unfinished: bool
     kind: str = "policy"
-    """The difference: ``policy`` or ``machines``."""
+    """What it changes: ``policy`` or ``machines``."""
 
     @property
     def whole(self) -> bool:
-        """Whether it does the same work: an alternative that leaves samples out is not really faster."""
+        """Whether it processes the same samples: otherwise its time is not comparable."""
         return self.samples > 1 - LEFT_OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """Alternatives to a job's current way, the best first."""
+    """Simulated variants of a job, best first."""
 
     ways: tuple[Other, ...]
     now: Other | None
@@ -395,13 +395,13 @@ class Others:
 
     @property
     def best(self) -> Other | None:
-        """The alternative that saves most among those that do the same work and finish."""
+        """The variant that saves most among those that do the same work and finish."""
         return next((way for way in self.ways if way.whole and not way.unfinished), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Times that decisions about shares predicted for the slowest worker, and the first measured ones under each."""
+    """Busy times of the slowest worker that share decisions predicted, and those measured in their first iterations."""
 
     iteration: Integers
     predicted_s: Floats
@@ -415,7 +415,7 @@ class Predictions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictorErrors:
-    """The errors of a job's predictors, each time that they were scored."""
+    """The errors of a job's predictors at each scoring."""
 
     iteration: Integers
     errors: dict[str, Floats]
@@ -425,7 +425,7 @@ class PredictorErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedOutcome:
-    """One policy of a simulation: its mean iteration in virtual seconds, and the parts of all workers' time."""
+    """One policy of a simulation: its mean iteration in virtual seconds, and the phases as fractions of worker time."""
 
     policy: str
     iteration_s: float
@@ -445,7 +445,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A decision or event in the course of a job."""
+    """A decision or event on a job's charts."""
 
     elapsed_s: float
     iteration: float
@@ -458,33 +458,33 @@ class Mark:
     """Whether a person wrote it."""
 
     def at(self, x: str) -> float | None:
-        """Its position on that axis; None: not known."""
+        """Its position on an axis; None: not known."""
         axes = {"time": self.elapsed_s, "samples": self.samples, "update": self.updates, "epoch": self.epochs}
         return axes.get(x, self.iteration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The view of a figure that a reader requested."""
+    """The requested view of a figure."""
 
     theme: str = "light"
     x: str = ""
-    """Name of the x axis; the figure's first where empty."""
+    """Name of the x axis; empty: the figure's first."""
     ranks: tuple[int, ...] = field(default=())
     metric: str = ""
     scale: str = ""
-    """If the figure has such options, the selected one; its first if empty."""
+    """The selected values of the figure's options; empty: the first."""
     first: int | None = None
-    """If the figure shows a window of iterations, its first one; None: the latest."""
+    """First iteration of the window, if the figure has one; None: the latest."""
     count: int = 0
     """Iterations in the window; 0: the figure's default."""
     marks: str = "on"
     """Whether decisions are marked: on or off."""
     smooth: int = 0
-    """This many neighbouring values are averaged, if the figure can be smoothed; 0: none."""
+    """Number of neighbouring values to average, if the figure supports it; 0: none."""
     accuracy: float | None = None
-    """If the figure has a target, the reader's target accuracy; None: the one at which the job stops."""
+    """The requested target accuracy; None: the one at which the job stops."""
     loss: float | None = None
-    """The reader's target loss; None: none."""
+    """The requested target loss; None: none."""
     top: int = 0
-    """Show only this many workers, the slowest ones; 0: the figure's default."""
+    """Show only this many workers, the slowest; 0: the figure's default."""

@@ -1,4 +1,4 @@
-"""A simulation's policies side by side: the parts of an iteration's time under each. Times are virtual."""
+"""Draws a simulation's policies side by side: the phases of an iteration under each, in virtual time."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ PHASES = ("compute", "communication", "waiting", "coordination")
 
 
 def simulated_iterations(found: Simulated, view: View) -> dict[str, Any]:
-    """A bar for each policy: its mean iteration, split by the parts of all workers' time; waiting hatched."""
+    """A bar for each policy: its mean iteration, split into phases; waiting is hatched."""
     name = "simulated-iterations"
     if not found.outcomes:
         return empty(name, "No data yet: a bar appears for each policy once its run has completed.")

@@ -1,4 +1,4 @@
-"""Maps a figure's name to its drawing function and its x axes: explicitly, without any discovery."""
+"""Maps each figure's name to its drawing function, data and options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A number that a reader of a figure may type: a query parameter, the label of its box, and an example."""
+    """A number that the user of a figure may enter: a query parameter, the label of its input, and an example."""
 
     name: str
     title: str
@@ -65,7 +65,7 @@ TARGETS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureKind:
-    """A figure. ``rows`` names the data it is drawn from; ``x`` its axes, the default first."""
+    """A kind of figure. ``rows`` names its data; ``x`` its axes, the default first."""
 
     title: str
     rows: str
@@ -74,17 +74,17 @@ class FigureKind:
     options: tuple[Option, ...] = ()
     """Options besides the axis: ``metric`` and ``scale``."""
     entries: tuple[Entry, ...] = ()
-    """Some of ``TARGETS``."""
+    """A subset of ``TARGETS``."""
     marked: bool = False
     """Whether decisions are marked on its horizontal axis."""
     windowed: bool = False
     """Whether it shows a movable window of iterations."""
     whole: bool = False
-    """Whether the whole chart library draws it, and not only its part for charts with axes."""
+    """Whether it requires the full chart library, not only the cartesian bundle."""
 
     @property
     def measured(self) -> bool:
-        """Whether it is drawn from the workers' reports, which can also be downloaded."""
+        """Whether it is drawn from workers' reports, which can also be downloaded."""
         return self.rows in {"traces", "convergence", "heat", "window", "measured"}
 
     @property
@@ -190,7 +190,7 @@ COMPARISONS: dict[str, FigureKind] = {
         title="Iteration time distribution", rows="compared", x=("length",), draw=compared_lengths
     ),
 }
-"""Figures of several jobs together."""
+"""Figures that compare several jobs."""
 
 MACHINES: dict[str, FigureKind] = {
     "speed-by-batch": FigureKind(title="Throughput by batch size", rows="speeds", x=("batch",), draw=speed_by_batch),

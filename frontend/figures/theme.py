@@ -1,8 +1,8 @@
-"""The only definition of colours. The style sheet repeats them as custom properties; a test compares the two.
+"""Defines the colours. The style sheet repeats them as custom properties; a test compares the two.
 
-Categories are Okabe and Ito's. On a light ground orange, sky and yellow fail the 3:1 of WCAG 1.4.11, hence the darker
-variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by colour alone: waiting and data
-loading are hatched.
+The categories are the Okabe-Ito palette. On a light background its orange, sky blue and yellow miss the 3:1 contrast of
+WCAG 1.4.11, hence the darker variants; every colour here reaches 3:1 on its theme's surface. Phases never differ by
+colour alone: waiting and data loading are hatched.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 ROOM_PX = 68
-"""Margin with an axis, for its title and labels such as ``0.0005``. The library makes more room where labels need it,
-but then it draws the figure twice."""
+"""Margin with an axis, for its title and labels such as ``0.0005``. Plotly enlarges it where labels need
+more space, but then draws the figure twice."""
 
 EDGE_PX = 32
 """Margin without an axis, for half of the last label below."""
@@ -83,13 +83,13 @@ def faded(colour: str, opacity: float = 0.6) -> str:
 
 
 def mixed(first: str, second: str, part: float) -> str:
-    """The colour at that fraction from the first, ``#rrggbb``, to the second; as Plotly interpolates a scale."""
+    """The colour at a fraction between two ``#rrggbb`` colours, interpolated as in Plotly."""
     ends = zip(_channels(first), _channels(second), strict=True)
     return "#" + "".join(f"{round(low + (high - low) * part):02x}" for low, high in ends)
 
 
 def readable_on(ground: str) -> str:
-    """Black or white, the one that is easier to read on ``#rrggbb``: at least 4.5:1 on any background."""
+    """Black or white, whichever has more contrast on ``#rrggbb``: at least 4.5:1 on any background."""
     parts = [each / 255 for each in _channels(ground)]
     red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue

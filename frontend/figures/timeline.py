@@ -1,4 +1,4 @@
-"""A few iterations of each worker as bars in time: its phases, what it waited for, and which one arrived last."""
+"""Draws a few iterations of each worker as bars in time: phases, waiting, and the last arrivals."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 ROW_PX = 34
 ORDER: Final = ("coordination", "waiting", "pull", "data", "compute", "push")
-"""One iteration of a worker, by phases."""
+"""The phases of an iteration, in order."""
 
 
 def timeline(window: Window, view: View) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def timeline(window: Window, view: View) -> dict[str, Any]:
 def last_arrivals(spans: Sequence[WorkerIteration], uncertain_s: float = 0.0) -> dict[int, WorkerIteration]:
     """By iteration, the worker whose last push was acknowledged last: under a barrier, all others waited for it.
 
-    An iteration whose last two are closer than ``uncertain_s`` is left out: which of them came last is not known.
+    Iterations whose last two are closer than ``uncertain_s`` are omitted: their order is not known.
     """
     last: dict[int, WorkerIteration] = {}
     for iteration, there in _by_iteration(spans).items():
@@ -71,7 +71,7 @@ def last_arrivals(spans: Sequence[WorkerIteration], uncertain_s: float = 0.0) ->
 
 
 def is_loading(spans: Sequence[WorkerIteration]) -> bool:
-    """Whether some worker waits noticeably for its batches."""
+    """Whether any worker waits noticeably for its batches."""
     spent: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for span in spans:
         spent[span.rank][0] += span.data_s
@@ -114,7 +114,7 @@ def chrome_trace(window: Window, job: int) -> dict[str, Any]:
 
 
 def phases(span: WorkerIteration) -> Iterator[tuple[str, float, float]]:
-    """Name, beginning and length of each phase of one iteration, in seconds, in order."""
+    """Name, start and duration of each phase of an iteration, in seconds, in order."""
     at = span.ended_s - span.whole_s
     for phase in ORDER:
         seconds = float(getattr(span, f"{phase}_s"))

@@ -1,4 +1,4 @@
-"""The topology of a job: workers, servers and machines by rack; a link has the colour of its worker's waiting. Pure."""
+"""Draws the topology of a job: workers, servers and machines by rack; a link's colour is its worker's waiting. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ROW_PX: Final = 38
 MIB: Final = 2**20
 
 STEPS: Final = ((0.1, "waits under 10%"), (0.25, "10 to 25%"), (0.5, "25 to 50%"), (1.01, "over 50%"))
-"""Shares of its time that a worker waits, and their words; a step has its own colour and its own dashes."""
+"""Waiting shares and their labels; each step has its own colour and dash pattern."""
 
 DASHES: Final = ("solid", "dash", "dashdot", "dot")
 
@@ -23,7 +23,7 @@ class Node:
     index: int
     machine: str
     rack: str = ""
-    """Empty: its machine has no such label."""
+    """Empty: its machine has no label ``rack``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ServerNode(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """The processes of a job that are shown. Without servers, workers sum up among themselves, in a ring."""
+    """The processes of a job that are shown. Without servers, workers form a ring all-reduce."""
 
     workers: tuple[WorkerNode, ...]
     servers: tuple[ServerNode, ...]
@@ -95,7 +95,7 @@ Link = tuple[int, tuple[float, float], tuple[float, float], str]
 
 
 def _links(found: Topology, rows: dict[tuple[str, str], int]) -> list[Link]:
-    """(step, from, to, words) of each link; of a ring, from each worker to the next."""
+    """(step, from, to, label) of each link; in a ring, from each worker to the next."""
     workers = dict(zip(found.workers, _at(found.workers, rows, 0.0), strict=True))
     if found.servers:
         servers = list(zip(found.servers, _at(found.servers, rows, 1.0), strict=True))
@@ -159,7 +159,7 @@ def _nodes(
 
 
 def _at(nodes: Sequence[Node], rows: dict[tuple[str, str], int], x: float) -> list[tuple[float, float]]:
-    """The place of each: those on one machine stand below one another within its row."""
+    """The position of each node: nodes on one machine are stacked within its row."""
     placed: dict[tuple[str, str], list[int]] = {}
     for node in nodes:
         placed.setdefault((node.rack, node.machine), []).append(node.index)
@@ -196,9 +196,9 @@ def _caption(found: Topology, machines: int) -> str:
     where = f"{machines} machine{'' if machines == 1 else 's'}" + (f" in {len(racks)} racks" if len(racks) > 1 else "")
     some = "" if len(found.workers) >= found.roster else f" ({len(found.workers)} of {found.roster} workers are shown)"
     most = max(found.workers, key=lambda each: (each.waiting or 0.0, -each.index))
-    talk = "Every worker exchanges with every server" if found.servers else "Workers sum up among themselves, in a ring"
+    talk = "Every worker exchanges with every server" if found.servers else "Workers form a ring all-reduce"
     waits = f" w{most.index} waits most, {most.waiting:.0%} of its time." if most.waiting else ""
     return (
-        f"{where}{some}. {talk}; the colour of a line is how much its worker waits.{waits} "
-        "Lines follow from the placement: the traffic between two processes is not measured. Racks are the label rack."
+        f"{where}{some}. {talk}; the colour of a line shows how much its worker waits.{waits} "
+        "Lines follow from the placement: traffic between two processes is not measured. Racks come from label rack."
     )

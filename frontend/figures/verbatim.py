@@ -1,37 +1,37 @@
-"""Text in figures is text: Plotly would read ``<a href=...>`` as a link, ``&lt;`` as an entity, ``%{x}`` as a template.
+"""Escapes text in figures: Plotly would read ``<a href=...>`` as a link, ``&lt;`` as an entity, ``%{x}`` as a template.
 
-After the character that starts one of these an invisible one is inserted, so that it starts nothing, and pictures,
-tables and files show the same. Every figure passes through ``verbatim`` just before it is sent; a name that is written
-into a template passes through ``untouched`` before, and lines are joined by ``LINE``.
+An invisible character is inserted after the character that starts one of these, so that pictures, tables and files show
+the same text. Every figure passes through ``verbatim`` just before it is sent; names that are inserted into a template
+pass through ``untouched`` first, and lines are joined by ``LINE``.
 """
 
 import re
 from typing import Any, Final
 
 JOINER: Final = "\u2060"
-"""Has no width, and allows no line break."""
+"""Word joiner: has no width and prevents line breaks."""
 
 LINE: Final = "\x1e"
 """Becomes a line break; no other character does."""
 
 EXTRA: Final = "<extra></extra>"
-"""Ends a template, and suppresses the second box."""
+"""Ends a template and suppresses the second hover box."""
 
 _BEGINS: Final = re.compile(f"[<&](?!{JOINER})")
 _FILLS: Final = re.compile(f"%(?={{)(?!{JOINER})")
 
 TEMPLATES: Final = frozenset({"hovertemplate", "texttemplate"})
 UNREAD: Final = frozenset({"meta"})
-"""Keys that Plotly passes through, and the page shows as text."""
+"""Keys that Plotly ignores and the page shows as text."""
 
 
 def untouched(text: str) -> str:
-    """The text so that Plotly shows it unchanged in any position."""
+    """Escape the text so that Plotly shows it unchanged."""
     return _FILLS.sub(f"%{JOINER}", _inert(text))
 
 
 def verbatim(figure: dict[str, Any]) -> dict[str, Any]:
-    """The figure with markup only at the end of templates and between lines."""
+    """Escape all texts of a figure; only template ends and line breaks stay markup."""
     return {key: _of(key, value) for key, value in figure.items()}
 
 

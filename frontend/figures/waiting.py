@@ -1,4 +1,4 @@
-"""The cost of waiting: every worker's time by phase, and its lead over the slowest."""
+"""Draws the cost of waiting: every worker's time by phase, and its staleness."""
 
 from typing import Any, Final
 
@@ -7,8 +7,8 @@ from frontend.figures.rows import View, Waiting
 from frontend.figures.theme import THEMES, Theme, axis, empty, layout
 
 MOST_BARS: Final = 128
-"""With more workers a bar is narrower than what can be seen apart, and each of its parts is an element of the page
-that the browser lays out by itself: 512 workers took seconds to be drawn."""
+"""With more workers, single bars can no longer be distinguished, and each part of a bar is a separate SVG element:
+drawing 512 workers took seconds."""
 
 
 def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
 
 
 def _parts(waiting: Waiting) -> dict[str, list[float]]:
-    """Seconds of every worker by phase; data loading separately only if some worker waits noticeably for batches."""
+    """Seconds of every worker by phase; data loading is separate only if any worker waits noticeably for batches."""
     workers = waiting.workers
     loading = {"data": [each.data_s for each in workers]} if waiting.is_loading else {}
     return loading | {
@@ -63,7 +63,7 @@ def _bar(phase: str, labels: list[str], seconds: list[float], theme: Theme) -> d
 
 
 def _band(phase: str, labels: list[str], seconds: list[float], theme: Theme) -> dict[str, Any]:
-    """The outline of bars side by side, as one shape."""
+    """The outline of adjacent bars, as one shape."""
     bar = _bar(phase, labels, seconds, theme)
     style = bar.pop("marker")
     filling = {"fillpattern": style["pattern"]} if "pattern" in style else {}

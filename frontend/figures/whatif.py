@@ -1,4 +1,4 @@
-"""Alternatives to a job's current way, with their uncertainty, and the errors of its predictors."""
+"""Draws simulated variants of a job with their uncertainty, and the errors of its predictors."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ ROW_PX = 26
 
 
 def others(ways: Others, view: View) -> dict[str, Any]:
-    """A bar for each alternative policy: the part of the time that it saves, or costs, with the range over seeds."""
+    """A bar for each alternative policy: the time that it saves or costs, with the range over seeds."""
     name = "others"
     found = [way for way in ways.ways if way.kind == "policy"]
     if not found:
@@ -24,7 +24,7 @@ def others(ways: Others, view: View) -> dict[str, Any]:
 
 
 def machine_changes(ways: Others, view: View) -> dict[str, Any]:
-    """A bar for each change of machines, the largest effect on top: to the right a gain, to the left a loss."""
+    """A bar for each change of machines, the largest effect on top."""
     name = "machine-changes"
     found = [way for way in ways.ways if way.kind == "machines"]
     if not found:
@@ -120,14 +120,15 @@ def _colour(way: Other, theme: Theme) -> str:
 
 
 def _changes_caption(ways: Others, rows: Sequence[Other], left_out: int) -> str:
-    """The largest effects, and the basis of the figures."""
+    """A caption with the largest effect and the meaning of the bars."""
     most = next((way for way in rows if way.whole), None)
     verb = "save" if most is not None and most.saved >= 0 else "cost"
     lead = f"{_capital(most.name)} would {verb} {abs(most.saved):.0%} of the time." if most is not None else ""
     more = f" Not shown, because their runs did not complete: {left_out}." if left_out else ""
     return (
-        f"{lead} Under the current policies, with the same global batch. Right of zero time is saved, left of it"
-        f" lost. Results for bandwidth are upper bounds. Whiskers show the minimum and maximum of single runs;"
+        f"{lead} Under the current policies, with the same global batch. Bars to the right save time, bars to"
+        " the left cost time. Results for bandwidth are upper bounds."
+        " Whiskers show the minimum and maximum of single runs;"
         f" differences below {ways.doubt:.0%} are within the model error.{more}"
     ).strip()
 

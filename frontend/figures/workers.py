@@ -1,4 +1,4 @@
-"""Each worker over the iterations: its batch size, and the phases of its time."""
+"""Draws each worker's batch size and iteration phases over the iterations."""
 
 from typing import Any
 
@@ -16,22 +16,22 @@ STRIP_PX = 84
 """Height of one worker's strip."""
 
 AROUND_PX = 140
-"""Room for the axis below, and above a legend that has four lines in a narrow window."""
+"""Space for the axis below, and for a legend above that has four lines in a narrow window."""
 
 HEADROOM = 1.1
-"""Room above the longest lasting iteration."""
+"""Factor by which the axis exceeds the longest sustained iteration."""
 
 TOLERANCE = 0.10
-"""How far workers' own times may be from the median worker's for their shares to count as balanced."""
+"""Relative deviation of busy times from the median worker's within which shares count as balanced."""
 
 RECENT = 20
-"""The number of last entries over which the tolerance band is measured."""
+"""Number of last entries over which the tolerance band is measured."""
 
 PHASES = ("compute", "communication", "waiting", "coordination")
 
 
 def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
-    """Step lines: the samples that each worker took in each iteration."""
+    """Step lines: the samples of each worker in each iteration."""
     name = "batch-size"
     if not traces.workers:
         return empty(name, "No data yet: batch sizes appear after the first reported iteration.")
@@ -54,7 +54,7 @@ def batch_sizes(traces: Traces, view: View) -> dict[str, Any]:
 
 
 def iteration_times(traces: Traces, view: View) -> dict[str, Any]:
-    """A strip per worker on one scale: phases stacked to the whole iteration, waiting hatched, the rest solid."""
+    """A strip per worker on a common scale: stacked phases, waiting hatched."""
     name = "iteration-time"
     if not traces.workers:
         return empty(name, "No data yet: iteration times appear after the first reported iteration.")
@@ -146,10 +146,10 @@ def _is_loading(traces: Traces) -> bool:
 
 
 def _scale(traces: Traces) -> tuple[float, float]:
-    """Where the strips' axis ends, and the longest iteration, in milliseconds.
+    """The upper end of the strips' axis, and the longest iteration, in milliseconds.
 
     A stall of a single iteration would flatten all other iterations, so the axis ends at the largest running median of
-    three: any stall of at least two iterations is shown whole.
+    three: any stall of at least two iterations is shown completely.
     """
     lengths = [trace.whole_s * 1000 for trace in traces.workers]
     highest = max(float(np.max(each, initial=0.0)) for each in lengths)
@@ -164,7 +164,7 @@ def _median_of_three(values: Numbers) -> Numbers:
 
 
 def _band_s(traces: Traces) -> float | None:
-    """The median of the workers' own recent times; None for a single worker."""
+    """The median of the workers' recent busy times; None for a single worker."""
     own = [float(np.mean(trace.busy_s[-RECENT:])) for trace in traces.workers if len(trace.busy_s)]
     return float(np.median(own)) if len(own) > 1 else None
 
@@ -236,20 +236,20 @@ def _strip_name(label: str, y: float, theme: Theme) -> dict[str, Any]:
 
 
 def x_of(trace: WorkerTrace | MeasuredWorker | Lead, batch: int, view: View) -> Numbers:
-    """The positions of its entries: samples are those of whole iterations before them."""
+    """The x positions of the entries; samples count the whole iterations before them."""
     if view.x == "samples":
         return trace.iteration * batch
     return trace.elapsed_s if view.x == "time" else trace.iteration
 
 
 def _merge(values: Numbers, every: int, how: Any) -> Numbers:
-    """One value for every ``every`` of them."""
+    """Merge each group of ``every`` values into one."""
     if every == 1:
         return values
     return np.array([how(values[start : start + every]) for start in range(0, len(values), every)])
 
 
 def of_all(shown: int, roster: int, view: View) -> str:
-    """Names the shown workers, if they are not all."""
+    """Which workers are shown, as text; empty if all are."""
     which = "selected" if view.ranks else "slowest" if view.top else "slowest and fastest"
     return "" if shown == roster else f" ({shown} of {roster} workers: {which})"

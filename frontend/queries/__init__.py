@@ -1,1 +1,1 @@
-"""Database reads of pages and figures; only these modules of the frontend use tables. None writes."""
+"""Database reads of pages and figures: only these frontend modules access tables."""

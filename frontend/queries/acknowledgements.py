@@ -1,4 +1,4 @@
-"""Which workers have acknowledged a decision: a report of the first iteration under it is the acknowledgement."""
+"""Reads which workers have acknowledged a decision, by reporting the first iteration under it."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -26,27 +26,27 @@ class Acknowledgement:
     missing: tuple[int, ...]
     """Ranks that were sent the decision and have not reported its first iteration."""
     deviating: tuple[int, ...]
-    """Ranks that reported it with another number of samples than their share."""
+    """Ranks that reported a number of samples other than their share."""
     latency_s: float | None
-    """Time from the engine's release to the orders' arrival, as the workers measured it: median,"""
+    """Median time from the engine's release to the arrival of the orders, as measured by the workers."""
     slowest_s: float | None
-    """and the longest."""
+    """The maximum of the same."""
     over: bool
-    """Whether the missing ones will not report it any more."""
+    """Whether the missing ranks can no longer report it."""
 
     @property
     def missing_in_words(self) -> str:
-        """``w3 w7``, and how many more."""
+        """``w3 w7`` and the number of further ones."""
         return workers(self.missing)
 
     @property
     def deviating_in_words(self) -> str:
-        """The same for those with a different number of samples."""
+        """The same for deviating ranks."""
         return workers(self.deviating)
 
 
 def acknowledgements(job: Job, decisions: Sequence[Decision]) -> dict[int, Acknowledgement]:
-    """By primary key, for decisions that are sent to workers; one read of columns for all of them."""
+    """Acknowledgements by primary key, for decisions that are sent to workers; reads the columns once for all."""
     held = in_force(job, decisions)
     pushed = {
         row.pk: (row, held.get(row.pk, at))

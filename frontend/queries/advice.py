@@ -1,4 +1,4 @@
-"""The change of policies that a job's page offers, and the way back from the last one."""
+"""Reads the policy change that a job's page suggests, and how to revert the last one."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,18 +20,18 @@ from frontend.queries.effects import effects
 from frontend.queries.job import request_actors
 
 BY_THEMSELVES: Final = {supervisors.ACTOR: "the autopilot", choices.GUARD: "the guard"}
-"""Who asks for changes besides users."""
+"""Sources of policy changes besides users."""
 
 OFFERED: Final = timedelta(hours=1)
-"""How long after a change its way back is offered at the top of the page."""
+"""How long after a change its reversal is offered at the top of the page."""
 
 OLD: Final = timedelta(minutes=5)
-"""If a page's verdict is that workers wait, the job is simulated again after this time."""
+"""If workers wait, the job is simulated again after this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Back:
-    """The last change of policies, as it took effect, and the request that undoes it."""
+    """The last policy change that took effect, and the request that reverts it."""
 
     at: datetime
     actor: str
@@ -44,12 +44,12 @@ class Back:
     is_harmful: bool
     """Whether the guard found that it harms convergence."""
     judgement: str
-    """The guard's reason; empty: it has not judged the change."""
+    """The guard's reason; empty if it has not assessed the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """An operator's present options for a job's policies."""
+    """An operator's current options for a job's policies."""
 
     etag: str
     """For ``If-Match``."""
@@ -60,7 +60,7 @@ class Advice:
 
 
 def advice(job: Job, now: datetime, *, waits: bool) -> Advice | None:
-    """For a job with policies that can be changed. If its workers wait, it is simulated again after a while."""
+    """The advice for a job whose policies can be changed. If its workers wait, it is simulated again after ``OLD``."""
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.simulation_id is not None:
         return None
     if waits and not Forecast.objects.filter(job=job, made_at__gt=now - OLD).exists():
@@ -86,12 +86,12 @@ def _back(job: Job, now: datetime) -> Back | None:
     judgements = Decision.objects.filter(job=job, kind="judge-convergence", at__gte=last.at).order_by("-at")
     judged = next(
         (each for each in judgements if not each.payload.get("grown_from")), None
-    )  # others: of a larger batch
-    follows = judged is not None and judged.cause == last.cause  # this change is what the guard did about it
+    )  # other assessments are about a larger batch
+    follows = judged is not None and judged.cause == last.cause  # the guard itself made this change
     is_harmful = judged is not None and not follows and judged.payload.get("verdict") == "harmful"
     was = {question: getattr(before, question) for question in _choices(last)}
     if is_harmful and judged is not None:
-        was = _choices(judged) or was  # maybe of an earlier change
+        was = _choices(judged) or was  # possibly of an earlier change
     return Back(
         at=last.at,
         actor=BY_THEMSELVES.get(changed_by(last), "") or request_actors(job).get(last.cause, ""),

@@ -1,4 +1,4 @@
-"""The page of alerts: firing alerts, silences, rules, targets and deliveries."""
+"""Reads the alerts page: firing alerts, silences, rules, targets and deliveries."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ from frontend import formats
 FIRING: Final = 100
 RESOLVED: Final = 20
 DELIVERIES: Final = 30
-"""Most rows of each table."""
+"""Maximum number of rows of each table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Line:
     alert: Alert
     silence: str
     failed: int
-    """Messages about it that were not delivered."""
+    """Number of undelivered messages about it."""
 
     @property
     def about(self) -> str:
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleLine:
-    """A rule as text, and as the form reads it."""
+    """A rule as text and as the document that the form edits."""
 
     row: Rule
     title: str
@@ -53,7 +53,7 @@ class RuleLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLine:
-    """A target, where it is, and how its last message went."""
+    """A target, its address, and its last delivery."""
 
     row: Target
     to: str
@@ -61,7 +61,7 @@ class TargetLine:
 
 
 def alerts_context(now: datetime) -> dict[str, Any]:
-    """All of the page."""
+    """The context of the whole page."""
     seen = visible(Alert.objects.all(), "job__team")
     ranks = [When(severity=severity, then=rank) for rank, severity in enumerate(SEVERITIES)]
     most_severe = Case(*ranks, default=0, output_field=IntegerField()).desc()
@@ -84,7 +84,7 @@ def alerts_context(now: datetime) -> dict[str, Any]:
 
 
 def form_context() -> dict[str, Any]:
-    """The options in the form of a rule."""
+    """The options of the rule form."""
     kinds = {
         name: {
             "title": kind.title,

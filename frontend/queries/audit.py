@@ -1,4 +1,4 @@
-"""Reads the requests of users and programs to the control plane."""
+"""Reads the audit log: requests of users and programs."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def audit_page(*, actor: str = "", action: str = "", number: str | int = 1) -> P
 
 
 def audit_rows(*, actor: str = "", action: str = "") -> QuerySet[AuditEntry]:
-    """All requests of this actor and kind that the current user may see."""
+    """All requests with this actor and action that the current user may see."""
     rows = AuditEntry.objects.all()
     if (limit := limits("job__team")) is not None:
         rows = rows.filter(Q(job__isnull=True) & _of_nobody_else() | Q(job__isnull=False) & limit)
@@ -32,10 +32,10 @@ def audit_rows(*, actor: str = "", action: str = "") -> QuerySet[AuditEntry]:
 
 
 def _of_nobody_else() -> Q:
-    """Entries that are about no job, nor about a machine or a team that the current user does not see.
+    """Selects entries that are not about jobs, nor about a machine or team that the current user may not see.
 
-    Entries name their machine in the text: one that is gone is known to admins only. Entries of earlier releases name
-    the job in the text, too.
+    Entries name their machine in the text, so those about removed machines are visible to admins only. Entries of
+    earlier releases also name the job in the text.
     """
     user = viewer()
     own = Team.objects.filter(memberships__user=user if isinstance(user, User) else None)
@@ -47,10 +47,10 @@ def _of_nobody_else() -> Q:
 
 
 def _named(kind: str, rows: Any) -> Any:
-    """Subjects of entries about these rows."""
+    """The subjects of entries about these rows."""
     return rows.annotate(subject_here=Concat(Value(kind), F("name"))).values("subject_here")
 
 
 def actions() -> list[str]:
-    """Every kind of request so far."""
+    """All actions in the log."""
     return sorted(AuditEntry.objects.order_by().values_list("action", flat=True).distinct())

@@ -1,4 +1,4 @@
-"""Caches the reads of pages: all viewers of the same tick share one read."""
+"""Caches page reads, so that all viewers of a tick share one read."""
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -15,16 +15,16 @@ from controlplane.telemetry.models import Cursor
 from frontend.models import JobNote
 
 KEPT_S: Final = 10
-"""Seconds after which values expire even if nothing changes: a silent job has a throughput of 0."""
+"""Seconds after which values expire even without changes: the throughput of a silent job becomes 0."""
 
 NOTES: Final = 1_000
-"""A job has fewer notes: their newest and their number make one number."""
+"""Upper bound of the notes of a job, used to combine their newest id and their number in one value."""
 
 T = TypeVar("T")
 
 
 def state_key(jobs: Sequence[Job]) -> tuple[object, ...]:
-    """A value that changes whenever ingest stores anything about these jobs, or people note something. One query."""
+    """A value that changes whenever ingest stores data of these jobs or users edit their notes. One query."""
     copied = Cursor.objects.filter(job__in=[job.pk for job in jobs], stream__in=("events", "commands"))
     notes = JobNote.objects.filter(job=OuterRef("job")).order_by().values("job")
     noted = Subquery(notes.annotate(version=Max("id") * NOTES + Count("id")).values("version"))

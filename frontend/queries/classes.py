@@ -1,4 +1,4 @@
-"""The kind of machine of each worker of a job: by label, emulation, scenario or cores."""
+"""Determines the machine class of each worker of a job: by label, emulation, scenario or cores."""
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job, Process
@@ -10,14 +10,14 @@ from frontend.queries.simulations import scenario_of
 from frontend.queries.wording import counted, emulation_title
 
 LABEL = "class"
-"""The label by which operators distinguish kinds of machines: ``manage.py enroll --label class=fast``."""
+"""The label by which operators distinguish machine classes: ``manage.py enroll --label class=fast``."""
 
 MOST = 2_000
-"""Most processes that are read."""
+"""Maximum number of processes that are read."""
 
 
 def machine_classes(job: Job) -> dict[int, str]:
-    """By rank, as text: the operator's label, otherwise the emulated speed, otherwise the number of cores."""
+    """Machine classes by rank, as text: the operator's label, otherwise the emulated speed, otherwise the cores."""
     if job.simulation is not None:
         return _simulated(job.simulation)
     rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).select_related("agent")
@@ -40,7 +40,7 @@ def _simulated(row: Simulation) -> dict[int, str]:
 
 
 def _describe(machine: MachineSpec) -> str:
-    """Its speed without any slowdown."""
+    """A simulated machine's speed without slowdown."""
     match machine:
         case CpuMachine():
             return f"{number(machine.samples_per_second / machine.slowness)} samples/s"

@@ -1,4 +1,4 @@
-"""A job's clock: when each iteration ended, and what was processed by then; it maps one axis of charts onto another."""
+"""Maps a job's chart axes (time, iterations, samples, ...) onto each other, by the end of each iteration."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ from frontend.queries.figures import MAX_WINDOWS
 from frontend.queries.history import History
 
 POINTS: Final = 200
-"""Most points for a page: between them it is interpolated."""
+"""Maximum number of points sent to a page, which interpolates between them."""
 
 
 class JobClock:
-    """The end of each iteration, by the reports of the worker that has most."""
+    """The end of each iteration, by the reports of the worker with the most reports."""
 
     def __init__(self, job: Job) -> None:
         spec = stored_spec(job)
@@ -32,7 +32,7 @@ class JobClock:
         self._epoch = job.training_samples
 
     def mark(self, elapsed_s: float, iteration: int | None, words: str) -> Mark:
-        """A mark's position; within an iteration, at that fraction of it."""
+        """A mark at a time, interpolated within its iteration."""
         at = float(iteration) if iteration is not None else float(np.interp(elapsed_s, self._elapsed, self._iteration))
         elapsed_s = max(0.0, round(elapsed_s, 3))
         samples = round(at * self._batch)
@@ -46,11 +46,11 @@ class JobClock:
         )
 
     def elapsed_at(self, iteration: float) -> float:
-        """Seconds since the job's start at that iteration."""
+        """Seconds since the job's start at an iteration."""
         return float(np.interp(iteration, self._iteration, self._elapsed))
 
     def axes(self) -> dict[str, list[float]]:
-        """The same moments on every axis, as many as a page needs."""
+        """The same points in time on every axis, at most ``POINTS``."""
         kept = np.unique(np.linspace(0, len(self._iteration) - 1, POINTS).round().astype(np.int64))
         at = self._iteration[kept]
         axes: dict[str, NDArray[np.float64]] = {

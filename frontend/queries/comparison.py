@@ -1,4 +1,4 @@
-"""Reads several jobs side by side: data of figures, the table of results, and the differences of their specs."""
+"""Reads the comparison of several jobs: data of figures, the table of results, and differences of specs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from frontend.queries.figures import MAX_SUMMED, convergence
 from frontend.queries.history import History
 
 LEAST, MOST = 2, 6
-"""Most jobs of one comparison."""
+"""Minimum and maximum number of jobs of a comparison."""
 
 WARM_UP = 2
-"""First iterations of a job that are not counted in lengths: connections open, caches fill."""
+"""Warm-up iterations of a job that are excluded from iteration times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One result of one job, as text, and its difference to the baseline's."""
+    """One result of one job, as text, and its difference from the baseline."""
 
     text: str
     delta: str
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One result of every job, in their order."""
+    """One result of every job, in the jobs' order."""
 
     title: str
     cells: tuple[Cell, ...]
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A field in which the jobs' specs differ."""
+    """A spec field in which the jobs differ."""
 
     field: str
     values: tuple[str, ...]
@@ -57,7 +57,7 @@ def compared(jobs: Sequence[Job], view: View) -> tuple[Compared, ...]:
 
 
 def lengths(job: Job) -> NDArray[np.float64]:
-    """Lengths of a job's iterations in seconds, as the mean over its workers, without warm-up."""
+    """A job's iteration times in seconds, as means over its workers, without warm-up."""
     history = History(job)
     found = list(history.windows(ITERATION, history.width(MAX_SUMMED)).values())
     if not found:
@@ -70,9 +70,9 @@ def lengths(job: Job) -> NDArray[np.float64]:
 
 
 def results(jobs: Sequence[Job], sides: Sequence[Compared], baseline: int, target: float | None) -> list[Row]:
-    """The table: each result of each job, its difference to the job ``baseline``, and the best one.
+    """The table of results of each job, with the difference from the job ``baseline``, and the best one marked.
 
-    ``sides`` are the same jobs as returned by ``compared``.
+    ``sides`` is the result of ``compared`` for the same jobs.
     """
     base = next(at for at, job in enumerate(jobs) if job.pk == baseline)
     return [
@@ -82,13 +82,13 @@ def results(jobs: Sequence[Job], sides: Sequence[Compared], baseline: int, targe
 
 
 def common_target(jobs: Sequence[Compared]) -> float | None:
-    """The highest accuracy that every job reached: times can be compared at it."""
+    """The highest accuracy that every job reached, at which times can be compared."""
     best = [float(np.nanmax(job.learned.scored_accuracy, initial=0.0)) for job in jobs]
     return min(best) if best and min(best) > 0 else None
 
 
 def differences(jobs: Sequence[Job]) -> list[Difference]:
-    """Fields of the specs in which the jobs differ, by name."""
+    """The spec fields in which the jobs differ, by name."""
     flat = [dict(_flat(job.spec)) for job in jobs]
     fields = sorted(_without_parents(set().union(*flat)))
     values = {field: tuple(_text(each.get(field)) for each in flat) for field in fields}
@@ -203,7 +203,7 @@ def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 
 
 def _without_parents(fields: set[str]) -> set[str]:
-    """Without those that are empty in one job and have parts in another: the parts say it."""
+    """Drop fields that are empty in one job and have subfields in another: the subfields show the difference."""
     parents = {field[:at] for field in fields for at, letter in enumerate(field) if letter == "."}
     return fields - parents
 

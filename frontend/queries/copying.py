@@ -1,4 +1,4 @@
-"""The initial content of the job form: a copy of a job, or a simulated run as a real job."""
+"""Prepares the initial content of the job form: a copy of a job, or a simulated run as a real job."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -8,7 +8,7 @@ from controlplane.protocol import catalogue
 from frontend.queries.simulations import scenario_of
 
 MACHINES: Final = ("labels", "emulate", "emulate_servers", "start_from", "limits.maximum", "elastic.minimum_workers")
-"""Paths of a spec that depend on its machines: for simulated machines they do not apply elsewhere."""
+"""Spec paths that depend on the machines, and are dropped from a simulated run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +18,11 @@ class Copy:
     spec: dict[str, Any]
     what: str
     left: tuple[str, ...] = ()
-    """Fields that the user still has to fill in or check, one sentence each."""
+    """What the user still has to fill in or check, one sentence each."""
 
 
 def copy_of(job: Job) -> Copy:
-    """A copy of the job; for a simulated run its policies and its spec, without its machines."""
+    """A copy of the job; of a simulated run, its spec without the simulated machines."""
     if job.simulation is None:
         return Copy(spec=job.spec, what="The duplicated job")
     spec = job.spec | {"name": job.name}
@@ -30,21 +30,21 @@ def copy_of(job: Job) -> Copy:
         spec = _left_out(spec, path.split("."))
     workers, servers = spec["workers"], spec.get("servers", 1)
     left = [
-        f"The machines are yours: {workers} workers and {servers} server{'' if servers == 1 else 's'} were simulated; "
-        "labels say which of yours take part, and smallest and largest share what they can hold."
+        f"{workers} workers and {servers} server{'' if servers == 1 else 's'} were simulated. Select your machines by "
+        "labels, and set the smallest and largest share that they can hold."
     ]
     model = spec["workload"]["name"]
     if model not in catalogue.WORKLOADS:
         spec["workload"] = {}
-        left.append(f"Only the timing of {model} was simulated, and no workload has this name: choose a workload.")
+        left.append(f"Only the timing of {model} was simulated, and no workload has this name. Choose a workload.")
     scenario = scenario_of(job.simulation)
     if scenario is not None and job.policy in scenario.reassigning:
-        left.append(f"Under {job.policy} simulated workers hand work to one another, which those of a job do not.")
+        left.append(f"Under {job.policy}, simulated workers transfer work to each other; workers of a real job do not.")
     return Copy(spec=spec, what=f"{job.policy} of simulation #{job.simulation.pk}", left=tuple(left))
 
 
 def _left_out(tree: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """A copy without the values at these paths."""
+    """A copy of a document without the values at a path."""
     first, *rest = names
     if first not in tree:
         return tree

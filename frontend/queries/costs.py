@@ -1,4 +1,4 @@
-"""Reads what costs most now, with what can be done about it."""
+"""Reads the largest current losses of worker time, with suggested policy changes."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,12 +24,12 @@ RECENT: Final = 10
 """Iterations over which a job's waiting is measured; templates name this number."""
 
 JOBS: Final = 50
-"""The newest running jobs that are looked at."""
+"""Maximum number of running jobs considered, the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLine:
-    """One cost with its price and the change of policies that is offered against it."""
+    """One cost with its price and the suggested policy change."""
 
     cost: Cost
     price: str
@@ -38,7 +38,7 @@ class CostLine:
 
 
 def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
-    """At most three, the greatest first; none where nothing is lost."""
+    """At most three costs, largest first."""
     running = _running()
     hung = set(
         Flag.objects.filter(job__in=running, kind=attached.HANG, closed_at=None).values_list("job_id", flat=True)
@@ -56,7 +56,7 @@ def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
 
 
 def lost_now() -> tuple[float | None, float | None]:
-    """Waiting and coordination as shares of all workers' time, over the iterations that the costs are measured over."""
+    """Waiting and coordination as fractions of worker time, over the same iterations as the costs."""
     paces = _paces(_running())
     workers = sum(pace.workers for pace in paces)
     if not workers:
@@ -76,7 +76,7 @@ def _paces(running: Sequence[Job]) -> list[JobPace]:
 
 
 def _advice(job: Job, now: datetime) -> Advice | None:
-    """None also for a job whose spec this release refuses: it must not hide the others."""
+    """The advice; None for a job whose spec cannot be read, so that it does not hide the others."""
     with suppress(UnreadableSpec):
         return advice(job, now, waits=False)
     return None
@@ -107,7 +107,7 @@ def _with_hang(pace: JobPace, hung: set[int]) -> JobPace:
 
 
 def _absent(machines: Sequence[MachineCard]) -> list[Absent]:
-    """Machines that are offline, if any job waits for slots."""
+    """Offline machines, if any job waits for slots."""
     if not submitted_jobs().filter(state=JobState.SUBMITTED).exists():
         return []
     return [

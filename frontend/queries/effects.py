@@ -1,4 +1,4 @@
-"""Effects of decisions: the iterations before each compared with those after it, and the predicted time."""
+"""Measures effects of decisions: iteration times before and after each, and the predicted time."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,25 +14,25 @@ from frontend.queries.history import History
 from frontend.queries.in_force import in_force
 
 AROUND = 10
-"""Iterations before and after a decision that count."""
+"""Iterations before and after a decision that are compared."""
 
 ACTING = frozenset({"set-shares", "set-roster", "set-placement", "change-policies"})
-"""Kinds of decisions that change how long iterations take."""
+"""Kinds of decisions that affect iteration times."""
 
 PREDICTED = 200
-"""Number of latest decisions with predictions that are drawn beside the measured times."""
+"""Maximum number of predictions drawn beside the measured times, the latest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """Mean iteration times in seconds; None where nothing was measured on that side yet."""
+    """Mean iteration times before and after a decision in seconds; None: not measured yet."""
 
     before_s: float | None
     after_s: float | None
     predicted_s: float | None
     """Predicted busy time of the slowest worker."""
     busy_s: float | None
-    """The measured one, in the first iteration under the decision."""
+    """The measured busy time, in the first iteration under the decision."""
 
     @property
     def gain(self) -> float | None:
@@ -43,25 +43,25 @@ class Effect:
 
     @property
     def miss(self) -> float | None:
-        """Measured over predicted, less one."""
+        """Relative error: measured over predicted, minus one."""
         return None if not self.predicted_s or self.busy_s is None else self.busy_s / self.predicted_s - 1
 
     @property
     def off(self) -> float:
-        """The error of the prediction, without its sign."""
+        """The absolute relative error of the prediction."""
         return abs(self.miss or 0.0)
 
     @property
     def missed(self) -> bool:
-        """Whether the error is large enough to be marked as a miss."""
+        """Whether the prediction is marked as a miss."""
         return self.off > MISSED
 
 
 def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
-    """By primary key, the effects of those decisions that have one; one read of columns for all of them.
+    """The effects of decisions by primary key; reads the columns once for all of them.
 
-    Before and after end at the next decision's iteration or after ``AROUND``, the earlier of the two: the effect of
-    another decision is not counted for this one.
+    The compared iterations end at the neighbouring decision or after ``AROUND``, whichever comes first, so that
+    effects of other decisions are not included.
     """
     acting = [row for row in decisions if row.kind in ACTING and row.iteration is not None]
     if not acting:
@@ -74,7 +74,7 @@ def effects(job: Job, decisions: Sequence[Decision]) -> dict[int, Effect]:
 
 
 def predictions(job: Job, view: View) -> Predictions:
-    """The latest decisions that predicted a time and have taken effect, oldest first."""
+    """Predicted and measured times of the latest decisions that have taken effect, oldest first."""
     rows = Decision.objects.filter(job=job, kind="set-shares", iteration__lte=job.iteration)
     latest = list(rows.order_by("-incarnation", "-sequence")[:PREDICTED])
     held = in_force(job, latest)
@@ -96,7 +96,7 @@ def predictions(job: Job, view: View) -> Predictions:
 
 
 class Lengths:
-    """Per iteration: its mean length over the workers, and the busy time of the slowest."""
+    """Per iteration: the mean iteration time over the workers, and the busy time of the slowest."""
 
     def __init__(self, blocks: Iterable[dict[str, NDArray[np.float64]]]) -> None:
         parts = list(blocks)

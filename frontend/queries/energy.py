@@ -1,4 +1,4 @@
-"""Energy and cost of a job's workers: measured, else by the power that machines' labels or the job's spec state."""
+"""Reads energy and cost of a job's workers: measured, otherwise from the power in machine labels or the spec."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,37 +24,37 @@ MILLION: Final = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyUsed:
-    """The energy of one worker, or of all, for the samples so far."""
+    """Energy of one worker, or of all workers, so far."""
 
     rank: int = -1
-    """-1: all of them."""
+    """-1: all workers."""
     machine: str = ""
     samples: int
     seconds: float
     joules: float
     amount: float
-    """Its cost, if prices are known."""
+    """The cost, if prices are set."""
     measured: float
-    """The fraction of its iterations with measured energy."""
+    """The fraction of iterations with measured energy."""
 
     @property
     def joules_per_sample(self) -> float | None:
-        """None: it has processed none."""
+        """None: no samples were processed."""
         return self.joules / self.samples if self.samples else None
 
     @property
     def samples_per_second(self) -> float | None:
-        """Over all of its time."""
+        """Throughput including waiting."""
         return self.samples / self.seconds if self.seconds else None
 
     @property
     def watts(self) -> float | None:
-        """Mean over all of its time."""
+        """Mean power including waiting."""
         return self.joules / self.seconds if self.seconds else None
 
     @property
     def cost_per_million(self) -> float | None:
-        """Of a million samples; None without prices."""
+        """Cost per million samples; None without prices."""
         return MILLION * self.amount / self.samples if self.samples and self.amount else None
 
     @property
@@ -65,10 +65,11 @@ class EnergyUsed:
 
     @property
     def source(self) -> str:
-        """Where its energy is from."""
+        """The source of the energy values, as text."""
         if self.measured >= 1.0:
             return "measured"
-        return f"measured in {self.measured:.0%} of iterations, else stated" if self.measured else "stated power"
+        measured = f"measured in {self.measured:.0%} of iterations, otherwise configured"
+        return measured if self.measured else "configured power"
 
 
 def unit() -> str:
@@ -77,7 +78,7 @@ def unit() -> str:
 
 
 def energy(job: Job, ranks: Collection[int] = ()) -> list[EnergyUsed]:
-    """By rank, so far; of a very large roster the first ones. Empty before the first report."""
+    """Energy so far, by rank; only the first ``MAX_RANKS``. Empty before the first report."""
     known = "joules" in known_measurements(job.pk)
     asked = sorted(ranks) if ranks else list(range(min(stored_spec(job).workers, MAX_RANKS)))
     history = History(job)
@@ -91,7 +92,7 @@ def energy(job: Job, ranks: Collection[int] = ()) -> list[EnergyUsed]:
 
 
 def total(used: Collection[EnergyUsed]) -> EnergyUsed | None:
-    """All of them together."""
+    """The sum over workers."""
     if not used:
         return None
     seconds = sum(each.seconds for each in used)

@@ -1,4 +1,4 @@
-"""A job's environment: the versions of each worker's and server's machine and of the control plane, as stored."""
+"""Reads a job's environment: versions on each worker's and server's machine and of the control plane."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -9,33 +9,33 @@ from controlplane.jobs.stored_specs import stored_spec
 from controlplane.policies.wording import listing
 
 VERSIONS: Final = {"paceline": "Paceline", "python": "Python", "torch": "torch"}
-"""Values that all processes of a job should have in common."""
+"""Versions that should be equal for all processes of a job."""
 
 
 ENCRYPTED: Final = ("TLS 1.3",)
-"""A machine's report about its network, if it encrypts."""
+"""Values of ``network`` that mean an encrypted connection."""
 
 OF_ONE: Final = ("machine", "pid")
-"""Values that differ for each process."""
+"""Values that are different for each process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentLine:
-    """Processes whose machines reported the same."""
+    """Processes with the same environment."""
 
     processes: str
     machines: str
     found: dict[str, str]
-    """By the names of ``Process.environment``, without the machine's; empty if an agent reported nothing."""
+    """Values by the keys of ``Process.environment``, without ``OF_ONE``; empty if the agent reported none."""
     differs: str
-    """As text: the versions in which it differs from most others; empty if they agree."""
+    """Versions that differ from those of most processes, as text; empty if none."""
 
 
 def protection(job: Job) -> str:
-    """How its parameters are sent between processes, in a sentence; empty if no agent reported it."""
+    """A sentence about the encryption of parameters in transit; empty if no agent reported it."""
     spec = stored_spec(job)
     if spec.attached:
-        return "Tensors travel through the script's own process group: Paceline neither sees nor encrypts them."
+        return "Tensors are sent through the script's own process group; Paceline does not encrypt them."
     role, by = ("worker", "workers") if spec.reduces else ("server", "servers")
     rows = Process.objects.filter(job=job, role=role).order_by("index", "id")
     by_network: dict[str, list[str]] = {}
@@ -45,13 +45,13 @@ def protection(job: Job) -> str:
     if len(by_network) == 1:
         (network,) = by_network
         how = f"encrypted ({network})" if network in ENCRYPTED else network
-        return f"Parameters travel {how}."
+        return f"Parameters are sent {how}."
     ways = "; ".join(f"{listing(dict.fromkeys(names))}: {network}" for network, names in by_network.items())
-    return f"Parameters travel differently by {by}: {ways}." if ways else ""
+    return f"Parameter transport differs between {by}: {ways}." if ways else ""
 
 
 def environments(job: Job) -> list[EnvironmentLine]:
-    """A line for each kind of environment, workers first. A process whose instances ran on two kinds has two lines."""
+    """A line for each distinct environment, workers first. A process whose instances had two has two lines."""
     rows = Process.objects.filter(job=job).order_by("-role", "index", "id")
     alike: dict[tuple[tuple[str, str], ...], list[tuple[str, str]]] = {}
     for role, index, environment in rows.values_list("role", "index", "environment"):
@@ -70,7 +70,7 @@ def environments(job: Job) -> list[EnvironmentLine]:
 
 
 def _usual(counts: dict[tuple[tuple[str, str], ...], int]) -> dict[str, str]:
-    """The most frequent version of each package; of two equally frequent ones, the first found."""
+    """The most frequent version of each package; the first found if several are equally frequent."""
     usual = {}
     for name in VERSIONS:
         seen: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Reads a job's changes of shares as episodes, with the effect of each."""
+"""Reads a job's share changes as episodes, with the effect of each."""
 
 from typing import Final
 
@@ -10,10 +10,10 @@ from frontend.queries.history import History
 from frontend.queries.in_force import in_force
 
 CHANGES: Final = 500
-"""The number of latest changes that are grouped."""
+"""Maximum number of changes that are grouped, the latest."""
 
 EPISODES: Final = 10
-"""The number of latest episodes that are shown."""
+"""Maximum number of episodes that are shown, the latest."""
 
 
 def episodes(job: Job) -> list[Episode]:

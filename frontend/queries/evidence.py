@@ -1,4 +1,4 @@
-"""The background of a flag: the decision that raised it, the numbers, its cost, and the actions since."""
+"""Reads the evidence of a flag: the decision that raised it, the numbers, its cost, and the actions since."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from controlplane.telemetry.present_costs import present_costs, present_evidence
 from frontend import formats
 
 MOST: Final = 8
-"""The number of first findings in a list whose actions are looked up."""
+"""Number of leading findings in a list whose actions are looked up."""
 
 MEASURES: Final = {"others": "the others' median", "own": "its own usual time"}
 SECONDS: Final = {
@@ -25,14 +25,14 @@ SHOWN_ELSEWHERE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A decision, by its place in the log."""
+    """A decision, by its position in the log."""
 
     incarnation: int
     sequence: int
 
     @property
     def before(self) -> int:
-        """The log up to it, as the page's URL selects it."""
+        """The value of ``before`` in the URL with which the log starts at this decision."""
         return self.sequence + 1
 
 
@@ -46,7 +46,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Since:
-    """The change of a flagged worker's share, and the decision that made it."""
+    """The change of a flagged worker's share since the flag, and the decision that made it."""
 
     before: int
     after: int
@@ -55,21 +55,21 @@ class Since:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The background of one flag."""
+    """The evidence of one flag."""
 
     raised: Reference | None
     facts: tuple[Fact, ...]
     cost: str
-    """Its present cost, as one clause; empty where that is not known. Once it is closed: that of its opening."""
+    """Its current cost as a clause, or the cost at its opening once it is closed; empty if not known."""
     is_quiet: bool
-    """It has no impact, and needs no attention."""
+    """Whether it has no current impact and needs no attention."""
     since: Since | None
-    """None if its share has not changed."""
+    """None if the share has not changed."""
     left_out: Reference | None
 
 
 def evidence_of(job: Job, flags: Sequence[Flag]) -> dict[int, Evidence]:
-    """By the flags' primary keys."""
+    """Evidence by the flags' primary keys."""
     if not flags:
         return {}
     keys = [flag.key for flag in flags]
@@ -91,7 +91,7 @@ def evidence_of(job: Job, flags: Sequence[Flag]) -> dict[int, Evidence]:
 
 
 def facts(evidence: Mapping[str, Any]) -> list[Fact]:
-    """The numbers as text with units; numbers without a text here are shown as they are."""
+    """The numbers as text with units; unknown numbers are shown unformatted."""
     found = []
     if "ratio" in evidence:
         against = MEASURES.get(evidence.get("measure", ""), "the usual time")
@@ -111,9 +111,9 @@ def facts(evidence: Mapping[str, Any]) -> list[Fact]:
 
 
 def cost(evidence: Mapping[str, Any], *, subject: str = "worker") -> str:
-    """``costs 276 ms of every iteration: without it 2.35 times as fast``; for a server, of every exchange.
+    """``costs 276 ms per iteration: 2.35 times as fast without it``; for a server, per exchange.
 
-    A cost within noise is no impact, as in the finding's sentence.
+    A cost within noise is reported as no impact, as in the finding's sentence.
     """
     costs, whole, without = (evidence.get(key) for key in ("cost_s", "iteration_s", "without_s"))
     if costs is None or not whole or not without:
@@ -122,7 +122,7 @@ def cost(evidence: Mapping[str, Any], *, subject: str = "worker") -> str:
         return "no current impact"
     what = "iteration" if subject == "worker" else "exchange with servers"
     faster = formats.significant(whole / without)
-    return f"costs {formats.milliseconds(costs)} of every {what}: without it {faster} times as fast"
+    return f"costs {formats.milliseconds(costs)} per {what}: {faster} times as fast without it"
 
 
 def _plain(value: Any) -> str:
@@ -134,7 +134,7 @@ def _reference(row: Decision | None) -> Reference | None:
 
 
 def _since(job: Job, rank: int, raised: Decision, closed: Decision | None) -> Since | None:
-    """The share when it was flagged, and the current one, or the one when the flag was closed."""
+    """The share when it was flagged, and the current share, or the share when the flag was closed."""
     shares = Decision.objects.filter(job=job, kind="set-shares").order_by("-sequence")
     until = shares.filter(sequence__lte=closed.sequence) if closed is not None else shares
     before, after = shares.filter(sequence__lt=raised.sequence).first(), until.first()

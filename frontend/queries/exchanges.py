@@ -1,6 +1,6 @@
-"""Workers' reports of single exchanges with servers, from a job's log in the database.
+"""Reads single exchanges with servers from the workers' reports in a job's stored log.
 
-A simulated run stores none of its log, and the log of a job that ended long ago was deleted: then nothing is found.
+A simulated run stores no log, and the log of an old job is deleted: the results are then empty.
 """
 
 from collections import defaultdict
@@ -15,29 +15,29 @@ from controlplane.runtime import log
 from controlplane.telemetry.models import RawEvent
 
 REPORTS = 400
-"""The number of last reports of workers that are read."""
+"""Maximum number of reports that are read, the latest."""
 
 EACH = 5
-"""The last exchanges of each worker with each server, of which the median is taken: a single one may be disturbed,
-and many would include exchanges under an earlier placement."""
+"""Number of last exchanges per worker and server over which the median is taken: a single one may be disturbed, and
+many would include exchanges under an earlier placement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Part of a job's log, by the rows of its entries: after ``first``, and before ``last`` if that is given."""
+    """A range of a job's log, by row ids: after ``first``, and before ``last`` if given."""
 
     first: int
     last: int | None = None
 
 
 def entry_of(job: Job, decision: Decision) -> int | None:
-    """The row of the entry that ``decision`` answers; None if it is not stored."""
+    """The row id of the log entry that caused ``decision``; None if it is not stored."""
     rows = RawEvent.objects.filter(job=job, incarnation=decision.incarnation, stream_id=decision.cause)
     return rows.values_list("pk", flat=True).first()
 
 
 def last_reports(job: Job, stretch: Stretch | None = None) -> Iterator[tuple[int, IterationReport]]:
-    """Ranks and their messages, the latest first."""
+    """Ranks and their reports, latest first."""
     rows = RawEvent.objects.filter(job=job, kind="report")
     if stretch is not None:
         rows = rows.filter(pk__gt=stretch.first)
@@ -49,9 +49,9 @@ def last_reports(job: Job, stretch: Stretch | None = None) -> Iterator[tuple[int
 
 
 def exchange_times(job: Job, stretch: Stretch, held: Mapping[int, int]) -> dict[int, tuple[float, float]]:
-    """By server: push and pull seconds, medians over the last exchanges with it that covered all its blocks.
+    """Median push and pull seconds by server, over the last exchanges that covered all its blocks.
 
-    ``held``: bytes on each server. Other exchanges were made under another placement, or during a move.
+    ``held``: bytes on each server. Exchanges of another size were made under another placement or during a move.
     """
     seen: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for rank, report in last_reports(job, stretch):

@@ -1,4 +1,4 @@
-"""Columns for figures: from rollups and chunks of columns, never from rows, and merged to a bounded number."""
+"""Reads columns for figures from rollups and column chunks, merged to a bounded number of windows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -19,10 +19,10 @@ from frontend.figures.rows import Convergence, Traces, View, WorkerTrace
 from frontend.queries.history import History
 
 MAX_WINDOWS = 20_000
-"""Most windows over all workers of one figure."""
+"""Maximum number of windows over all workers of a figure."""
 
 MAX_SUMMED = 100_000
-"""Most windows over all workers, where they are summed to one line."""
+"""Maximum number of windows over all workers if they are summed to one line."""
 
 MAX_SCORES = 20_000
 
@@ -30,14 +30,14 @@ TRACED = ("at_ms", "samples", *ITERATION)
 LEARNED = ("at_ms", "samples", "scored_samples", "scored_loss")
 
 MAX_WORKERS = 16
-"""Most workers of one figure; of more, the slowest and the fastest half each."""
+"""Maximum number of workers of a figure: of more workers, half are the slowest and half the fastest."""
 
 RECENT = 20
 """Iterations over which current values are measured."""
 
 
 def traces(job: Job, view: View) -> Traces:
-    """The workers' reports, iterations merged until they fit."""
+    """The workers' reports, with iterations merged into windows."""
     roster, ranks = stored_spec(job).workers, ranks_of(job, view)
     width = History(job).width(MAX_WINDOWS, len(ranks))
     windows = History(job).windows(TRACED, width, ranks)
@@ -51,7 +51,7 @@ def traces(job: Job, view: View) -> Traces:
 
 
 def convergence(job: Job, view: View) -> Convergence:
-    """Training loss of all workers per iteration (merged until it fits) and every score."""
+    """Training loss of all workers per window of iterations, and every score."""
     history = History(job)
     loss = _over_workers(list(history.windows(LEARNED, history.width(MAX_SUMMED)).values()))
     scores = _columns(_newest(Evaluation.objects.filter(job=job)), 4)
@@ -76,7 +76,7 @@ def convergence(job: Job, view: View) -> Convergence:
 
 
 class _Loss(NamedTuple):
-    """Sums over all workers, window by window."""
+    """Sums over all workers per window."""
 
     first: NDArray[np.int64]
     ended_ms: NDArray[np.float64]
@@ -88,12 +88,12 @@ class _Loss(NamedTuple):
 
     @property
     def reports(self) -> int:
-        """Total count over all of it."""
+        """Total number of reports."""
         return int(self.updates.sum())
 
 
 def _over_workers(windows: Sequence[Windows]) -> _Loss:
-    """Losses weighted by the samples behind them; windows without a sample are left out."""
+    """Losses weighted by samples; windows without samples are omitted."""
     if not windows:
         none = np.empty(0)
         return _Loss(np.empty(0, np.int64), none, none, none, none, none)
@@ -117,7 +117,7 @@ def _over_workers(windows: Sequence[Windows]) -> _Loss:
 
 
 def ranks_of(job: Job, view: View) -> tuple[int, ...]:
-    """The workers of a figure: the reader's selection, or as many as it can show."""
+    """The workers of a figure: the requested ones, or as many as it can show."""
     roster = stored_spec(job).workers
     return view.ranks or (slowest(job, roster, view.top) if view.top else slowest_and_fastest(job, roster))
 
@@ -132,12 +132,12 @@ def slowest_and_fastest(job: Job, roster: int) -> tuple[int, ...]:
 
 
 def slowest(job: Job, roster: int, count: int) -> tuple[int, ...]:
-    """That many workers, those that take longest for a sample."""
+    """The ``count`` workers with the longest time per sample."""
     return tuple(sorted(_by_pace(job)[-count:])) or tuple(range(min(count, roster)))
 
 
 def _by_pace(job: Job) -> list[int]:
-    """Ranks by time per sample over the last iterations, the fastest first."""
+    """Ranks by time per sample over the last iterations, fastest first."""
     found = History(job).latest(("samples", *BUSY), RECENT - 1)
     paces = {
         rank: sum(each[name].sum() for name in BUSY) / each["samples"].sum()
@@ -153,7 +153,7 @@ def _newest(scores: QuerySet[Evaluation]) -> list[Any]:
 
 
 def _columns(rows: Any, count: int) -> NDArray[np.float64]:
-    """Rows as columns of floats; null becomes NaN, which is drawn as a gap."""
+    """Rows as float columns; null becomes NaN, which is drawn as a gap."""
     columns: NDArray[np.float64] = np.array(rows, np.float64).reshape(-1, count).T
     return columns
 
@@ -176,13 +176,13 @@ def _worker(job: Job, rank: int, windows: Windows) -> WorkerTrace:
 
 
 def elapsed(job: Job, at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Seconds since the job started to run; a report may reach the log a moment before the state does."""
+    """Seconds since the job started to run; at least 0, as a report may be logged just before the state change."""
     started = job.started_at or job.created_at
     seconds: NDArray[np.float64] = np.maximum(at_ms / 1000 - started.timestamp(), 0.0).round(3)
     return seconds
 
 
 def _before(iterations: NDArray[Any], known: NDArray[Any], sums: NDArray[Any]) -> NDArray[np.int64]:
-    """Progress when a version was scored: version k is the result of the iterations below k."""
+    """Progress at each scored version: version k is the result of the iterations below k."""
     before = np.searchsorted(known, iterations, side="left")
     return np.concatenate([[0], sums]).astype(np.int64)[before]

@@ -1,4 +1,4 @@
-"""Machines as cards: their slots, their load, and their work for each job."""
+"""Reads machine cards: slots, load, and workers by job."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from frontend.queries.minute import BusyMinute, busy_lines
 from frontend.queries.wording import emulation_title
 
 LOSSES, SHOWN_LOSSES = 200, 4
-"""The number of losses that are read in total, and shown per machine."""
+"""Maximum number of losses that are read in total, and shown per machine."""
 
 SHOWN_SLOTS, SHOWN_FREE = 16, 4
-"""Most slots shown per machine: if it has more, those in use, and a few free ones."""
+"""Maximum number of slots shown per machine, and of free ones among them if it has more."""
 
 SHOWN_FOR = timedelta(minutes=10)
-"""How long a card shows a lost process that has returned."""
+"""How long a card shows a lost process that was restarted."""
 
 _PROCESS = ("job_id", "role", "index")
 
@@ -48,14 +48,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """A worker or server that was lost here, while its job runs."""
+    """A lost worker or server of a current job."""
 
     title: str
     job: int
     at: datetime | None
     reason: str
     back: bool
-    """Whether it has another instance by now, here or elsewhere."""
+    """Whether it has a new instance, on this or another machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +76,18 @@ class MachineCard:
     cpu: float | None
     memory: float | None
     minute: BusyMinute
-    """How busy its workers were in each second of the last minute; empty if none has reported."""
+    """Busy fraction of its workers per second of the last minute; empty without reports."""
     held: list[Slot]
     """Worker slots that a job holds, by number."""
     free: list[Slot]
-    """The first free slots: as many as a card has room for."""
+    """The first free slots, as many as a card can show."""
     worker_slots: int
     server_slots: int
     servers_taken: int
     part: float
     """The sum of its slots' parts."""
     losses: list[Loss]
-    """Lost processes, the latest first: processes that have not returned, or returned recently."""
+    """Lost processes that were not restarted, or only recently; latest first."""
     team: str = ""
     """Its team; empty: none, all users see it."""
     scheduling: str = "open"
@@ -109,29 +109,29 @@ class MachineCard:
 
     @property
     def flagged(self) -> bool:
-        """Whether a worker on it is flagged."""
+        """Whether any of its workers is flagged."""
         return any(slot.flagged for slot in self.held)
 
     @property
     def slots(self) -> list[Slot]:
-        """The slots that are shown, by number."""
+        """The shown slots, by number."""
         return sorted([*self.held[:SHOWN_SLOTS], *self.free], key=lambda slot: slot.number)
 
     @property
     def more(self) -> str:
-        """The other slots, as text; empty if all are shown."""
+        """The number of slots that are not shown, as text; empty if all are."""
         held, free = self.taken - SHOWN_SLOTS, self.worker_slots - self.taken - len(self.free)
         state = "free" if self.online else "offline"
         return " and ".join([f"{held} more in use"] * (held > 0) + [f"{free} more {state}"] * (free > 0))
 
     @property
     def part_of_more(self) -> float:
-        """The sum over the ones that are not shown."""
+        """The summed ``part`` of the slots that are not shown."""
         return sum(slot.part for slot in self.held[SHOWN_SLOTS:])
 
     @property
     def busy(self) -> float | None:
-        """The part of its workers' time in the last minute in which they computed or communicated."""
+        """The fraction of worker time in the last minute that was busy."""
         return self.minute.busy
 
     @property
@@ -142,14 +142,14 @@ class MachineCard:
 
     @property
     def sparklines(self) -> list[str]:
-        """SVG polylines in a box of 100 by 24, the present at the right: one for each known stretch."""
+        """SVG polylines in a box of 100 by 24, now at the right: one for each run of known seconds."""
         lines: list[list[str]] = [[]]
         for second, part in enumerate(self.minute.line):
             if part is None:
                 lines.append([])
             else:
                 x, y = 100 * second / max(1, len(self.minute.line) - 1), 23 - 22 * part
-                # A single second would have no line.
+                # A single point would not be visible.
                 lines[-1] += (
                     [f"{x:.1f},{y:.1f}"] if lines[-1] else [f"{max(0.0, x - 0.4):.1f},{y:.1f}", f"{x:.1f},{y:.1f}"]
                 )
@@ -164,13 +164,13 @@ class _Held:
     reserved: dict[tuple[int, int], Reservation] = field(default_factory=dict)
     servers: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     batches: dict[int, int] = field(default_factory=dict)
-    """The global batch of each of these jobs, where this release reads its spec."""
+    """The global batch of each job whose spec can be read."""
     flagged: set[tuple[int, int]] = field(default_factory=set)
     losses: dict[int, list[Loss]] = field(default_factory=lambda: defaultdict(list))
 
 
 def machines(now: datetime) -> list[MachineCard]:
-    """Every machine, those online first, then in order of joining."""
+    """All machines, online ones first, then in order of joining."""
     agents = sorted(
         Agent.objects.select_related("team").order_by("id"), key=lambda agent: agent.state != Agent.State.ONLINE
     )
@@ -179,7 +179,7 @@ def machines(now: datetime) -> list[MachineCard]:
 
 
 def machines_now() -> list[MachineCard]:
-    """The same at the last tick, read once for all viewers; each sees only jobs of their teams and without a team."""
+    """The same at the last tick, read once for all viewers, filtered by what the current user may see."""
     with unlimited():
         cards = of_cluster("machines", lambda: machines(timezone.now()))
     if limits() is None or not cards:
@@ -196,7 +196,7 @@ def _seen_jobs(cards: Sequence[MachineCard]) -> set[int]:
 
 
 def _masked(card: MachineCard, jobs: set[int]) -> MachineCard:
-    """The card, without the jobs of teams that the viewer is not in."""
+    """The card without jobs that the viewer may not see."""
     if all(slot.job in jobs for slot in card.held) and not card.losses:
         return card
     held = [
@@ -231,7 +231,7 @@ def _held(agents: Sequence[Agent], now: datetime) -> _Held:
 
 
 def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
-    """By machine, the losses of current jobs there."""
+    """Losses of current jobs, by machine."""
     lost = Process.objects.filter(agent__in=agents, state=ProcessState.LOST).exclude(job__state__in=JOB_OVER)
     rows = list(lost.order_by("-ended_at", "-id")[:LOSSES])
     instances = Process.objects.filter(job__in={row.job_id for row in rows})
@@ -249,7 +249,7 @@ def _losses(agents: Sequence[Agent], now: datetime) -> dict[int, list[Loss]]:
 
 
 def _loads(agents: Sequence[Agent]) -> dict[int, AgentSample]:
-    """The last reported sample of each online machine."""
+    """The latest sample of each online machine."""
     own = AgentSample.objects.filter(agent=OuterRef("pk")).order_by("-at").values("pk")[:1]
     here = Agent.objects.filter(pk__in=[agent.pk for agent in agents if agent.state == Agent.State.ONLINE])
     newest = here.annotate(newest=Subquery(own)).values_list("newest", flat=True)

@@ -1,4 +1,4 @@
-"""The age of a page's data: read at most every two seconds, once for all viewers of all pages."""
+"""Reads the age of a page's data, at most every two seconds for all viewers."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -14,7 +14,7 @@ KEPT_S: Final = 2
 
 
 def now() -> dict[int, Copying]:
-    """How current the database is for each live job; empty if Redis does not answer, which pages report separately."""
+    """Ingest progress of each live job; empty if Redis is unreachable, which pages report separately."""
     found: dict[int, Copying] | None = cache.get("freshness")
     if found is None:
         try:
@@ -26,13 +26,13 @@ def now() -> dict[int, Copying]:
 
 
 def as_of(job: int) -> datetime | None:
-    """The time up to which the database has the job's data, if it is behind; None: it has all."""
+    """The time up to which the database has the job's data; None: it is up to date."""
     found = now().get(job)
     return found.data_at if found is not None and found.late else None
 
 
 def oldest(jobs: Iterable[int] | None = None) -> Copying | None:
-    """Of these jobs, or of all live ones, the one whose entries wait longest; None if there is none."""
+    """The one of these jobs, or of all live jobs, whose entries wait longest; None if there is none."""
     found = now()
     chosen = found.values() if jobs is None else [found[job] for job in jobs if job in found]
     return max(chosen, key=lambda each: each.waits_s, default=None)

@@ -1,4 +1,4 @@
-"""The GPUs of a job's workers as their reports have them lately: utilization, memory, power, temperature."""
+"""Reads recent utilization, memory, power and temperature of the GPUs of a job's workers."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,10 +14,10 @@ from frontend.queries.lanes import machines
 MEASURED: Final = ("gpu_utilization", "gpu_memory", "gpu_power", "gpu_temperature")
 RECENT: Final = 10
 HOT: Final = 85.0
-"""Degrees from which on most data center GPUs lower their clock."""
+"""Degrees Celsius at which most data center GPUs throttle."""
 
 IDLE: Final = 0.5
-"""Below this part of the time a GPU waits more than it computes."""
+"""Below this utilization a GPU is reported as mostly idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class GpuLine:
     def notice(self) -> str:
         """A hint for the operator; empty if there is none."""
         if self.temperature is not None and self.temperature >= HOT:
-            return "hot: it may lower its clock"
+            return "hot: may throttle"
         return "idle most of the time" if self.utilization is not None and self.utilization < IDLE else ""
 
 

@@ -1,4 +1,4 @@
-"""Reads one metric of every worker over all iterations, from columns or, if these are too many, from rollups."""
+"""Reads one metric of every worker over all iterations, from columns or, for long jobs, from rollups."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ Peaks = Callable[[Windows], NDArray[np.float64]]
 
 
 def heat(job: Job, view: View) -> Heat:
-    """The matrix; rows are grouped by kind of machine, and by machine within it.
+    """The matrix; rows are grouped by machine class and machine.
 
     For a very large roster, only the first ``MAX_RANKS``.
     """
@@ -47,15 +47,15 @@ def heat(job: Job, view: View) -> Heat:
 
 
 def _kinds(job: Job, ranks: Sequence[int]) -> dict[int, str]:
-    """The kind of machine of each rank."""
+    """The machine class of each rank."""
     known = machine_classes(job)
     return {rank: known.get(rank, "unknown") for rank in ranks}
 
 
 def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:
-    """The mean of the sum of some columns, plus the largest rise of any column above its own mean.
+    """The mean of the sum of some columns, plus the largest excess of any column over its own mean.
 
-    For a single iteration it is the sum itself. For several it keeps a spike of any column, which a mean would hide.
+    For a single iteration this is the sum. For several, it keeps spikes of any column, which a mean would hide.
     """
     above = [windows.of(name, "max") - windows.mean(name) for name in names]
     peak: NDArray[np.float64] = windows.mean(*names) + np.fmax.reduce(above, axis=0)
@@ -63,7 +63,7 @@ def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:
 
 
 def _pace(windows: Windows) -> NDArray[np.float64]:
-    """Seconds of work per sample."""
+    """Busy seconds per sample."""
     return quotient(_peak(BUSY, windows), windows.mean("samples"))
 
 

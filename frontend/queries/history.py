@@ -20,7 +20,7 @@ from controlplane.telemetry.history import (
 )
 
 MAX_SPAN: Final = 5_000
-"""Most iterations that are read at once around decisions; a page of decisions rarely spans more."""
+"""Maximum number of iterations read at once around decisions; a page of decisions rarely spans more."""
 
 
 class History:
@@ -37,31 +37,31 @@ class History:
     def columns(
         self, names: Collection[str], *, ranks: Sequence[int] = (), first: int = 0, last: int = FOREVER
     ) -> dict[int, Block]:
-        """By rank: these columns and ``iteration`` of the iterations from ``first`` to before ``last``."""
+        """These columns and ``iteration`` by rank, for the iterations ``[first, last)``."""
         return read_columns(self._job.pk, names, Span(ranks=ranks, first=max(0, first), last=last))
 
     def latest(self, names: Collection[str], iterations: int) -> dict[int, Block]:
-        """The same for the last ``iterations`` iterations of the job."""
+        """The columns of the last ``iterations`` iterations of the job, by rank."""
         return self.columns(names, first=self._job.iteration - iterations)
 
     def around(self, names: Collection[str], iterations: Collection[int], *, margin: int = 0) -> dict[int, Block]:
-        """The same from the first to the last of these iterations, with ``margin`` more on either side."""
+        """The columns from the first to the last of these iterations, with ``margin`` more on either side, by rank."""
         first, last = span_of(iterations)
         return self.columns(names, first=first - margin, last=last + 1 + margin)
 
     def width(self, most: int, workers: int | None = None) -> int:
-        """How many iterations to merge into a window, so that all workers' windows are at most ``most``."""
+        """The number of iterations per window with which all workers have at most ``most`` windows."""
         count = stored_spec(self._job).workers if workers is None else workers
         width = width_for(self._job.iteration, count, most)
         return width if width > 1 or has_detail(self._job.pk) else WIDTHS[0]
 
     def windows(self, names: Sequence[str], width: int, ranks: Sequence[int] = ()) -> dict[int, Windows]:
-        """By rank: statistics of these columns over windows of ``width`` iterations."""
+        """Statistics of these columns over windows of ``width`` iterations, by rank."""
         return read_windows(self._job.pk, width, ranks, names)
 
 
 def span_of(iterations: Collection[int]) -> tuple[int, int]:
-    """The first and the last of these iterations; of a long stretch only its last ``MAX_SPAN``."""
+    """The first and the last of these iterations, limited to the last ``MAX_SPAN``."""
     last = max(iterations)
     return max(min(iterations), last - MAX_SPAN), last
 

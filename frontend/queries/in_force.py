@@ -1,4 +1,4 @@
-"""The first iteration of a decision about shares: ranks of an attached job agree on that among themselves."""
+"""Determines the first iteration of a share decision of an attached job, on which its ranks agree themselves."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,13 +9,13 @@ from controlplane.jobs.models import Decision, Job
 from frontend.queries.history import History, span_of
 
 AWAITED: Final = 64
-"""Iterations after a decision in which ranks with its shares are looked for."""
+"""Number of iterations after a decision that are searched for its shares."""
 
 
 def in_force(job: Job, decisions: Sequence[Decision]) -> dict[int, int]:
-    """By primary key, the iteration in which every rank first took its new share.
+    """The iteration in which every rank first used its new share, by primary key of the decision.
 
-    A decision of a native job is omitted, since it names its iteration itself; and so is one that no rank took yet.
+    Decisions of native jobs are omitted, since they name their iteration; so are those that no rank has applied yet.
     """
     shared = [row for row in decisions if row.kind == "set-shares" and row.iteration is not None]
     if job.launch != "attached" or not shared:

@@ -1,4 +1,4 @@
-"""The parts of one job's page: flags, decisions, processes."""
+"""Reads the parts of a job's page: flags, decisions, processes, servers."""
 
 import json
 from collections import defaultdict
@@ -20,7 +20,7 @@ from frontend.queries.wording import describe, emulation_title
 
 DECISIONS = 50
 MAX_PAYLOAD = 20_000
-"""Characters of one decision's JSON on a page; all of it is in the export."""
+"""Maximum characters of a decision's JSON on a page; exports contain all of it."""
 
 PROCESSES = 200
 FLAGS = 50
@@ -59,18 +59,18 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 
 LOSS = Q(kind="move-process", payload__state=ProcessState.LOST)
-"""Important events of processes."""
+"""Losses of processes."""
 
 
 def of_kinds(name: str) -> Q:
-    """The kinds of decisions of one of ``KINDS``; the key ones include losses."""
+    """The filter for one of ``KINDS``; ``key`` includes losses."""
     kinds = Q(kind__in=KINDS[name]) if KINDS[name] else Q()
     return kinds | LOSS if name == "key" else kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLine:
-    """One decision: as text, and its reason."""
+    """One decision as text, with its reason, effect and acknowledgements."""
 
     sequence: int
     incarnation: int
@@ -84,7 +84,7 @@ class DecisionLine:
     """The user who requested it, otherwise the policy that decided, otherwise the engine."""
     effect: Effect | None
     acknowledgement: Acknowledgement | None
-    """Which workers have confirmed it, if it was sent to workers."""
+    """Which workers have acknowledged it, if it was sent to workers."""
     payload: str
     """As JSON, for display."""
 
@@ -125,16 +125,16 @@ class ProcessLine:
     share: int
     iteration: int
     emulated: str
-    """The emulated speed of the machine, if it is emulated."""
+    """The emulated speed; empty for a real machine."""
     instances: int
     earlier: str
-    """Why the previous instance was lost; empty if none was."""
+    """Why the previous instance was lost; empty if it was not."""
     earlier_at: datetime | None
     over: bool
     returns: bool
     """Whether its next instance is planned."""
     about: dict[str, str]
-    """Values that a launcher's rank reported about itself, by name."""
+    """Values reported by a rank of an attached job, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +146,11 @@ class ServerLine:
     held_bytes: int
     push_s: float | None
     pull_s: float | None
-    """Seconds that a worker's exchange with it takes lately."""
+    """Recent seconds of a worker's exchange with it."""
     slowest: dict[str, Any] | None
-    """The block whose own push and pull take longest."""
+    """The block with the longest push and pull."""
     emulated: dict[str, Any] | None
-    """The limit of its link, if that is emulated."""
+    """The bandwidth limit of its link, if emulated."""
     flagged: bool
 
 
@@ -167,7 +167,7 @@ def flags(job: Job, now: datetime) -> list[FlagLine]:
 
 
 def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
-    """By flag, the machine of the process that it is about, when the flag was opened."""
+    """The machine of each flag's process when the flag was opened, by flag."""
     rows = Process.objects.filter(job=job, agent__isnull=False, index__in={flag.rank for flag in found})
     instances: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows.order_by("started_at", "id"):
@@ -181,7 +181,7 @@ def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
 
 
 def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: int = DECISIONS) -> list[DecisionLine]:
-    """The latest decisions of some kinds, newest first; each share decision names its changes."""
+    """The latest decisions of some kinds, newest first; share decisions show their changes."""
     rows = Decision.objects.filter(job=job).order_by("-incarnation", "-sequence")
     rows = rows.filter(of_kinds(kinds))
     if before is not None:
@@ -197,7 +197,7 @@ def decisions(job: Job, *, kinds: str = "key", before: int | None = None, most: 
 
 
 def request_actors(job: Job) -> dict[str, str]:
-    """The user of each request, by the entry of the job's log that carries it."""
+    """The user of each request, by its entry in the job's log."""
     requests = AuditEntry.objects.filter(job=job).exclude(entry="")
     return dict(requests.values_list("entry", "actor"))
 
@@ -208,7 +208,7 @@ def actor_of(row: Decision, actors: Mapping[str, str]) -> str:
 
 
 def notable(rows: Sequence[Decision]) -> list[Decision]:
-    """Without moves of a job to its current state, which only describe what it waits for. Newest first."""
+    """Drop moves of a job to its current state, which only update what it waits for. Newest first."""
     states: dict[int, str] = {}
     kept = []
     for row in reversed(rows):
@@ -255,20 +255,20 @@ def processes(job: Job) -> list[ProcessLine]:
 
 
 def ends_with_a_server(job: Job) -> bool:
-    """Whether the loss of one server ends the job: without restarts nothing replaces it."""
+    """Whether the loss of a server ends the job, as it has no restarts."""
     spec = stored_spec(job)
     return spec.servers > 0 and not spec.elastic.restarts
 
 
 def late_updates(job: Job) -> dict[str, int]:
-    """How many updates of each worker servers dropped, since others had completed their iteration; by its title."""
+    """The number of late updates that servers dropped, by worker title."""
     noted = Decision.objects.filter(job=job, kind="note-updates").order_by("incarnation", "sequence").last()
     late = noted.payload.get("late", {}) if noted is not None else {}
     return {f"w{rank}": late[rank] for rank in sorted(late, key=int)}
 
 
 def servers(job: Job) -> list[ServerLine]:
-    """The blocks of each server and the time of exchanges with it; servers that have ended are omitted."""
+    """The blocks of each server and its exchange times; ended servers are omitted."""
     rows = Process.objects.filter(job=job, role="server", ended_at=None) if not job.is_over else _last_servers(job)
     limits = job.spec.get("emulate_servers") or []
     flagged = set(Flag.objects.filter(job=job, subject="server", closed_at=None).values_list("rank", flat=True))
@@ -288,7 +288,7 @@ def servers(job: Job) -> list[ServerLine]:
 
 
 def _last_servers(job: Job) -> QuerySet[Process]:
-    """For a finished job: the processes at its end."""
+    """The server processes at the end of a finished job."""
     return Process.objects.filter(job=job, role="server", blocks__gt=0)
 
 

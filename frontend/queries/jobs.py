@@ -1,4 +1,4 @@
-"""Jobs as in lists and headers."""
+"""Reads jobs as rows of lists and as page headers."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ RATE_ITERATIONS = 20
 RATED = ("iteration", "at_ms", "samples")
 
 SILENT = timedelta(seconds=10)
-"""A job without a newer report has a speed of 0 samples per second."""
+"""A job without a newer report has a throughput of 0."""
 
 FILTERS: dict[str, frozenset[JobState]] = {
     "running": frozenset({JobState.SCHEDULED, JobState.STARTING, JobState.RUNNING, JobState.FINISHING}),
@@ -52,12 +52,12 @@ COLUMNS: dict[str, str] = {
     "left": "Time left",
     "by": "Started by",
 }
-"""Columns that a reader may hide."""
+"""Columns that the user may hide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """One job, as a row or a header shows it. Rates are None where nothing was measured."""
+    """One job as a row or header. Rates are None if nothing was measured."""
 
     id: int
     name: str
@@ -65,18 +65,18 @@ class JobLine:
     since: datetime
     awaited: str
     waits: list[Piece]
-    """Why it does not start, with the jobs that it waits for; empty once it has."""
+    """Why it has not started, with the jobs that it waits for; empty once it has."""
     priority: int
     reason: str
     policy: str
     barrier: str
-    """The current policies, or the last ones."""
+    """The current or last policies."""
     by_peers: bool
-    """Whether workers sample one another themselves."""
+    """Whether the barrier is sampled by peers."""
     changed: bool
     """Whether one of the four policies has changed since submission."""
     attached: bool
-    """Whether its workers belong to a launcher."""
+    """Whether its ranks are started by a launcher."""
     workload: str
     submitted_by: str
     team: str
@@ -87,16 +87,16 @@ class JobLine:
     elapsed_s: float | None
     iteration: int
     iterations: int | None
-    """The number of iterations at which it stops, if it has one."""
+    """The iteration limit, if there is one."""
     epochs: float | None
     """Passes over the training split so far."""
     left_s: float | None
-    """Seconds until it stops by number or by time, the earlier of the two, at the current speed."""
+    """Seconds until its iteration or time limit, whichever comes first, at the current speed."""
     target: float | None
     samples_per_second: float | None
     waiting_share: float | None
     coordination_share: float | None
-    """Waiting for others and for the control plane, as shares of all workers' time so far."""
+    """Waiting for other workers and for the control plane, as fractions of all worker time so far."""
     loss: float | None
     accuracy: float | None
     flags: int
@@ -107,17 +107,17 @@ class JobLine:
     servers: int
     global_batch: int
     sized: bool
-    """Whether these are known: the ranks of an attached job report its size."""
+    """Whether these sizes are known: the ranks of an attached job report them."""
     simulation: int | None
     """The simulation to which it belongs."""
     as_of: datetime | None
-    """The time of these values, if history is behind; measurements of that time are shown, and are not current."""
+    """The time of the measurements, if history is behind."""
     refused: str = ""
-    """Why the job's spec or measurements cannot be read; then nothing that follows from them is shown."""
+    """Why the job's spec or measurements cannot be read; values derived from them are then empty."""
 
     @property
     def shown_state(self) -> str:
-        """The displayed state: an attached job without ranks waits for them, in any state."""
+        """The displayed state: "waiting for ranks" for an attached job without ranks."""
         waits = self.attached and not self.over and self.awaited.startswith("ranks")
         return "waiting for ranks" if waits else self.state
 
@@ -156,7 +156,7 @@ def matching(*, search: str = "", state: str = "", tag: str = "", team: str = ""
 
 
 def lines(rows: Iterable[Job], now: datetime) -> list[JobLine]:
-    """Jobs as lines; one that cannot be read says why."""
+    """Jobs as lines; a job that cannot be read has a line with the reason."""
     found = list(rows)
     open_flags = Counter(flag.job_id for flag in pressing(Flag.objects.filter(job__in=found, closed_at=None), now))
     specs, _ = stored_specs(found)
@@ -177,7 +177,7 @@ def one_job(job: Job, now: datetime) -> JobLine:
     """One job by id.
 
     Raises:
-        UnreadableSpec: if this release refuses its spec.
+        UnreadableSpec: if its stored spec is not valid in this release.
     """
     spec = stored_spec(job)
     chosen = jobs_synchronization([job], {job.pk: spec})[job.pk]
@@ -220,7 +220,7 @@ UNKNOWN: Final[dict[str, Any]] = {
     **dict.fromkeys(("workers", "servers", "global_batch"), 0),
     **dict.fromkeys(("by_peers", "changed", "sized"), False),
 }
-"""The known facts of a job that cannot be read."""
+"""Values for a job that cannot be read."""
 
 
 def _line(
@@ -233,7 +233,7 @@ def _line(
     stops_after_s: float | None,
     **of_spec: Any,
 ) -> JobLine:
-    """The part of a line that is in the job's row, and ``of_spec``."""
+    """A line from the job's row and ``of_spec``."""
     measured = job.worker_seconds > 0
     elapsed_s = ((job.finished_at or now) - job.started_at).total_seconds() if job.started_at else None
     return JobLine(
@@ -272,7 +272,7 @@ def _line(
 def _workload(spec: JobSpec) -> str:
     if not spec.attached:
         return f"{spec.workload.name} on {spec.workload.dataset}"
-    return "a script's own loop" if spec.workload.name == WORKLOAD else spec.workload.name
+    return "custom training loop" if spec.workload.name == WORKLOAD else spec.workload.name
 
 
 def _size(spec: JobSpec) -> dict[str, int]:
@@ -305,7 +305,7 @@ def speed(job: Job, now: datetime) -> float:
 
 
 def _pace(job: Job, now: datetime) -> Pace | None:
-    """Of a running job, over its last iterations; None if nothing was measured."""
+    """The rates of a running job over its last iterations; None if nothing was measured."""
     if job.state not in (JobState.RUNNING, JobState.FINISHING):
         return None
     columns = History(job).latest(("at_ms", "samples"), RATE_ITERATIONS)
@@ -319,7 +319,7 @@ def _pace(job: Job, now: datetime) -> Pace | None:
     took = (at_ms.max() - at_ms[oldest].min()) / 1000
     if took <= 0:
         return None
-    # The oldest iteration's samples were made before the clock of this window started.
+    # The oldest iteration only starts the window's clock: its samples are not counted.
     return Pace(
         samples=float(samples[~oldest].sum() / took), iterations=float(iteration.max() - iteration.min()) / took
     )

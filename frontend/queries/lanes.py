@@ -1,4 +1,4 @@
-"""Reads the data of a job's lanes: its last iterations, and the first ones under the even split."""
+"""Reads the data of a job's lanes: its last iterations, and the first ones with equal shares."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -23,13 +23,13 @@ MAX_LANES = 16
 FEW_LANES = 8
 """With more workers, those that look the same are drawn as one."""
 REMEMBERED_S = 60
-"""Verdicts are kept for this long; a later viewer sees the current one."""
+"""How long displayed verdicts and rows are kept without viewers."""
 WARM_UP = 1
-"""First iterations of a job that are not shown as "even": connections open, caches fill."""
+"""Warm-up iterations of a job that are not used as iterations with equal shares."""
 ATTACHED_WARM_UP = 16
-"""The same of a script with a loop of its own: kernels are loaded too, and measurements are awaited."""
+"""The same for attached jobs, which also load kernels and wait for measurements."""
 ENOUGH = 4
-"""Such a script is compared with at least so many even iterations, else with an estimate."""
+"""Minimum iterations with equal shares for the comparison of an attached job; with fewer, it is an estimate."""
 
 
 class _Row(NamedTuple):
@@ -46,14 +46,14 @@ class _Row(NamedTuple):
 
 
 def lanes(job: Job) -> Lanes:
-    """The lanes of a job; of a large roster, the slowest workers and those that wait longest."""
+    """The lanes of a job; for a large roster, the slowest workers and those that wait longest."""
     spec = stored_spec(job)
     window = max(1, min(ITERATIONS, MAX_ROWS // spec.workers))
     now = _by_rank(_last_roster(_recent(job, window)))
     measured = _even(job, spec, window, ATTACHED_WARM_UP if spec.attached else WARM_UP)
     estimates = spec.attached and len({row.iteration for row in measured}) < ENOUGH
     even = {} if estimates else _by_rank(measured)
-    # Another roster divides the same global batch by another number: its even split was not the measured one.
+    # With another roster, equal shares are of another size than the measured ones.
     comparable = now.keys() == even.keys()
     shares = _even_shares(spec.global_batch, sorted(now))
     where = machines(job)
@@ -96,24 +96,24 @@ def _decided(job: Job) -> Decided | None:
 
 
 def _recent(job: Job, window: int) -> list[_Row]:
-    """The last iterations that every counting worker has reported."""
+    """The last iterations that all workers of the roster have reported."""
     return _rows(job, job.iteration - window, max(1, job.iteration))
 
 
 def _last_roster(rows: Sequence[_Row]) -> list[_Row]:
-    """Only reports of the last generation's workers: those that left earlier no longer take part."""
+    """Only reports of the last generation's workers."""
     last = max((row.generation for row in rows), default=0)
     return [row for row in rows if row.generation == last]
 
 
 def _even_shares(total: int, ranks: Sequence[int]) -> dict[int, int]:
-    """The same share for all; the remainder goes to the first."""
+    """Equal shares; the remainder goes to the first ranks."""
     share, rest = divmod(total, max(1, len(ranks)))
     return {rank: share + (place < rest) for place, rank in enumerate(ranks)}
 
 
 def _even(job: Job, spec: JobSpec, window: int, warm_up: int) -> list[_Row]:
-    """Early iterations in which all shares were still even."""
+    """Early iterations in which all shares were still equal."""
     rows = _rows(job, warm_up, warm_up + window)
     uneven = {row.iteration for row in rows if row.samples != spec.batch_size}
     return [row for row in rows if row.iteration not in uneven]
@@ -161,7 +161,7 @@ def ranks(job: Job) -> list[tuple[int, str]]:
 
 
 def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
-    """By rank, equal ones as one; of many unlike ones those that wait least and most, which stay while nearly so."""
+    """Lanes by rank, similar ones merged; of many lanes, stable selections of those that wait least and most."""
     if len(rows) <= FEW_LANES:
         return tuple(rows)
     alike = merged(rows)
@@ -177,7 +177,7 @@ def _shown(job: Job, rows: list[Lane]) -> tuple[Lane, ...]:
 
 
 def steady_verdict(job: Job, drawn: Lanes, now_s: float) -> Verdict:
-    """The text of the lanes, the same for all viewers of the job, and stable near thresholds."""
+    """The debounced verdict, the same for all viewers of the job."""
     found_verdict, key = verdict(drawn), f"verdict-{job.pk}"
     if job.is_over or found_verdict.tone in {"calm", "bad"}:
         cache.delete(key)

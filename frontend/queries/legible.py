@@ -1,4 +1,4 @@
-"""Unreadable parts of a job are named in their place; lists and totals of others work without them."""
+"""Isolates jobs whose stored data cannot be read, so that lists and totals of the others still work."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def legible(job: Job, read: Callable[[Job], T]) -> tuple[T | None, str]:
-    """The result of ``read``; or None, and why this job has none. Errors that no job causes are raised."""
+    """The result of ``read``, or None and the reason. Errors that are not caused by the job's data are raised."""
     try:
         return read(job), ""
     except UnreadableSpec as error:
@@ -25,6 +25,6 @@ def legible(job: Job, read: Callable[[Job], T]) -> tuple[T | None, str]:
     except Exception as error:
         if is_out_of_reach(error) or isinstance(error, RedisError):
             raise
-        logger.exception("rows of %s cannot be read; pages show the others without it", job)
+        logger.exception("stored data of %s cannot be read; pages omit it", job)
         why = clean_text(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
-        return None, f"what is stored of {job} cannot be read ({why}); the log of the web process has the details"
+        return None, f"stored data of {job} cannot be read ({why}); see the log of the web process"

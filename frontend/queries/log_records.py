@@ -1,6 +1,6 @@
-"""Lines of logs as records: a traceback is one record, even if other processes wrote lines in between.
+"""Groups log lines into records: a traceback is one record, even if other processes logged lines in between.
 
-``records`` is pure; ``failure`` reads the one that a failed job ended with.
+``records`` is pure; ``failure`` reads the record with which a job failed.
 """
 
 import re
@@ -16,7 +16,7 @@ from controlplane.telemetry.selectors import job_lines, process_of
 BEGINS: Final = "Traceback (most recent call last)"
 CHAINS: Final = ("During handling of the above exception", "The above exception was the direct cause")
 MOST_LINES: Final = 400
-"""Most lines of one record; a longer one ends there."""
+"""Maximum number of lines of a record; longer ones are cut."""
 
 _PREFIX: Final = re.compile(r"^(\[[^\]]*\]:? ?|\S+\|\s)")
 """The prefix of launchers before each line, such as ``[rank0]: ``."""
@@ -29,14 +29,14 @@ class Record:
     """One line, or a traceback with all of its lines."""
 
     pk: int
-    """Of its first line."""
+    """Primary key of its first line."""
     at: datetime
     process: str
     level: str
     title: str
-    """The line; of a traceback, the exception."""
+    """The line, or the exception of a traceback."""
     lines: tuple[str, ...] = ()
-    """Of a traceback, all lines."""
+    """All lines of a traceback."""
     machine: str = ""
     machine_id: int | None = None
 
@@ -54,11 +54,11 @@ class _Open:
     lines: list[str]
     place: int
     ended: bool = False
-    """Whether its exception was read; what chains another one to it may follow."""
+    """Whether its exception was read; a chained traceback may still follow."""
 
 
 def records(lines: Sequence[LogLine]) -> list[Record]:
-    """The lines in their order as records; a traceback is placed at its first line."""
+    """The lines as records, in order; a traceback is placed at its first line."""
     found: list[Record | _Open] = []
     open_by: dict[tuple[str, str], _Open] = {}
     for line in lines:
@@ -92,7 +92,7 @@ def _is_exception(text: str) -> bool:
 
 
 def _continues(tracked: _Open, text: str) -> bool:
-    """Whether the line belongs to the traceback: frames, the exception, blank lines, what chains the next one to it."""
+    """Whether the line belongs to the traceback: frames, the exception, blank lines, or a chaining sentence."""
     if len(tracked.lines) >= MOST_LINES:
         return False
     bare = _bare(text)
@@ -110,13 +110,13 @@ def _closed(found: _Open) -> Record:
         at=found.first.at,
         process=found.first.process,
         level="error",
-        title=exceptions[-1] if exceptions else "Traceback, not complete",
+        title=exceptions[-1] if exceptions else "Incomplete traceback",
         lines=tuple(found.lines),
     )
 
 
 def failure(job: Job) -> Record | None:
-    """The last traceback of a failed job, of the process that its reason names if it wrote one; else the last error."""
+    """The last traceback of a failed job, preferably of the process named in its reason; otherwise the last error."""
     named = [process for name in _NAMED.findall(job.reason) if (process := process_of(name)) is not None]
     for process in (*named[:1], None):
         lines = job_lines(job.pk, process=process)
@@ -128,7 +128,7 @@ def failure(job: Job) -> Record | None:
 
 
 def _from(job: Job, first: LogLine) -> Record:
-    """The record that begins there; where it is the last of a chain, from the beginning of the chain."""
+    """The record that starts at a line; for the last traceback of a chain, the whole chain."""
     own = LogLine.objects.filter(job=job, role=first.role, index=first.index, instance=first.instance).order_by("id")
     before = list(own.filter(pk__lt=first.pk).order_by("-id")[:MOST_LINES])[::-1]
     after = list(own.filter(pk__gte=first.pk)[:MOST_LINES])

@@ -1,4 +1,4 @@
-"""Output of a job's processes, as its page shows it: the last lines of a selection, the oldest of them first."""
+"""Reads the last lines of a job's logs for its page, oldest first."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +13,7 @@ USUAL = "output"
 
 
 def log_page(job: Job, *, level: str, process: str, text: str) -> dict[str, Any]:
-    """The lines, the possible selections, and the URL of the lines as a file."""
+    """The lines, the available filters, and the download URL."""
     chosen = {key: value for key, value in (("level", level), ("process", process), ("text", text)) if value}
     lines = list(job_lines(job.pk, level=level, process=process_of(process), text=text)[: LINES + 1])
     return {

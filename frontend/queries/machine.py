@@ -1,4 +1,4 @@
-"""One machine over all its jobs: its processes, its speed, its findings, and its processes' output."""
+"""Reads one machine over all jobs: processes, speed, findings and log lines."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from frontend.queries.history import History
 
 MOST_INSTANCES = 50
 SERIES = 8
-"""Most workers whose speed is drawn: the latest."""
+"""Maximum number of workers whose speed is drawn, the latest."""
 
 ITERATIONS = 2_000
-"""Most iterations of each of them: the last."""
+"""Maximum number of iterations of each, the latest."""
 
 MAX_BATCHES = 200
-"""Most batch sizes of one worker: more would be noise."""
+"""Maximum number of batch sizes of a worker; more would be noise."""
 
 SAMPLES = 8_640
 """One day of load, a sample every 10 s."""
@@ -37,7 +37,7 @@ LINES, FLAGS = 40, 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHere:
-    """The job of a process, as the buttons name it."""
+    """The job of a process, for its buttons."""
 
     id: int
     over: bool
@@ -50,7 +50,7 @@ class JobHere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One process that ran here."""
+    """One process that ran on this machine."""
 
     of: JobHere
     job: int
@@ -63,11 +63,11 @@ class Instance:
     share: int
     iteration: int
     samples_per_second: float | None
-    """Speed by its busy time, over its last iterations; None where nothing was measured."""
+    """Samples per busy second over its last iterations; None: not measured."""
     joules_per_sample: float | None
-    """Over the whole job, by the machine of its rank's latest process; None where nothing was measured."""
+    """Over the whole job, for the machine of its rank's latest process; None: not measured."""
     flags: int
-    """Findings about it, while this instance ran."""
+    """Findings about it while this instance ran."""
     started_at: datetime
     ended_at: datetime | None
     over: bool
@@ -76,7 +76,7 @@ class Instance:
 
 
 def instances(agent: Agent) -> list[Instance]:
-    """Workers and servers that ran here, the latest first."""
+    """Workers and servers that ran on this machine, latest first."""
     rows = list(_processes(agent)[:MOST_INSTANCES])
     found = list(flags(agent))
     workers = [row for row in rows[:SERIES] if row.role == "worker"]
@@ -107,7 +107,7 @@ def instances(agent: Agent) -> list[Instance]:
 
 
 def flags(agent: Agent) -> list[Flag]:
-    """Findings about workers and servers while they ran here, open ones first."""
+    """Findings about workers and servers while they ran on this machine, open ones first."""
     rows = list(_processes(agent)[:MOST_INSTANCES])
     if not rows:
         return []
@@ -120,7 +120,7 @@ def flags(agent: Agent) -> list[Flag]:
 
 
 def lines(agent: Agent) -> list[LogLine]:
-    """The last lines that processes wrote here, the oldest of them first."""
+    """The last log lines of processes on this machine, oldest first."""
     processes = Q()
     rows = list(_processes(agent)[:SERIES])
     for row in rows:
@@ -129,7 +129,7 @@ def lines(agent: Agent) -> list[LogLine]:
 
 
 def speeds(agent: Agent) -> Speeds:
-    """The speed of its latest workers at each batch size that they had."""
+    """The speed of its latest workers at each of their batch sizes."""
     rows = [row for row in _processes(agent)[:MOST_INSTANCES] if row.role == "worker"][:SERIES]
     found = [(row, *_measured(row)) for row in rows]
     series = tuple(_series(row, batch, busy) for row, batch, busy in found if len(batch))
@@ -148,14 +148,14 @@ def load(agent: Agent) -> Load:
 
 
 def moved(agent: Agent) -> tuple[object, ...]:
-    """A value that changes with all of its drawn data."""
+    """A value that changes whenever the figures' data change."""
     sample = AgentSample.objects.filter(agent=agent).aggregate(last=Max("id"))["last"]
     latest = Process.objects.filter(agent=agent).aggregate(a=Max("id"), b=Max("job__iteration"))
     return viewing_key(), sample, *latest.values()
 
 
 def _processes(agent: Agent) -> "QuerySet[Process]":
-    """Every instance here, the latest first."""
+    """All instances on this machine, latest first."""
     rows = visible(Process.objects.filter(agent=agent), "job__team")
     return rows.select_related("job").order_by("-started_at", "-id")
 

@@ -1,4 +1,4 @@
-"""Tests of one machine, as its page shows them."""
+"""Reads the tests of one machine for its page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,23 +23,23 @@ class Tests:
     """Results of the machine's tests."""
 
     takes: bool
-    """Whether its agent has tests."""
+    """Whether its agent supports tests."""
     open: MachineTest | None
     latest: MachineTest | None
-    """The last that has ended."""
+    """The last finished test."""
     measured: Sequence[Compared]
-    """Of the last that succeeded."""
+    """Results of the last successful test."""
     of: MachineTest | None
-    """That one."""
+    """The last successful test."""
     failed_links: Sequence[Mapping[str, Any]]
     earlier: Sequence[tuple[MachineTest, str]]
-    """Those before the last, the latest first, each with its result as text."""
+    """Tests before the last, latest first, each with its result as text."""
     machine_class: str
     emulated: str
 
 
 def tests(agent: Agent) -> Tests:
-    """All that is kept."""
+    """All stored tests."""
     rows = list(preflights_of(agent))
     ended = [row for row in rows if row.ended_at is not None]
     good = next((row for row in ended if row.state == MachineTest.State.SUCCEEDED), None)

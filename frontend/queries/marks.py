@@ -1,4 +1,4 @@
-"""Reads the marks of a job's charts: changes by operators and policies, and processes that came or left."""
+"""Reads the marks of a job's charts: changes by operators and policies, and processes that joined or left."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,7 +23,7 @@ MEMBERSHIP: Final = Q(payload__state="lost") | Q(payload__state="ready") & ~Q(pa
 """A worker or server was lost, or a new instance of one is ready."""
 
 MOST_READ: Final = 20 * MOST
-"""Of the latest decisions: changes of a job's state are read before those that are shown are known."""
+"""Maximum number of decisions read: some changes of the job's state are then dropped."""
 
 STATES: Final = (JobState.PAUSED, JobState.RUNNING)
 
@@ -43,8 +43,8 @@ def marks(job: Job) -> tuple[Mark, ...]:
 
 
 def _marked(job: Job) -> list[Decision]:
-    """The latest decisions that are marked, in order: read from the last one back, so that no number of earlier ones
-    keeps them out.
+    """The latest marked decisions, in order. They are read backwards from the last one, so that many earlier decisions
+    cannot displace them.
     """
     kinds = Q(kind__in=(*MARKED, "move-job")) | Q(kind="move-process") & MEMBERSHIP
     rows = Decision.objects.filter(kinds, job=job, at__gte=job.started_at).order_by("-incarnation", "-sequence")

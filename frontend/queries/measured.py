@@ -1,4 +1,4 @@
-"""Reads the data of the default charts of measurements, and which of a job's measurements are known."""
+"""Reads the data of the default charts of measurements, and which measurements a job has."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -27,7 +27,7 @@ SAMPLES: Final = 8_640
 
 
 def measured(job: Job, view: View) -> Measured:
-    """The measurements of workers that have a chart, iterations merged until they fit."""
+    """The workers' measurements that have a chart, with iterations merged into windows."""
     ranks = ranks_of(job, view)
     width = History(job).width(MAX_WINDOWS, len(ranks))
     windows = History(job).windows(("at_ms", *(each.name for each in CHARTED)), width, ranks)

@@ -1,7 +1,7 @@
-"""The workers' activity in each second of the last minute, by their reports: the lines on the cards of machines.
+"""Computes the workers' activity per second of the last minute, from their reports: the sparklines of machine cards.
 
-Sums are kept in this process between requests of all viewers. Each request reads the rows written since, of all
-jobs at once and by their primary key: a minute of a large cluster is never read again.
+Sums are cached between requests of all viewers. Each request reads only the newer rows, of all jobs at once and by
+primary key, so the minute of a large cluster is never read twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,37 +22,37 @@ from controlplane.telemetry.models import ReportBatch
 
 SECONDS: Final = 60
 AHEAD: Final = 5
-"""Future seconds that are kept, too: reports are timed by another clock, and the current second is not over."""
+"""Future seconds that are kept as well: other clocks timestamp the reports, and the current second is not over."""
 
 MOST: Final = 5_000
-"""Most reports that one request reads, about, the last: after a long pause a fast cluster's line starts short and
-grows."""
+"""Approximate maximum number of reports per request, the latest: after a long pause, the line of a fast cluster is
+incomplete at first."""
 
 BATCHES: Final = 64
-"""Batches that are fetched at a time."""
+"""Number of batches fetched at a time."""
 
 SURE: Final = 0.5
-"""Seconds with less data than this are omitted."""
+"""Seconds with less known time than this are omitted."""
 
 KEY: Final = "last-minute"
 
 Worker = tuple[int, str]
-"""Its job, and the instance of its process."""
+"""Job id and process instance."""
 
 Seconds = NDArray[np.float32]
-"""For a worker, per second: the time that its reports cover, and the part of it in which it was busy."""
+"""Per second of a worker: the time covered by its reports, and its busy time."""
 
 Line = tuple[float | None, ...]
-"""For each second the part in which it was busy, the oldest first; None: not known."""
+"""The busy fraction of each second, oldest first; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusyMinute:
-    """The last minute of a machine's workers together."""
+    """The last minute of all workers of a machine."""
 
     line: Line = ()
     busy: float | None = None
-    """Over all of it: data loading, compute and communication, as a part of the known time; the rest was lost."""
+    """Busy fraction of the whole minute: data loading, compute and communication over the known time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +61,13 @@ class Minute:
 
     first: int
     last_row: int
-    """The newest batch of reports that it includes."""
+    """The newest included batch of reports."""
     workers: Mapping[Worker, Seconds]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """Some reports, as columns; times in seconds, ``ended`` since 1970."""
+    """Reports as columns; times in seconds, ``ended`` since 1970."""
 
     workers: Sequence[Worker]
     ended: NDArray[np.float64]
@@ -76,7 +76,7 @@ class Reports:
 
 
 def busy_lines(agents: Sequence[Agent], now: datetime) -> dict[int, BusyMinute]:
-    """By machine: all its workers, over the ``SECONDS`` before ``now``. None for a machine without reports."""
+    """Activity by machine over the ``SECONDS`` before ``now``; machines without reports are omitted."""
     first = int(now.timestamp()) - SECONDS
     known = _look(first)
     places = _machines(agents, known.workers, now)
@@ -96,7 +96,7 @@ def _look(first: int) -> Minute:
 
 
 def _read_after(last_row: int) -> tuple[Reports, int]:
-    """The newest reports of all jobs behind that batch, and the newest batch."""
+    """The latest reports of all jobs after that batch, and the newest batch."""
     newest = ReportBatch.objects.filter(pk__gt=last_row).order_by("-pk")
     workers: list[Worker] = []
     ended, parts = [np.empty(0)], [np.empty((len(ITERATION), 0))]
@@ -122,9 +122,9 @@ def _read_after(last_row: int) -> tuple[Reports, int]:
 
 
 def added(minute: Minute, reports: Reports, first: int, last_row: int) -> Minute:
-    """The minute from ``first`` on, with these reports; workers without values in it are dropped.
+    """The minute from ``first`` on, with these reports added; workers without values in it are dropped.
 
-    A worker waits before it works: the busy time of an iteration is its end.
+    A worker waits before it works, so the busy time is placed at the end of the iteration.
     """
     passed = min(max(0, first - minute.first), SECONDS + AHEAD)
     workers = {
@@ -143,7 +143,7 @@ def added(minute: Minute, reports: Reports, first: int, last_row: int) -> Minute
 
 
 def busy_minute(seconds: Seconds) -> BusyMinute:
-    """The busy part of one worker, or of the sum of several."""
+    """The summary of one worker, or of the sum of several."""
     known, busy = (float(row) for row in seconds[:, :SECONDS].sum(axis=1))
     return BusyMinute(line=line(seconds), busy=min(1.0, busy / known) if known >= SURE else None)
 
@@ -155,14 +155,14 @@ def line(seconds: Seconds) -> Line:
 
 
 def _within(begin: NDArray[np.float64], end: NDArray[np.float64], seconds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How much of each stretch of time falls into each second: stretches by seconds."""
+    """Overlap of each interval with each second: a matrix of intervals by seconds."""
     until, since = np.minimum(end[:, None], seconds + 1), np.maximum(begin[:, None], seconds)
     parts: NDArray[np.float64] = np.clip(until - since, 0.0, 1.0)
     return parts
 
 
 def _machines(agents: Sequence[Agent], workers: Mapping[Worker, Seconds], now: datetime) -> dict[Worker, int]:
-    """On which of these machines each worker runs or ran."""
+    """The machine on which each worker runs or ran."""
     lately = Q(ended_at=None) | Q(ended_at__gt=now - timedelta(seconds=SECONDS))
     rows = Process.objects.filter(lately, role="worker", job__in={job for job, _ in workers}, agent__in=agents)
     found = {(job, instance): agent for job, instance, agent in rows.values_list("job_id", "instance", "agent_id")}

@@ -1,4 +1,4 @@
-"""The effect of moving one block to another server, by the placement policies' model of communication."""
+"""Predicts the effect of moving a block to another server, with the communication model of the placement policies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from frontend.queries.job import ServerLine
 from frontend.queries.placement import latest_placements
 
 OFFERED = 1_500
-"""Most blocks that a reader can choose from: the largest."""
+"""Maximum number of selectable blocks, the largest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One server now and after the move; times are those of one worker's exchange, None: nothing was measured."""
+    """One server now and after the move; times of one worker's exchange, None: not measured."""
 
     server: int
     now_bytes: int
@@ -52,11 +52,11 @@ class Move:
     """Time of one worker's exchange with all servers in parallel."""
     then_s: float | None
     measured: int
-    """Number of exchanges from which this was learned."""
+    """Number of exchanges on which the model was fitted."""
 
     @property
     def now_imbalance(self) -> float:
-        """Bytes of the fullest server over the mean."""
+        """Bytes on the fullest server over the mean."""
         return over_mean([side.now_bytes for side in self.sides])
 
     @property
@@ -66,12 +66,12 @@ class Move:
 
     @property
     def saved(self) -> float | None:
-        """Part of the exchange's time that is saved, negative if it takes longer."""
+        """The saved fraction of the exchange time, negative if it becomes longer."""
         return 1 - self.then_s / self.now_s if self.now_s and self.then_s is not None else None
 
 
 def blocks_of(job: Job) -> list[Block]:
-    """Every block of the latest placement; none before there is one."""
+    """All blocks of the latest placement; empty before there is one."""
     return [
         Block(index=each["index"], start=each["start"], stop=each["stop"], server=each["server"])
         for placed in latest_placements(job, 1)
@@ -80,7 +80,7 @@ def blocks_of(job: Job) -> list[Block]:
 
 
 def offers(blocks: Sequence[Block]) -> list[Offer]:
-    """Blocks to choose from, by server and index: only the largest if there are very many."""
+    """Selectable blocks by server and index, at most ``OFFERED``."""
     largest = sorted(blocks, key=lambda block: (-block.bytes, block.index))[:OFFERED]
     found = [Offer(index=block.index, server=block.server, size=block.bytes) for block in largest]
     return sorted(found, key=lambda offer: (offer.server, offer.index))
@@ -90,19 +90,19 @@ def move(job: Job, blocks: Sequence[Block], lines: Sequence[ServerLine], index: 
     """The predicted result of moving block ``index`` of this job to server ``target``.
 
     Raises:
-        ValueError: as ``foretell``.
+        ValueError: as ``predict_move``.
     """
     indices = sorted({line.index for line in lines} | {each.server for each in blocks})
-    return foretell(blocks, indices, _transfers(job) or _means(job, lines), index, target)
+    return predict_move(blocks, indices, _transfers(job) or _means(job, lines), index, target)
 
 
-def foretell(
+def predict_move(
     blocks: Sequence[Block], indices: Sequence[int], transfers: Sequence[Transfer], index: int, target: int
 ) -> Move:
     """The result with block ``index`` on server ``target``, one of ``indices``, predicted from ``transfers``.
 
     Raises:
-        ValueError: if there is no such block or server; names the existing ones.
+        ValueError: if there is no such block or server, with the existing ones.
     """
     block = next((block for block in blocks if block.index == index), None)
     if block is None:
@@ -138,7 +138,7 @@ def _alone(lines: Mapping[int, Line], server: int, loads: Mapping[int, int]) -> 
 
 
 def _transfers(job: Job) -> list[Transfer]:
-    """Recent exchanges in workers' reports; none for a simulated run, whose events are not stored."""
+    """Recent exchanges from workers' reports; none for a simulated run, which stores no events."""
     return [
         Transfer(
             rank=rank,
@@ -154,7 +154,7 @@ def _transfers(job: Job) -> list[Transfer]:
 
 
 def _means(job: Job, lines: Sequence[ServerLine]) -> list[Transfer]:
-    """Exchange time per server by the mean of its workers, if single exchanges are not available."""
+    """Mean exchange times per server, if single exchanges are not available."""
     return [
         Transfer(rank=0, server=line.index, iteration=job.iteration, bytes=line.held_bytes, seconds=push + pull)
         for line in lines

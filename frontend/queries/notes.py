@@ -1,4 +1,4 @@
-"""Notes and tags of jobs: reads for pages, and the few writes of users."""
+"""Reads and writes notes and tags of jobs."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -17,16 +17,16 @@ from frontend.queries.clock import JobClock
 MOST_NOTES: Final = 200
 MOST_TAGS: Final = 12
 TAG: Final = 40
-"""Characters of a tag."""
+"""Maximum characters of a tag."""
 
 
 def notes(job: Job) -> list[JobNote]:
-    """The notes of a job, those of the latest iterations first."""
+    """The notes of a job, latest iterations first."""
     return list(JobNote.objects.filter(job=job).order_by("-iteration", "-id")[:MOST_NOTES])
 
 
 def tags_of(jobs: Iterable[int]) -> dict[int, list[str]]:
-    """By job, its tags in order."""
+    """Sorted tags by job."""
     found: dict[int, list[str]] = {}
     for job, name in JobTag.objects.filter(job__in=list(jobs)).order_by("name").values_list("job_id", "name"):
         found.setdefault(job, []).append(name)
@@ -34,14 +34,14 @@ def tags_of(jobs: Iterable[int]) -> dict[int, list[str]]:
 
 
 def all_tags() -> list[str]:
-    """Every tag of the jobs that the current user may see."""
+    """All tags of jobs that the current user may see."""
     rows = visible(JobTag.objects.order_by("name"), "job__team")
     return list(rows.values_list("name", flat=True).distinct()[:200])
 
 
 @transaction.atomic
 def note_add(*, job: Job, actor: str, text: str, iteration: int | None) -> JobNote:
-    """A note about an iteration, or about now; of a job that is over: about its end.
+    """Add a note at an iteration; the default is the current one, or the end of a finished job.
 
     Raises:
         QueryError: for an empty or very long note, or a job that has too many.
@@ -51,7 +51,7 @@ def note_add(*, job: Job, actor: str, text: str, iteration: int | None) -> JobNo
         raise QueryError("text", text, "1 to 1000 characters")
     if JobNote.objects.filter(job=job).count() >= MOST_NOTES:
         raise QueryError("text", text, f"at most {MOST_NOTES} notes on a job: delete some first")
-    at = job.finished_at or now  # after its end there is nothing on its charts
+    at = job.finished_at or now  # charts end at the job's end
     if iteration is not None and job.started_at is not None:
         at = job.started_at + timedelta(seconds=JobClock(job).elapsed_at(float(iteration)))
     row = JobNote.objects.create(
@@ -63,7 +63,7 @@ def note_add(*, job: Job, actor: str, text: str, iteration: int | None) -> JobNo
 
 @transaction.atomic
 def note_delete(*, note: JobNote, actor: str) -> None:
-    """Delete a note; the audit keeps its text."""
+    """Delete a note; the audit log keeps its text."""
     detail = {"note": note.pk, "by": note.actor, "text": note.text}
     audit(actor=actor, action="note-delete", subject=str(note.job), detail=detail, job=note.job)
     note.delete()
@@ -71,7 +71,7 @@ def note_delete(*, note: JobNote, actor: str) -> None:
 
 @transaction.atomic
 def tags_set(*, job: Job, actor: str, names: Iterable[str]) -> list[str]:
-    """The job has these tags and no others.
+    """Replace the tags of a job.
 
     Raises:
         QueryError: for too many, or a very long one.

@@ -1,4 +1,4 @@
-"""Overview of the cluster: tiles, current jobs, and the latest events."""
+"""Reads the overview: tiles, current jobs, and the latest events."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,12 +27,12 @@ from frontend.queries.wording import counted, describe
 LIVE_JOBS = 12
 LAST_JOBS = 5
 EVENTS = 12
-"""Most rows next to the machines and jobs of a small cluster, so that they do not outgrow them."""
+"""Maximum number of rows, to match the height of the machines and jobs of a small cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """The cluster in numbers."""
+    """Summary numbers of the cluster."""
 
     machines_online: int
     machines: int
@@ -43,15 +43,15 @@ class Tiles:
     samples_per_second: float
     waiting_share: float | None
     coordination_share: float | None
-    """Of the running jobs, over their last iterations: waiting for others and for the control plane, as shares of all
-    workers' time."""
+    """Waiting for other workers and for the control plane, as fractions of worker time of running jobs, over their last
+    iterations."""
     flags: int
     as_of: datetime | None = None
     """The time of these values, if history is behind."""
 
     @property
     def lost_share(self) -> float | None:
-        """Both together."""
+        """Waiting plus coordination."""
         return None if self.waiting_share is None else self.waiting_share + (self.coordination_share or 0.0)
 
 
@@ -69,7 +69,7 @@ class LastDecision:
 
     @property
     def before(self) -> int:
-        """With this bound the decision log begins with this decision."""
+        """The value of ``before`` in the URL with which the log starts at this decision."""
         return self.sequence + 1
 
 
@@ -86,7 +86,7 @@ class EventLine:
 
 
 def history_notice() -> str:
-    """Faults of the copying of streams to the database, or of Redis' memory, if any."""
+    """A notice about ingest errors or Redis memory; empty if there are none."""
     try:
         return " ".join(
             warning
@@ -98,7 +98,7 @@ def history_notice() -> str:
 
 
 def overview_jobs(now: datetime) -> list[JobLine]:
-    """Jobs that are not over, then the last finished ones."""
+    """Unfinished jobs, then the last finished ones."""
     submitted = submitted_jobs()
     live = list(submitted.exclude(state__in=JOB_OVER)[:LIVE_JOBS])
     over = list(submitted.filter(state__in=JOB_OVER)[:LAST_JOBS])
@@ -106,7 +106,7 @@ def overview_jobs(now: datetime) -> list[JobLine]:
 
 
 def tiles(machines: list[MachineCard], lines: list[JobLine], now: datetime) -> Tiles:
-    """The totals of all jobs and machines, whether or not they are shown below."""
+    """The totals of all jobs and machines, including those that are not shown."""
     running = submitted_jobs().exclude(state__in=[*JOB_OVER, JobState.SUBMITTED])
     others = running.exclude(pk__in=[line.id for line in lines])
     waiting, coordination = lost_now()
@@ -131,9 +131,9 @@ def _open_flags() -> "QuerySet[Flag]":
 
 
 def last_decision() -> LastDecision | None:
-    """The latest decision about a job's work: roster, shares, placement, policies, flags, state.
+    """The latest decision about roster, shares, placement, policies, flags or state.
 
-    Decisions that follow from another, above all about processes and slots, are omitted; so are simulated runs.
+    Consequential decisions, mainly about processes and slots, and simulated runs are omitted.
     """
     rows = Decision.objects.filter(kind__in=(*KINDS["key"], *KINDS["shares"]), job__simulation=None)
     row = visible(rows, "job__team").select_related("job").order_by("-id").first()
@@ -151,7 +151,7 @@ def last_decision() -> LastDecision | None:
 
 
 def _shares_before(row: Decision) -> dict[str, int]:
-    """The earlier shares, if the decision is about shares."""
+    """The previous shares, if the decision is about shares."""
     if row.kind != "set-shares":
         return {}
     earlier = Decision.objects.filter(job=row.job_id, kind="set-shares", pk__lt=row.pk).order_by("-id")
@@ -165,12 +165,12 @@ def events() -> list[EventLine]:
 
 
 def newest_job() -> int | None:
-    """The job with the decisions that are most likely of interest."""
+    """The job whose decisions are linked from the events."""
     return submitted_jobs().values_list("id", flat=True).first()
 
 
 def _offline() -> list[EventLine]:
-    """Machines that were online and are not, each since it was last seen."""
+    """Machines that went offline, each since it was last seen."""
     gone = visible(Agent.objects.filter(state=Agent.State.OFFLINE, seen_at__isnull=False)).order_by("-seen_at")[:EVENTS]
     return [
         EventLine(
@@ -186,7 +186,7 @@ def _offline() -> list[EventLine]:
 
 
 def _decided() -> list[EventLine]:
-    """The last decisions of all jobs; those about shares are shown on their jobs' pages only. A loss is shown once."""
+    """The latest decisions of all jobs without share decisions; a loss is listed once."""
     rows = (
         visible(Decision.objects.filter(of_kinds("key"), job__simulation=None), "job__team")
         .exclude(kind="raise-flag", payload__kind="lost")

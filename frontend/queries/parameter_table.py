@@ -1,4 +1,4 @@
-"""Runs beside the parameters in which they differ, in groups: which choice made which result."""
+"""Reads the table of runs and the parameters in which they differ, grouped."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from frontend.queries.jobs import JobLine, lines, matching
 from frontend.queries.notes import tags_of
 
 MOST: Final = 100
-"""The newest runs that one table compares."""
+"""Maximum number of runs in a table, the newest."""
 
 LEFT_OUT: Final = frozenset({"name", "seed"})
-"""Fields in which runs differ without being different experiments; the name is in the first column."""
+"""Fields that do not distinguish experiments; the name is in the first column."""
 
 GROUPS: Final = {"": "none", "tag": "tag", "policy": "policy", "workload": "workload", "user": "user"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: its results, its tags, and its value of each parameter."""
+    """One run with its results, tags and parameter values."""
 
     line: JobLine
     tags: list[str]
@@ -29,26 +29,26 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunGroup:
-    """Runs that have something in common, the newest first."""
+    """Runs of one group, newest first."""
 
     name: str
     runs: list[Run]
 
     @property
     def best(self) -> float | None:
-        """The highest accuracy of them."""
+        """The highest accuracy in the group."""
         return max((run.line.accuracy for run in self.runs if run.line.accuracy is not None), default=None)
 
     @property
     def lost(self) -> float | None:
-        """The mean of their lost shares."""
+        """The mean lost time in the group."""
         known = [run.line.lost_share for run in self.runs if run.line.lost_share is not None]
         return sum(known) / len(known) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterTable:
-    """All groups, and the parameters in which any of their runs differ."""
+    """All groups, and the parameters in which runs differ."""
 
     fields: tuple[str, ...]
     groups: list[RunGroup]
@@ -84,7 +84,7 @@ _KEYS: Final[dict[str, Callable[[Run], Sequence[str]]]] = {
 
 
 def _grouped(runs: Sequence[Run], group: str) -> list[RunGroup]:
-    """A run with several tags is in several groups."""
+    """The groups; a run with several tags is in several groups."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         for name in _KEYS[group](run):

@@ -1,4 +1,4 @@
-"""Requests that have not taken effect on a job yet, as its page shows them."""
+"""Reads a job's requests that have not taken effect yet."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,7 @@ WORDS = {
     "server-add": "additional server",
     "server-drain": "drain {about}",
 }
-"""Text by the audit's action."""
+"""Text by audit action."""
 
 
 def open_lines(job: Job, now: datetime) -> list[RequestLine]:

@@ -1,4 +1,4 @@
-"""Filters and sorts machines: from a query string to cards."""
+"""Filters, sorts and pages machine cards by a query string."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from frontend.queries.fleet import MachineCard
 from frontend.queries.history import History
 
 PER_PAGE: Final = 60
-"""Machines: whole rows of one to six cards."""
+"""Divisible by one to six, so that rows of cards are complete."""
 
 RECENT: Final = 10
 """Iterations of a job over which a worker's waiting is measured."""
@@ -25,13 +25,13 @@ ORDERS: Final = {"": "by join time", "load": "by CPU load", "waiting": "by waiti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """A page of the requested machines, and the available filters."""
+    """A page of matching machines, and the available filters."""
 
     page: Page[MachineCard]
     of: int
     """Their total number."""
     waits: dict[int, float]
-    """By machine, the part of their time that its workers recently waited; only if it was requested."""
+    """Recent waiting share of each machine's workers; only if sorted by it."""
     state: str
     label: str
     job: int | None
@@ -41,17 +41,17 @@ class Picked:
 
     @property
     def states(self) -> dict[str, str]:
-        """The possible states."""
+        """The available states."""
         return STATES
 
     @property
     def orders(self) -> dict[str, str]:
-        """The possible orders."""
+        """The available orders."""
         return ORDERS
 
 
 def picked(machines: Sequence[MachineCard], query: Query) -> Picked:
-    """The machines that match the query, in its order, by pages.
+    """The machines that match the query, sorted and paged.
 
     Raises:
         QueryError: naming the parameter.
@@ -98,7 +98,7 @@ def _labels(card: MachineCard) -> list[str]:
 
 
 def _waits(machines: Sequence[MachineCard]) -> dict[int, float]:
-    """The part of their time that each machine's workers waited over their jobs' last iterations."""
+    """The waiting share of each machine's workers over their jobs' last iterations."""
     jobs = Job.objects.in_bulk({slot.job for card in machines for slot in card.held if slot.job is not None})
     spent: dict[tuple[int, int], tuple[float, float]] = {}
     for pk, job in jobs.items():

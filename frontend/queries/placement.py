@@ -1,4 +1,4 @@
-"""Reads the current and the earlier placement: from the last placement decisions, with exchange times under each."""
+"""Reads the current and the previous placement, with the exchange times under each."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ RATED = 20
 """Number of last iterations over which updates are counted."""
 
 LOOKED_AT = 20
-"""Number of last decisions: consecutive ones that moved nothing, such as after a new server, count as one."""
+"""Number of last decisions that are read: consecutive ones that moved nothing count as one."""
 
 Held = dict[int, list[tuple[int, int]]]
-"""By server: index and bytes of each block."""
+"""Index and bytes of each block, by server."""
 
 Times = Mapping[int, tuple[float, float]]
-"""By server: push and pull seconds of one worker's exchange."""
+"""Push and pull seconds of one worker's exchange, by server."""
 
 
 def placements(job: Job, view: View) -> Placements:
@@ -32,7 +32,7 @@ def placements(job: Job, view: View) -> Placements:
         return Placements(now=(), before=(), version=0, policy="")
     now = found[0].payload
     moved = next((place for place, row in enumerate(found) if row.payload["blocks"] != now["blocks"]), 0)
-    since = found[moved - 1]  # The first one with the current positions of the blocks.
+    since = found[moved - 1]  # the first decision with the current block positions
     entry, held = entry_of(job, since), _held(now)
     before, unknown = _times_before(job, found[moved], entry) if moved else ({}, "")
     return Placements(
@@ -47,7 +47,7 @@ def placements(job: Job, view: View) -> Placements:
 
 
 def latest_placements(job: Job, count: int) -> list[dict[str, Any]]:
-    """The last placement decisions, the latest first."""
+    """The last placement decisions, latest first."""
     rows = Decision.objects.filter(job=job, kind="set-placement").order_by("-incarnation", "-sequence")
     return list(rows.values_list("payload", flat=True)[:count])
 
@@ -59,13 +59,13 @@ def updates_per_s(job: Job) -> float | None:
         return None
     iteration, at_ms = together(found, "iteration", "at_ms")
     oldest = iteration == iteration.min()
-    # The oldest iteration only marks when this window started.
+    # The oldest iteration only marks the start of the window.
     took_s = (at_ms.max() - at_ms[oldest].max()) / 1000
     return float((~oldest).sum() / took_s) if took_s > 0 else None
 
 
 def _times_now(job: Job, held: Held, since: int | None) -> Times:
-    """By single exchanges since it took effect; if none are stored, the means of the workers' last ones."""
+    """Times from single exchanges since it took effect; if none are stored, means of the workers' last ones."""
     if since is not None:
         return exchange_times(job, Stretch(first=since), _sizes(held))
     return {
@@ -76,7 +76,7 @@ def _times_now(job: Job, held: Held, since: int | None) -> Times:
 
 
 def _times_before(job: Job, row: Decision, moved: int | None) -> tuple[Times, str]:
-    """The exchange times under the placement ``row``, up to the entry ``moved``; or why they are not known."""
+    """Exchange times under the placement ``row`` up to the entry ``moved``, or why they are not known."""
     began = entry_of(job, row)
     if moved is None or began is None:
         return {}, "simulated runs keep only the latest exchanges" if job.simulation_id else "the job's log was deleted"
@@ -85,7 +85,7 @@ def _times_before(job: Job, row: Decision, moved: int | None) -> tuple[Times, st
 
 
 def _worth(job: Job, moved: Decision) -> Worth | None:
-    """The engine's measurement of a change of placement just after it."""
+    """The engine's measurement right after a placement change."""
     rows = Decision.objects.filter(job=job, kind="measure-placement", sequence__gt=moved.sequence)
     payloads = rows.order_by("sequence").values_list("payload", flat=True)[:LOOKED_AT]
     found = next((each for each in payloads if each["version"] == moved.payload["version"]), None)

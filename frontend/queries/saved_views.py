@@ -1,4 +1,4 @@
-"""Users' own saved views and pinned charts: the one place that reads and writes them."""
+"""Reads and writes users' saved views and pinned charts."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ from frontend.parameters import QueryError
 
 MOST_VIEWS: Final = 50
 MOST_PINS: Final = 4
-"""Charts on the overview: each costs a drawing per tick."""
+"""Maximum number of pinned charts: each is redrawn per tick."""
 
 OWN: Final = ("ranks", "top", "smooth", "marks")
 """Parameters that a chart shares with the others of its page."""
@@ -23,7 +23,7 @@ OWN: Final = ("ranks", "top", "smooth", "marks")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One pinned chart, as the overview draws it."""
+    """One pinned chart of the overview."""
 
     pk: int
     name: str
@@ -63,17 +63,17 @@ def save(*, user: User, name: str, address: str, figure: str = "") -> SavedView:
     """Save a page's address, or pin one of its charts.
 
     Raises:
-        QueryError: for an address that is no page here, a figure that is not there, or too many of them.
+        QueryError: for an address outside Paceline, an unknown figure, or too many saved views.
     """
     name = name.strip()
     if not 0 < len(name) <= 100:
         raise QueryError("name", name, "1 to 100 characters")
     if len(address) > 2000 or not _is_page(address):
-        raise QueryError("address", address, "the path of a page here, such as /jobs/?state=running")
+        raise QueryError("address", address, "the path of a Paceline page, such as /jobs/?state=running")
     if figure and (figure not in FIGURES or not visible(Job.objects.filter(pk=_job_of(address) or 0)).exists()):
         raise QueryError("figure", figure, "a chart of a job's page")
     held = SavedView.objects.filter(user=user)
-    if figure:  # a pin that the overview no longer shows could not be removed
+    if figure:  # otherwise a pin that the overview no longer shows could not be removed
         held.exclude(figure="").exclude(pk__in=[pin.pk for pin in pins(user)]).delete()
     held, most = (held.exclude(figure=""), MOST_PINS) if figure else (held.filter(figure=""), MOST_VIEWS)
     if held.count() >= most and not held.filter(address=address, figure=figure).exists():
@@ -107,7 +107,7 @@ def _job_of(address: str) -> int | None:
 
 
 def _query_of(address: str, figure: str) -> str:
-    """The part of a page's query that this chart is drawn with: shared options, and its own as ``NAME-FIGURE``."""
+    """The part of a page's query that applies to this chart: shared options, and its own as ``NAME-FIGURE``."""
     query = dict(parse_qsl(urlsplit(address).query))
     own = {name.removesuffix(f"-{figure}"): value for name, value in query.items() if name.endswith(f"-{figure}")}
     shared = {name: query[name] for name in OWN if name in query}

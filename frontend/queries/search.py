@@ -1,6 +1,4 @@
-"""Search results: jobs, machines, simulations, notes, pages and terms; of each kind the newest
-first, and before them the job of that number.
-"""
+"""Searches jobs, machines, simulations, notes, pages and terms; the newest of each kind, the job with that ID first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from frontend.models import JobNote, SavedView
 from frontend.queries.jobs import matching
 
 EACH: Final = 5
-"""Most matches of each kind."""
+"""Maximum number of matches of each kind."""
 
 LONGEST: Final = 100
 
@@ -39,7 +37,7 @@ PAGES: Final = {
     "account": "Tokens and sessions",
     "glossary": "Glossary",
 }
-"""By the URL's name."""
+"""Titles by URL name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +49,11 @@ class Match:
     about: str
     address: str
     saved: int | None = None
-    """Its number, if the user saved it and can delete it."""
+    """The ID of a saved view, which the user can delete."""
 
 
 def search(text: str, user: User) -> list[Match]:
-    """All kinds of matches; without a text the user's saved views."""
+    """All matches; for an empty text, the user's saved views."""
     sought = text.strip()[:LONGEST]
     if not sought:
         return list(_views(user, ""))

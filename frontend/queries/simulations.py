@@ -1,4 +1,4 @@
-"""Simulations as pages show them: the list, one of them with its outcomes, and what can be simulated."""
+"""Reads simulations for pages: the list, one simulation with its outcomes, and the available scenarios."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ OWN_FIRST = "available once the run of the policy recorded has completed."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedJob:
-    """The recorded job that a link to the form names."""
+    """The recorded job that is preselected in the form."""
 
     number: str = ""
     scenario: Scenario | None = None
@@ -49,11 +49,11 @@ class SelectedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One policy's row: its cells as text, and the number of the job that has its series."""
+    """One policy's row: its cells as text, and the ID of the job with its series."""
 
     cells: tuple[str, ...]
     job: int | None
-    """None where an earlier release stored no series."""
+    """None if an earlier release stored no series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +63,21 @@ class Result:
     heads: tuple[str, ...]
     rows: tuple[Run, ...]
     paper: tuple[str, ...]
-    """A sentence for each figure of the scenario's paper."""
+    """A sentence for each figure of the paper that the scenario reproduces."""
     recorded: tuple[str, ...] = ()
-    """And for each policy that a recorded job had, the difference between outcome and record."""
+    """A sentence for each policy of a recorded job: the difference between simulation and recording."""
     not_compared: str = ""
-    """Why there is no such sentence."""
+    """Why there is no such comparison."""
 
     @property
     def compared(self) -> tuple[int, ...]:
-        """Jobs to compare: the first few if there are many, none if there is only one."""
+        """Jobs to compare: the first ones if there are many, none if there is only one."""
         jobs = [run.job for run in self.rows if run.job is not None][:MOST]
         return tuple(jobs) if len(jobs) >= LEAST else ()
 
 
 def simulations() -> QuerySet[Simulation]:
-    """All simulations that the current user may see, the newest first."""
+    """All simulations that the current user may see, newest first."""
     return visible(Simulation.objects.select_related("submitted_by", "team")).order_by("-id")
 
 
@@ -97,10 +97,10 @@ GROUPS: Final = (
     ("a-bsp-petuum", "A-BSP: against SSP and ASP"),
     ("a-bsp-physical", "A-BSP: physical cluster"),
     ("a-bsp", "A-BSP: other"),
-    ("live-a-bsp", "A-BSP: with real processes, too"),
-    ("live-lb-bsp", "LB-BSP: with real processes, too"),
-    ("live-psld", "PSLD: with real processes, too"),
-    ("live-psp", "PSP: with real processes, too"),
+    ("live-a-bsp", "A-BSP: also with real processes"),
+    ("live-lb-bsp", "LB-BSP: also with real processes"),
+    ("live-psld", "PSLD: also with real processes"),
+    ("live-psp", "PSP: also with real processes"),
     ("lb-bsp-federation", "LB-BSP: federated learning"),
     ("lb-bsp", "LB-BSP: CPU and GPU clusters"),
     ("psld-alexnet", "PSLD: AlexNet"),
@@ -110,7 +110,7 @@ GROUPS: Final = (
     ("psp", "PSP: probabilistic barriers"),
     ("", "Demo"),
 )
-"""The beginning of a scenario's name, and the group that it is in; the first that fits."""
+"""Name prefixes of scenarios and their groups; the first match counts."""
 
 
 def grouped() -> list[tuple[str, list[Scenario]]]:
@@ -123,10 +123,10 @@ def grouped() -> list[tuple[str, list[Scenario]]]:
 
 
 def offered_by(query: Query) -> Scenario:
-    """The recorded job whose number is in ``job``, as something to simulate.
+    """The scenario of the recorded job in the parameter ``job``.
 
     Raises:
-        QueryError: if it cannot be simulated, and why.
+        QueryError: if it cannot be simulated, with the reason.
     """
     number = number_of(query, "job", "recorded job")
     if number is None:
@@ -140,7 +140,7 @@ def offered_by(query: Query) -> Scenario:
 
 
 def selected_job(query: Query) -> SelectedJob:
-    """The form's initial content, from a link."""
+    """The preselected job, from the page's query."""
     if not (number := query.get("job", "").strip()):
         return SelectedJob()
     try:
@@ -150,13 +150,13 @@ def selected_job(query: Query) -> SelectedJob:
 
 
 def recorded_jobs() -> list[tuple[int, str]]:
-    """The last finished jobs with progress, as numbers and names."""
+    """The last finished jobs with progress, as IDs and names."""
     over = visible(Job.objects.all()).filter(simulation=None, state__in=JOB_OVER, iteration__gt=0)
     return list(over.order_by("-id").values_list("id", "name")[:PER_PAGE])
 
 
 def scenario_of(row: Simulation) -> Scenario | None:
-    """Its scenario; None if this release no longer has one of that name, or it does not support such a change."""
+    """Its scenario; None if this release does not have it, or it does not support the variation."""
     try:
         return simulation_scenario(row)
     except SimulationError:
@@ -169,7 +169,7 @@ def varied_of(row: Simulation) -> str:
 
 
 def result(row: Simulation) -> Result:
-    """The table, and the paper's results."""
+    """The table of outcomes, and the comparison with the paper."""
     scenario, found = scenario_of(row), [outcome_from(document) for document in row.outcomes]
     if scenario is None:
         return Result(heads=TITLES, rows=(), paper=())
@@ -181,7 +181,7 @@ def result(row: Simulation) -> Result:
 
 
 def _not_compared(row: Simulation, found: Sequence[Outcome]) -> str:
-    """Why no outcome is compared with the record."""
+    """Why no outcome is compared with the recording."""
     if row.variation:
         return OTHERS_ONLY
     if any(outcome.policy == RECORDED for outcome in found):
@@ -190,7 +190,7 @@ def _not_compared(row: Simulation, found: Sequence[Outcome]) -> str:
 
 
 def simulated(row: Simulation) -> Simulated:
-    """The data of its figure."""
+    """The data of the simulation's figure."""
     scenario = scenario_of(row)
     fields = ("policy", "iteration_s", "compute", "communication", "waiting", "coordination")
     return Simulated(

@@ -1,4 +1,4 @@
-"""The workers' lead over the slowest: the cost of less waiting under a relaxed barrier."""
+"""Computes staleness: how many iterations workers are ahead of the slowest."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +19,7 @@ from frontend.queries.figures import elapsed, ranks_of
 from frontend.queries.history import History
 
 STALENESS_POINTS = 8_000
-"""Number of last reports, over all workers, from which staleness is measured."""
+"""Number of last reports, over all workers, from which staleness is computed."""
 
 MAX_RANKS = 512
 ALONE = "Not applicable: the job has a single worker."
@@ -27,7 +27,7 @@ NOT_YET = "No data yet: staleness appears after the first iterations reported by
 
 
 def leads(job: Job, view: View) -> Leads:
-    """The staleness of the selected workers, measured against all."""
+    """The staleness of the selected workers, relative to all."""
     spec, barrier = stored_spec(job), job_synchronization(job).barrier
     here, _ = _last_roster(job, range(min(spec.workers, MAX_RANKS)))
     ahead = ahead_of(here, barrier)
@@ -52,23 +52,24 @@ def leads(job: Job, view: View) -> Leads:
 
 
 def mean_staleness(job: Job) -> float | None:
-    """Mean over the workers of the last roster, as on the job's own page; None if no worker was measured."""
+    """Mean staleness over the workers of the last roster, as on the job's page; None if not measured."""
     ahead, _ = staleness(job, range(min(stored_spec(job).workers, MAX_RANKS)))
     means = [float(each.mean()) for each in ahead.values() if len(each)]
     return sum(means) / len(means) if means else None
 
 
 def staleness(job: Job, ranks: Sequence[int]) -> tuple[dict[int, NDArray[np.int64]], int]:
-    """By rank, for each of its last iterations: its lead over the slowest, in iterations, when it was released.
+    """By rank, for each of its last iterations: how many iterations it was ahead of the slowest when released.
 
-    Only the last roster counts; a single worker, or one with pruned detail, has none. Also the number of iterations.
+    Only the last roster counts; a single worker, or one with pruned details, has none. Also returns the number of
+    iterations.
     """
     here, recent = _last_roster(job, ranks)
     return ahead_of(here, job_synchronization(job).barrier), recent
 
 
 def _last_roster(job: Job, ranks: Sequence[int]) -> tuple[dict[int, Block], int]:
-    """Recent reports of each worker of the last roster, and their number of iterations; none for a single worker."""
+    """Recent reports of each worker of the last roster, and the number of iterations; none for a single worker."""
     if len(ranks) < 2:
         return {}, 0
     recent = max(10, STALENESS_POINTS // len(ranks))
@@ -87,10 +88,11 @@ def _of_generation(block: Block, generation: int) -> Block:
 
 
 def ahead_of(blocks: Mapping[int, Block], barrier: Choice) -> dict[int, NDArray[np.int64]]:
-    """By rank, for each iteration: how many the slowest lacked when this worker began to pull.
+    """By rank, for each iteration: how many iterations the slowest was behind when this worker began to pull.
 
-    This is its own completed count minus that of all workers at that time, placed by measured durations. Under a full
-    barrier it would be too high: a released worker has all others' pushes, and two rows are never placed exactly.
+    This is its own completed count minus the minimum over all workers at that time, placed by measured durations.
+    Under a full barrier it is 0 by definition: the computed value would be too high, as two workers are never placed
+    exactly.
     """
     if not blocks or is_full(registry.resolve("barrier", barrier)):
         return {rank: np.zeros(len(block["iteration"]), dtype=np.int64) for rank, block in blocks.items()}
@@ -104,7 +106,7 @@ def ahead_of(blocks: Mapping[int, Block], barrier: Choice) -> dict[int, NDArray[
 
 
 def _done_by_all(blocks: Sequence[Block]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Numbers of iterations, rising, and since when every worker had completed that many; always with the first."""
+    """Increasing iteration counts, and since when all workers had completed that many; never empty."""
     done = np.unique(
         np.concatenate([part for each in blocks for part in (each["iteration"][:1], each["iteration"] + 1)])
     )

@@ -1,4 +1,4 @@
-"""Synchronization of a job whose barrier has no common iterations: the effect of one update, and who samples."""
+"""Describes a barrier without common iterations: the effect of one update, and where it is sampled."""
 
 from controlplane.core.barriers import AsyncBarrier, SampledByPeers, step_sentence
 from controlplane.jobs.models import Job
@@ -8,7 +8,7 @@ from controlplane.policies.registry import resolve
 
 
 def stepping(job: Job) -> str:
-    """A sentence or two; empty if the workers' iterations are common."""
+    """One or two sentences; empty if workers share common iterations."""
     barrier = resolve("barrier", job_synchronization(job).barrier)
     if not isinstance(barrier, AsyncBarrier):
         return ""
@@ -17,4 +17,4 @@ def stepping(job: Job) -> str:
     effect = step_sentence(spec, barrier.step_scale, alive or spec.workers)
     if not isinstance(barrier, SampledByPeers):
         return effect
-    return f"{effect} Each worker asks its sample itself when it may continue, without the control plane."
+    return f"{effect} Each worker queries its sample directly, without the control plane, before it continues."

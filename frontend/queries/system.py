@@ -1,4 +1,4 @@
-"""The control plane's components, each with its health, the numbers behind it, and the remedy as text."""
+"""Reads the health of the control plane's components, with numbers and remedies."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from frontend import formats
 from frontend.queries.wording import counted
 
 KEPT_S = 2
-"""All viewers within this time see the same reading."""
+"""How long a reading is shared by all viewers."""
 
 LAG_S = 10.0
-"""Ingest copies once a second; data older than this is late."""
+"""Ingest runs once a second; entries older than this are late."""
 
 BEAT_S = 15.0
 SLOW_MS = 250.0
 FULL = 0.8
-"""Part of Redis' memory limit."""
+"""Fraction of the Redis memory limit."""
 
 QUEUED = 50
-"""Most tasks in a queue; each queue is polled several times a second."""
+"""Number of queued tasks above which a queue counts as overloaded."""
 
 PACKAGES = ("django", "channels", "celery", "djangorestframework", "plotly", "numpy", "msgspec", "uvicorn")
 
@@ -43,7 +43,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One component: its state, the values behind it, and the remedy if it is not healthy."""
+    """One component: its state, its numbers, and the remedy if it is not healthy."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ class System:
     notice: str
     versions: tuple[Fact, ...]
     odd_agents: tuple[str, ...]
-    """Machines that run another version of the agent than most."""
+    """Machines whose agent version differs from that of most."""
 
     @property
     def troubled(self) -> int:
@@ -73,7 +73,7 @@ class System:
 
 
 def system() -> System:
-    """The health of all components; read once for simultaneous viewers."""
+    """The health of all components; cached for ``KEPT_S``."""
     now: Health = cache.get_or_set("system-health", read_health, KEPT_S) or read_health()
     past: list[Sample] = samples() if "redis" not in now.faults else []
     return System(
@@ -118,11 +118,11 @@ def _decisions(now: Health, past: Sequence[Sample]) -> Part:
     if not now.deciders:
         remedy = (
             "No decision process is running: workers continue up to their granted iteration, then wait. Start a Celery "
-            "worker for the queue decisions: python -m celery -A controlplane.config worker -Q decisions."
+            "worker for the decisions queue: python -m celery -A controlplane.config worker -Q decisions."
         )
     elif queued > QUEUED:
         remedy = (
-            f"{queued} jobs are waiting for a decision thread: start another Celery worker for the queue decisions."
+            f"{queued} jobs are waiting for a decision thread: start another Celery worker for the decisions queue."
         )
     elif late:
         remedy = (
@@ -149,7 +149,7 @@ def _history(now: Health, past: Sequence[Sample]) -> Part:
     remedy = streams.sentence
     if not remedy and not now.ingesting and now.streams.jobs:
         remedy = (
-            "No ingest process is running: start a Celery worker for the queue history: "
+            "No ingest process is running: start a Celery worker for the history queue: "
             "python -m celery -A controlplane.config worker -Q history. No data is lost in the meantime."
         )
     elif not remedy and streams.lag_s > LAG_S:
@@ -178,7 +178,7 @@ def _beat(now: Health) -> Part:
     ago = "never" if now.beat_s is None else f"{formats.duration(now.beat_s)} ago"
     remedy = (
         "No periodic tasks are running: jobs are not started and lost machines are not detected. Start beat "
-        "(python -m celery -A controlplane.config beat) and a Celery worker for the queue history."
+        "(python -m celery -A controlplane.config beat) and a Celery worker for the history queue."
     )
     return Part(
         name="beat",
@@ -241,7 +241,7 @@ def _database(now: Health) -> Part:
 
 
 def polyline(values: Sequence[float]) -> str:
-    """The values in a box of 100 by 24, on a scale from 0 to the highest; empty where there are fewer than two."""
+    """The values in a box of 100 by 24, scaled from 0 to the maximum; empty for fewer than two."""
     if len(values) < 2:
         return ""
     top, step = max(values) or 1.0, 100 / (len(values) - 1)
@@ -249,7 +249,7 @@ def polyline(values: Sequence[float]) -> str:
 
 
 def _worst(now: Health, *, down: bool, watch: bool) -> str:
-    """Values in Redis are unknown without it."""
+    """The worse of two conditions; unknown without Redis."""
     if "redis" in now.faults:
         return UNKNOWN
     return DOWN if down else WATCH if watch else WELL

@@ -1,4 +1,4 @@
-"""Teams and quotas for pages: each team's property, its part of the slots, and the use of each limit."""
+"""Reads teams and quotas: what each team owns, its share of the slots, and the use of each limit."""
 
 import json
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from frontend import formats
 
 PER_PAGE: Final = 25
 SHOWN: Final = 25
-"""Jobs and simulations on the page of a team, the newest; all are in the lists."""
+"""Maximum number of jobs and simulations on a team's page, the newest."""
 
 MOST_OFFERED: Final = 500
-"""Machines to choose from."""
+"""Maximum number of selectable machines."""
 
 TITLES: Final = {
     "slots": "Slots",
@@ -38,7 +38,7 @@ TITLES: Final = {
     "stored_bytes": "Stored models",
 }
 NEAR: Final = 0.9
-"""Above this fraction of use, a limit is shown as nearly reached."""
+"""Fraction of use above which a limit is shown as nearly reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +53,13 @@ class Meter:
 
     @property
     def text(self) -> str:
-        """``3 of 8``; without a limit, what is used."""
+        """``3 of 8``; without a limit, the use only."""
         used = shown(self.name, self.used)
         return used if self.limit is None else f"{used} of {shown(self.name, self.limit)}"
 
     @property
     def level(self) -> str:
-        """``over``, ``full``, ``near`` or nothing."""
+        """``over``, ``full``, ``near`` or empty."""
         if self.limit is None:
             return ""
         if self.used >= self.limit:
@@ -69,7 +69,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limited:
-    """A user, a team or the default, with its meters and where its limits are set."""
+    """A user, a team or the default, with its meters and the URL of its limits."""
 
     subject: str
     meters: list[Meter]
@@ -78,7 +78,7 @@ class Limited:
 
     @property
     def name(self) -> str:
-        """The user's or the team's."""
+        """The user's or the team's name."""
         return self.subject.partition(" ")[2]
 
     @property
@@ -89,17 +89,17 @@ class Limited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairShare:
-    """A team's part of the slots: its share by weight and its recent use."""
+    """A team's share of the slots, by weight and by recent use."""
 
     weight: float
     used: float
     """Slot-seconds, decayed."""
     due: float
     had: float
-    """Parts of all, from 0 to 1."""
+    """Fair share and recent use, as fractions of all teams'."""
     place: int
     of: int
-    """Its turn when several teams wait: 1 gets the next slots."""
+    """Its position when several teams wait: 1 gets the next slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class TeamLine:
 
 
 def team_lines(user: User, number: str | int) -> tuple[Page[Team], list[TeamLine]]:
-    """One page of the teams that the user sees."""
+    """One page of the teams that the user may see."""
     page = Paginator(visible_teams(user), PER_PAGE).get_page(number)
     shares = team_shares()
     return page, [
@@ -128,7 +128,7 @@ def team_lines(user: User, number: str | int) -> tuple[Page[Team], list[TeamLine
 
 
 def fair_share(team: int, shares: Mapping[int, Share], weight: float = 1.0) -> FairShare:
-    """The team's share and position among all teams. A team that is not in ``shares`` yet has used nothing."""
+    """The team's share and position among all teams. A team that is not in ``shares`` has used nothing."""
     shares = {team: Share(weight=weight)} | dict(shares)
     own = shares[team]
     weights, used = sum(each.weight for each in shares.values()), sum(each.used for each in shares.values())
@@ -148,7 +148,7 @@ def team_quota(team: Team) -> Limited:
 
 
 def user_quotas(user: User, number: str | int) -> tuple[Page[User], list[Limited]]:
-    """The user's own, and for admins also those of users with a quota of their own, by pages."""
+    """The user's own quota; for admins also those of users with individual quotas, paged."""
     users = User.objects.filter(pk=user.pk)
     if may(user, Role.ADMIN):
         users = users | User.objects.filter(quota__isnull=False)
@@ -169,12 +169,12 @@ def limits_shown(limits: Mapping[str, int | None]) -> list[tuple[str, str, str]]
 
 
 def shown(name: str, number: int) -> str:
-    """The number of a resource as text."""
+    """An amount of a resource as text."""
     return formats.size(number) if name == "stored_bytes" else f"{number:,}"
 
 
 def members_of(team: Team) -> list[tuple[Membership, str]]:
-    """Its members in order of joining, each with what the form of its role is filled with."""
+    """Its members in order of joining, each with the initial values of the role form."""
     rows = team.memberships.select_related("user").order_by("joined_at", "pk")
     return [(row, json.dumps({"user": row.user.get_username(), "role": row.role})) for row in rows]
 
@@ -184,8 +184,8 @@ def machines_of(team: Team) -> list[Agent]:
     return list(Agent.objects.filter(team=team).order_by("name"))
 
 
-def machines_of_nobody() -> list[tuple[int, str]]:
-    """Simulations that can be assigned to a team, by number and name."""
+def unowned_machines() -> list[tuple[int, str]]:
+    """Machines that can be assigned to a team, by ID and name."""
     return list(Agent.objects.filter(team=None).order_by("name").values_list("pk", "name")[:MOST_OFFERED])
 
 
@@ -200,7 +200,7 @@ def simulations_of(team: Team) -> list[Simulation]:
 
 
 def meters(used: Mapping[str, int], limits: Mapping[str, int | None]) -> list[Meter]:
-    """One for each resource."""
+    """A meter for each resource."""
     return [
         Meter(name=name, title=TITLES[name], about=about, used=used[name], limit=limits[name])
         for name, about in RESOURCES.items()

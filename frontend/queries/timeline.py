@@ -16,14 +16,14 @@ from frontend.queries.history import History
 
 ITERATIONS = 10
 MAX_ITERATIONS = 20
-"""With 16 workers and six phases, a redraw within 50 ms."""
+"""With 16 workers and six phases, a redraw takes less than 50 ms."""
 
 AROUND: Final = 40
-"""Iterations before and after those shown whose reports help to place them in time."""
+"""Iterations before and after the window whose reports are used to place it in time."""
 
 
 def window(job: Job, view: View) -> Window:
-    """The requested iterations, or the latest; never past either end."""
+    """The requested iterations, or the latest; clamped to those that exist."""
     roster = stored_spec(job).workers
     history = History(job)
     newest = history.newest

@@ -1,4 +1,4 @@
-"""Reads the topology of a job: where its processes run, their connections, and how much its workers wait."""
+"""Reads the topology of a job: machines of its processes, connections, and waiting of its workers."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ from frontend.queries.job import servers
 
 RECENT: Final = 10
 RACK: Final = "rack"
-"""The label of a machine that names its rack."""
+"""The machine label for its rack."""
 
 
 def topology(job: Job, view: View) -> Topology:

@@ -1,9 +1,9 @@
-"""The cost of waiting, per worker, job and day. One definition everywhere: lost is the time in which a worker waits for
-others (a report's ``waiting_s``) or for the control plane (``coordination_s``), as a share of all workers' time; the
-rest is data loading, compute and communication. Live jobs are summed; simulated ones are counted apart.
+"""Computes the cost of waiting per worker, job and day. Lost time is the time in which a worker waits for other workers
+(``waiting_s`` of a report) or for the control plane (``coordination_s``), as a fraction of worker time; the rest is
+data loading, compute and communication. Live jobs are summed; simulated jobs are counted separately.
 
-Workers and days of a job sum up to the totals that ingest keeps. Reports of iterations that were repeated are in those
-totals, and in no worker's history: they have a separate row next to the workers, and are spread over the days.
+Workers and days of a job add up to the totals kept by ingest. Reports of repeated iterations are in those totals but in
+no worker's history: they have a separate row below the workers, and are spread over the days.
 """
 
 from collections import defaultdict
@@ -32,19 +32,19 @@ from frontend.queries.legible import legible
 from frontend.queries.staleness import MAX_RANKS, mean_staleness, staleness
 
 NOISE_S = 1e-6
-"""Sums of the same numbers in another order differ by less than this."""
+"""Rounding differences of sums are smaller than this."""
 
 T = TypeVar("T")
 
 PERIODS = {"7": "7 days", "30": "30 days"}
-"""How far back the page of all jobs can look; the first is shown if none is named."""
+"""Selectable periods of the page of all jobs, the default first."""
 
 MAX_JOBS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Worker-seconds, and the part of them lost to waiting for others and for the control plane."""
+    """Worker-seconds, and those lost to waiting for other workers and for the control plane."""
 
     whole_s: float = 0.0
     waiting_s: float = 0.0
@@ -52,12 +52,12 @@ class Spent:
 
     @property
     def lost_s(self) -> float:
-        """Neither data loading nor compute nor communication."""
+        """Waiting plus coordination."""
         return self.waiting_s + self.coordination_s
 
     @property
     def share(self) -> float | None:
-        """Lost, as a share of the whole."""
+        """Lost time as a fraction of the whole."""
         return self.lost_s / self.whole_s if self.whole_s else None
 
     @property
@@ -82,32 +82,32 @@ class Spent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpent:
-    """One job of the shown days, with its last policies."""
+    """One job of the period, with its last policies."""
 
     job: Job
     batching: str
     barrier: str
     spent: Spent
     staleness: float | None
-    """Iterations, mean over the workers of its last roster: the staleness that a relaxed barrier causes."""
+    """Mean staleness over the workers of its last roster, in iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All live jobs of the last days, by job and by day; both sum up to the same."""
+    """All live jobs of a period, by job and by day; both have the same total."""
 
     jobs: tuple[JobSpent, ...]
     days: tuple[tuple[date, Spent, Spent], ...]
-    """Day, time of live jobs, time of simulated ones: virtual time, in no sum and without a price."""
+    """Day, time of live jobs, and virtual time of simulated jobs, which is in no total and has no price."""
     total: Spent
     simulated: Spent
     since: date
     left_out: int
-    """Jobs of these days beyond ``MAX_JOBS``, or that cannot be read: they are in no sum."""
+    """Jobs of the period that are not included: beyond ``MAX_JOBS``, or unreadable."""
 
 
 def price(seconds: float) -> str:
-    """The cost of that many worker-seconds; empty if no price is set."""
+    """The cost of worker-seconds; empty if no price is set."""
     if settings.WORKER_HOUR is None:
         return ""
     amount, unit = settings.WORKER_HOUR
@@ -135,10 +135,10 @@ def waiting(job: Job, view: View) -> Waiting:
 
 
 def days_of(job: Job) -> dict[date, Spent]:
-    """The lost time of each day (UTC); a stretch of merged iterations counts for the day of its middle.
+    """The lost time of each day (UTC); a window of merged iterations counts for the day of its middle.
 
-    They sum up to the job's totals: time in no worker's history, such as of repeated iterations, is spread
-    over the days by the time worked on each.
+    The days add up to the job's totals: time in no worker's history, such as repeated iterations, is distributed
+    over the days in proportion.
     """
     workers = min(stored_spec(job).workers, MAX_RANKS)
     history = History(job)
@@ -171,7 +171,7 @@ def _with_rest(job: Job, days: dict[date, Spent]) -> dict[date, Spent]:
 
 
 def ledger(today: date, days: int = 30) -> Ledger:
-    """Every job that ran within the last so many days, the most expensive first."""
+    """Every job that ran within the last ``days`` days, the most expensive first."""
     since = today - timedelta(days=days - 1)
     begin = datetime(since.year, since.month, since.day, tzinfo=UTC)
     ran = visible(Job.objects.filter(started_at__isnull=False)).exclude(finished_at__lt=begin).order_by("-id")
@@ -190,7 +190,7 @@ def ledger(today: date, days: int = 30) -> Ledger:
 
 
 def _spent_by(jobs: Iterable[Job], since: date) -> dict[Job, dict[date, Spent]]:
-    """By job that can be read, what it lost on each day."""
+    """Lost time per day of each readable job."""
     read = {job: legible(job, lambda job: _kept(job, "days", days_of))[0] for job in jobs}
     return {
         job: {day: spent for day, spent in days.items() if day >= since}

@@ -1,4 +1,4 @@
-"""Alternatives to a job's current way, from the latest simulations, and its predictors' errors side by side."""
+"""Reads simulated variants of a job, and its predictors' errors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from controlplane.runtime.models import Forecast
 from frontend.figures.rows import Other, Others, PredictorErrors, View
 
 SCORES = 200
-"""Number of last scorings that are drawn."""
+"""Maximum number of scorings that are drawn, the latest."""
 
 __all__ = ["RECENT_S", "forecast", "look", "made_at", "others", "predictor_scores", "predictors"]
 
@@ -25,12 +25,12 @@ class PredictorScore:
     name: str
     error: float
     rank: int
-    """1 is the least error."""
+    """1 has the smallest error."""
     acting: bool
 
 
 def look(job: Job) -> None:
-    """The page is being viewed: simulate soon, and again while the job runs."""
+    """Record that the page is viewed: simulate soon, and again while the job runs."""
     forecasts.want(job.pk)
 
 
@@ -45,7 +45,7 @@ def made_at(jobs: Sequence[Job]) -> tuple[Any, ...]:
 
 
 def others(job: Job, view: View) -> Others:
-    """Every simulated alternative, the best first."""
+    """All simulated variants, best first."""
     found = forecast(job)
     if found is None or not found.answer:
         return Others(ways=(), now=None, doubt=0.0, reason=_reason(job, found))
@@ -57,7 +57,7 @@ def others(job: Job, view: View) -> Others:
 
 
 def predictors(job: Job, view: View) -> PredictorErrors:
-    """The relative errors of all predictors that run side by side, over the iterations."""
+    """The relative errors of all predictors over the iterations."""
     rows = _scorings(job)
     names = sorted({name for payload in rows for name in payload["scores"]})
     return PredictorErrors(
@@ -71,7 +71,7 @@ def predictors(job: Job, view: View) -> PredictorErrors:
 
 
 def predictor_scores(job: Job) -> list[PredictorScore]:
-    """The predictors with their last scores, the best first."""
+    """The predictors with their last scores, best first."""
     rows = _scorings(job)
     if not rows:
         return []
@@ -84,13 +84,13 @@ def predictor_scores(job: Job) -> list[PredictorScore]:
 
 
 def _scorings(job: Job) -> list[dict[str, Any]]:
-    """The latest scores of the predictors, the oldest first."""
+    """The latest scores of the predictors, oldest first."""
     rows = Decision.objects.filter(job=job, kind="score-predictors").order_by("-incarnation", "-sequence")
     return list(rows.values_list("payload", flat=True)[:SCORES])[::-1]
 
 
 def _acting(job: Job, rows: Sequence[dict[str, Any]]) -> str:
-    """The deciding predictor: the last one adopted, or the active one at the last scoring."""
+    """The active predictor: the last one adopted, or the one at the last scoring."""
     last = Decision.objects.filter(job=job, kind__in=("adopt-predictor", "score-predictors"))
     payload = last.order_by("-incarnation", "-sequence").values_list("payload", flat=True).first()
     return str(payload["acting"]) if payload else ""

@@ -1,4 +1,4 @@
-"""The engine's commands as text, without their reasons: one phrase for each kind. Pure."""
+"""Describes the engine's commands as text, without their reasons: one phrase for each kind. Pure."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ from frontend.formats import milliseconds
 Payload = dict[str, Any]
 
 FLAG = re.compile(r"(?P<kind>.+)-(?P<who>[wsj]\d+)-\d+\.\d+")
-"""The engine's name of a flag: the kind, the subject, and a number."""
+"""The engine's flag keys: kind, subject and a number."""
 
 
 def describe(kind: str, payload: Payload, earlier: dict[str, int] | None = None) -> str:
@@ -119,7 +119,7 @@ def _close_flag(payload: Payload) -> str:
 
 
 def _named(who: str) -> str:
-    """``w3`` and ``s0`` unchanged; ``j0`` is the job as a whole."""
+    """``w3`` and ``s0`` unchanged; ``j0`` as "the job"."""
     return "the job" if who.startswith("j") else who
 
 
@@ -200,7 +200,7 @@ def _quorum(payload: Payload) -> str:
 
 
 def _micro_batch(payload: Payload) -> str:
-    pieces = f"pieces of {payload.get('samples', '?')} of {payload.get('whole', '?')} samples"
+    pieces = f"micro-batches of {payload.get('samples', '?')} of {payload.get('whole', '?')} samples"
     return f"w{payload.get('rank', '?')} computes its share in {pieces}, {payload.get('overhead', 0.0):.0%} slower"
 
 
@@ -238,22 +238,23 @@ def _adopt(payload: Payload) -> str:
 
 
 def _play(payload: Payload) -> str:
-    return f"autopilot: simulation {payload.get('look', '?')} of {counted(len(payload.get('alternatives', {})), 'way')}"
+    variants = counted(len(payload.get("alternatives", {})), "variant")
+    return f"autopilot: simulation {payload.get('look', '?')} of {variants}"
 
 
 def _judge(payload: Payload) -> str:
     chosen = payload.get("chosen")
     if not chosen:
-        return f"autopilot: {payload.get('present', '?')} stays"
+        return f"autopilot: kept {payload.get('present', '?')}"
     return f"autopilot {'switches' if payload.get('switches') else 'proposes to switch'} to {chosen}"
 
 
 def _measure_switch(payload: Payload) -> str:
-    """``autopilot: asp saves 12.0% as measured, 15% predicted``."""
+    """``autopilot: asp saves 12.0% (measured), 15% predicted``."""
     gain = 1 - payload.get("after_s", 0.0) / (payload.get("before_s") or 1.0)
-    outcome = "; it goes back" if payload.get("goes_back") else "" if payload.get("kept") else "; worse than before"
+    outcome = "; reverted" if payload.get("goes_back") else "" if payload.get("kept") else "; worse than before"
     predicted = f"{payload.get('predicted', 0.0):.0%} predicted"
-    return f"autopilot: {payload.get('name', '?')} saves {gain:.1%} as measured, {predicted}{outcome}"
+    return f"autopilot: {payload.get('name', '?')} saves {gain:.1%} (measured), {predicted}{outcome}"
 
 
 def _autopilot(payload: Payload) -> str:
@@ -322,7 +323,7 @@ PHRASES: dict[str, Callable[[Payload], str]] = {
     "measure-switch": _measure_switch,
     "set-autopilot": _autopilot,
 }
-"""By the command's tag; shares have their own text, which names the changes."""
+"""By command tag; share decisions are described separately, with their changes."""
 
 
 def emulation_title(document: dict[str, Any] | None) -> str:

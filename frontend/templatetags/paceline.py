@@ -1,4 +1,4 @@
-"""Formats, icons and states for templates; the texts and numbers themselves are in ``frontend.formats``."""
+"""Template tags and filters: formats, icons and states. ``frontend.formats`` defines the formats."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -36,26 +36,26 @@ register.filter("limited", is_limited)
 
 @register.simple_tag
 def chart_library(*kinds: FigureKind, several: Iterable[FigureKind] = ()) -> str:
-    """The address of the chart library that draws figures of all these kinds."""
+    """The URL of the chart library that supports all these kinds of figures."""
     whole = any(kind.whole for kind in (*kinds, *several))
     return static(WHOLE_LIBRARY if whole else CHART_LIBRARY)
 
 
 @register.filter
 def switches(options: tuple[Option | Entry, ...]) -> str:
-    """The options and inputs of a figure, as the JSON that its element reads."""
+    """The options and inputs of a figure as JSON, for its element."""
     return msgspec.json.encode(options).decode()
 
 
 @register.filter
 def scopes(names: str) -> str:
-    """The scopes of a token, as a list in a sentence."""
+    """The scopes of a token as text."""
     return ", ".join(names.split())
 
 
 @register.filter
 def plainly(value: object) -> str:
-    """A user's request as it was sent: strings unchanged, all other values as JSON, split into lines if long."""
+    """A value of a user's request: strings unchanged, other values as JSON, on several lines if long."""
     if isinstance(value, str):
         return value
     text = msgspec.json.encode(value)
@@ -110,12 +110,12 @@ STATE_ICONS = {
     "critical": "cross",
     "delivered": "check",
 }
-"""State is never shown by colour alone: each has an icon and its word."""
+"""Icons of states, which are never shown by colour alone."""
 
 
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
-    """An icon of the sprite; with a label it has its own meaning, without it is decoration."""
+    """An icon of the sprite; decorative unless it has a label."""
     sprite = static("paceline/icons.svg")
     if label:
         named = '<svg class="icon" role="img" aria-label="{}"><use href="{}#{}"/></svg>'
@@ -125,7 +125,7 @@ def icon(name: str, label: str = "") -> SafeString:
 
 @register.simple_tag
 def state(name: str) -> SafeString:
-    """A state as icon, word and colour."""
+    """A state as icon, text and colour."""
     return format_html(
         '<span class="state state-{}">{}<span>{}</span></span>',
         name.replace(" ", "-"),
@@ -136,7 +136,7 @@ def state(name: str) -> SafeString:
 
 @register.simple_tag
 def when(at_time: datetime | None) -> SafeString:
-    """Relative time that is updated continuously, with the absolute one on hover."""
+    """A relative time that the page keeps current, with the absolute time on hover."""
     if at_time is None:
         return format_html("<span>{}</span>", "never")
     return format_html(
@@ -155,9 +155,9 @@ def terms() -> dict[str, Term]:
 
 @register.simple_tag(takes_context=True)
 def word(context: dict[str, Any], name: str, label: str = "", *, link: bool = True) -> SafeString:
-    """A term, under another label if given: a link to its glossary entry, with its meaning on hover.
+    """A term, or its label, as a link to its glossary entry with the meaning on hover.
 
-    If there is no page to link to (a report), or within another link, only the meaning on hover.
+    In a report, or within another link, only the meaning on hover.
     """
     term = terms().get(name)
     if term is None:
@@ -176,13 +176,13 @@ def at(values: tuple[str, ...], place: int) -> str:
 
 @register.filter
 def of_key(found: dict[Any, Any], key: Any) -> Any:
-    """The value of a mapping's key, or nothing."""
+    """The value of a mapping's key, or None."""
     return found.get(key) if found else None
 
 
 @register.filter
 def worker_class(rank: int) -> str:
-    """The class that carries a worker's colour, the same on every page."""
+    """The CSS class of a worker's colour, the same on every page."""
     return f"worker-{rank % len(LIGHT.categories)}"
 
 
@@ -194,20 +194,20 @@ def first_clause(sentence: str) -> str:
 
 @register.filter
 def gain(part: float) -> str:
-    """By how much something became shorter, as text without a sign."""
+    """A relative change of a duration, as text: ``12% shorter``."""
     per_cent = f"{abs(part):.0%}"
     return "unchanged" if per_cent == "0%" else f"{per_cent} {'shorter' if part >= 0 else 'longer'}"
 
 
 @register.filter
 def of(part: float, whole: float) -> int:
-    """``part`` as a length, in 400ths of ``whole``: the value of ``data-of``, which lengths.css has rules for."""
+    """``part`` in 400ths of ``whole``: the value of ``data-of``, which lengths.css turns into a length."""
     return min(400, max(0, round(400 * part / whole))) if whole else 0
 
 
 @register.simple_tag(takes_context=True)
 def query(context: dict[str, Any], **changes: Any) -> str:
-    """The page's query string with some parameters changed; those set to an empty value are dropped."""
+    """The page's query string with some parameters changed; empty ones are dropped."""
     parameters = context["request"].GET.copy()
     for name, value in changes.items():
         parameters.pop(name, None)

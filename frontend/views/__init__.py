@@ -1,1 +1,1 @@
-"""Pages: each view reads through ``frontend.queries`` and renders; all changes go through REST."""
+"""Views of pages: each reads through ``frontend.queries`` and renders; most changes go through REST."""

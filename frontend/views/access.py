@@ -1,4 +1,4 @@
-"""Checks before every page: the user's role, and the response to an invalid query."""
+"""Access checks of pages: the user's role, and responses to invalid queries."""
 
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -28,11 +28,10 @@ Guarded = Callable[..., HttpResponseBase]
 
 
 def needs(role: Role, *, for_teams: bool = False) -> Callable[[View[P]], Guarded]:
-    """Restrict a view to ``role`` and above; others are sent to sign in, or get a page that names the missing role.
+    """Restrict a view to ``role`` and above. Others are redirected to sign in, or see which role they need.
 
-    With ``for_teams`` that role in any team is enough: what the page does is checked for the team it is done for.
-    A ``QueryError`` is answered by 400, with the error's sentence, and a job whose stored spec this release refuses
-    by a page that says so.
+    With ``for_teams``, the role in any team is enough; actions of the page are then checked for their team. A
+    ``QueryError`` becomes a response 400 with its message, and an unreadable spec becomes an error page.
     """
 
     def decorate(view: View[P]) -> Guarded:
@@ -69,13 +68,13 @@ def _owner(request: HttpRequest) -> int | None:
 
 
 def holds(request: HttpRequest, role: Role) -> bool:
-    """Whether the user has this role, or a higher one, on what the page is about."""
+    """Whether the user has this role or a higher one on the page's subject."""
     held: Role | None = getattr(request, "held_role", None) or role_of(request.user)
     return held is not None and ORDER.index(held) >= ORDER.index(role)
 
 
 def operated(model: type[Job] | type[Agent], request: HttpRequest, numbers: Iterable[int | None]) -> set[int]:
-    """Those of the jobs or machines in a list that the user may operate: the role in the owning team counts."""
+    """The jobs or machines in a list that the user may operate, by the role in the owning team."""
     listed = {number for number in numbers if number is not None}
     if limits() is None:  # an admin, or there are no teams
         return listed if may(request.user, Role.OPERATOR) else set()
@@ -85,18 +84,18 @@ def operated(model: type[Job] | type[Agent], request: HttpRequest, numbers: Iter
 
 
 def team_filter(request: HttpRequest) -> dict[str, Any]:
-    """The team that a list is filtered by, and those that there are to choose from."""
+    """The team by which a list is filtered, and the available teams."""
     return {"team": request.GET.get("team", "").strip()[:60], "all_teams": seen_by(cast(User, request.user))}
 
 
 def own_teams(request: HttpRequest) -> dict[str, Any]:
-    """For forms: the teams to submit for; without a choice it is the user's first, else no one's."""
+    """The teams for which the user may submit; the default is the first, otherwise none."""
     user = cast(User, request.user)
     return {"own_teams": choices_of(user), "has_usual_team": bool(teams_of(user, Role.OPERATOR))}
 
 
 def rights(request: HttpRequest) -> dict[str, Any]:
-    """The user's permissions on what the page is about, for templates."""
+    """The user's permissions on the page's subject, for templates."""
     return {
         "may_operate": holds(request, Role.OPERATOR),
         "may_admin": holds(request, Role.ADMIN),

@@ -35,7 +35,7 @@ def account_page(request: HttpRequest) -> HttpResponse:
 @never_cache
 @needs(Role.VIEWER)
 def account_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/account_tables.html", _account(request) | {"oob": True})
 
 
@@ -73,7 +73,7 @@ def _account(request: HttpRequest) -> dict[str, Any]:
 
 
 def _users(request: HttpRequest) -> Page[User]:
-    """One page of all users; each has its ``line``."""
+    """One page of all users; each gets a ``line``."""
     page = Paginator(users_listed(), USERS_PER_PAGE).get_page(request.GET.get("users", 1))
     for user in page.object_list:
         user.line = line_of(user)  # type: ignore[attr-defined]
@@ -81,10 +81,10 @@ def _users(request: HttpRequest) -> Page[User]:
 
 
 def _fields(request: HttpRequest) -> dict[str, Any]:
-    """The content of the form.
+    """The values of the form.
 
     Raises:
-        QueryError: naming a field that is not as the form sends it.
+        QueryError: for an invalid field.
     """
     name, days, role = (request.POST.get(field, "").strip() for field in ("name", "days", "role"))
     if not 0 < len(name) <= 100 or not is_plain(name):

@@ -1,4 +1,4 @@
-"""The page of alerts. Its changes use REST."""
+"""The alerts page. Its changes use REST."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def alerts_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def alerts_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/alerts_tables.html", _alerts(request) | {"oob": True})
 
 

@@ -1,4 +1,4 @@
-"""The page of requests and their users."""
+"""The audit page."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -18,5 +18,5 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 
 def filters_of(request: HttpRequest) -> tuple[str, str]:
-    """The reader's filters by user and kind; nothing: all."""
+    """The filters by actor and action; empty: all."""
     return request.GET.get("actor", "").strip()[:100], request.GET.get("action", "")[:40]

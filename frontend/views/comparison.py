@@ -16,7 +16,7 @@ from frontend.views.access import needs, rights
 
 @needs(Role.VIEWER)
 def comparison_page(request: HttpRequest) -> HttpResponse:
-    """The jobs named by ``jobs``, compared with the one named by ``baseline``; without any, how to select some."""
+    """The jobs in ``jobs``, compared with the one in ``baseline``; without any, a list to select from."""
     numbers = ",".join(request.GET.getlist("jobs"))
     if not numbers:
         return render(request, "pages/comparison.html", rights(request) | {"recent": selectors.jobs()[:12]})

@@ -1,4 +1,4 @@
-"""Exports of a job's decisions, and of users' requests: all of a kind, streamed row by row."""
+"""Exports a job's decisions and the audit log as CSV or JSON, streamed row by row."""
 
 import csv
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 @needs(Role.VIEWER)
 def decisions_export(request: HttpRequest, job_id: int, form: str) -> StreamingHttpResponse:
-    """Oldest first, as CSV with a heading, or as one JSON list."""
+    """A job's decisions, oldest first, as CSV with a header, or as one JSON list."""
     job, kinds = get_object_or_404(Job, pk=job_id), one_of(request.GET, "decisions", KINDS, "all")
     rows = Decision.objects.filter(of_kinds(kinds), job=job).order_by("incarnation", "sequence")
     return _file(
@@ -40,7 +40,7 @@ def decisions_export(request: HttpRequest, job_id: int, form: str) -> StreamingH
 
 @needs(Role.VIEWER)
 def audit_export(request: HttpRequest, form: str) -> StreamingHttpResponse:
-    """Requests, filtered as on the page, oldest first."""
+    """The audit log, filtered as on the page, oldest first."""
     actor, action = filters_of(request)
     rows = audit_rows(actor=actor, action=action).order_by("id")
     return _file(request, map(_audit_row, rows.iterator(chunk_size=500)), AUDIT_COLUMNS, "audit", form)
@@ -72,7 +72,7 @@ def _as_json(lines: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def _as_csv(lines: Iterator[dict[str, Any]], columns: Sequence[str]) -> Iterator[str]:
-    """Documents in it are JSON."""
+    """Encode as CSV; nested values are JSON."""
     writer = csv.writer(_Echo())
     yield writer.writerow(columns)
     for line in lines:
@@ -84,7 +84,7 @@ def _flat(value: Any) -> Any:
 
 
 def _harmless(value: Any) -> Any:
-    """A text that a spreadsheet would interpret as a formula stays a text."""
+    """Escape a text that a spreadsheet would interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
 
 

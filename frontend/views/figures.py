@@ -1,4 +1,4 @@
-"""Figures of one job or several as plotly JSON, and the timeline's window as a trace."""
+"""REST views of figures as plotly JSON, reports, and the timeline as a trace."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +55,7 @@ class FigureView(APIView):
                 "scale",
                 OpenApiTypes.STR,
                 enum=["ratio", "absolute", "linear", "log", "now", "before"],
-                description="Scale of colours or losses, or time of the placement (default: first option).",
+                description="Colour or loss scale, or which placement to show (default: the first option).",
             ),
             OpenApiParameter("accuracy", OpenApiTypes.STR, description="A target, such as 0.95 or 95%."),
             OpenApiParameter("loss", OpenApiTypes.STR, description="A target, such as 0.2."),
@@ -79,7 +79,7 @@ class ComparisonView(APIView):
             OpenApiParameter("jobs", OpenApiTypes.STR, required=True, description="2 to 6 jobs, such as 3,5."),
             OpenApiParameter("theme", OpenApiTypes.STR, enum=["light", "dark"]),
             OpenApiParameter("x", OpenApiTypes.STR, description="Horizontal axis."),
-            OpenApiParameter("scale", OpenApiTypes.STR, enum=["linear", "log"], description="Of losses."),
+            OpenApiParameter("scale", OpenApiTypes.STR, enum=["linear", "log"], description="Scale of the loss axis."),
         ],
         responses=FIGURE_REPLIES,
     )
@@ -119,7 +119,7 @@ class SimulationFigureView(APIView):
 
 
 class ReportView(APIView):
-    """A job as one file."""
+    """A job's report as one file."""
 
     @extend_schema(responses={(200, "text/html"): OpenApiTypes.STR})
     def get(self, request: Request, pk: int) -> HttpResponse:
@@ -132,7 +132,7 @@ class ReportView(APIView):
 
 
 class TraceView(APIView):
-    """A few iterations as a trace."""
+    """The timeline of a few iterations as a trace."""
 
     @extend_schema(
         parameters=list(WINDOW),
@@ -148,7 +148,7 @@ class TraceView(APIView):
 
 @contextmanager
 def _figure_problems() -> Iterator[None]:
-    """A figure that does not exist, or cannot be drawn as requested, is a client error."""
+    """Turn unknown figures and invalid options into client errors."""
     try:
         yield
     except UnknownFigure as error:
@@ -159,7 +159,7 @@ def _figure_problems() -> Iterator[None]:
 
 
 def _once(request: Request, etag: str, build: Callable[[], bytes]) -> HttpResponse:
-    """The figure, or 304 if the client has it."""
+    """The figure, or 304 if the client has the current one."""
     if etag in _entity_tags(request.headers.get("If-None-Match", "")):
         return _figure(HttpResponse(status=304), etag)
     return _figure(HttpResponse(build()), etag)

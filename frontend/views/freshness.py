@@ -1,4 +1,4 @@
-"""Polled by pages while no ticks arrive: the age of their data."""
+"""The age of a page's data, polled by pages while no ticks arrive."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from frontend.views.access import needs
 
 
 def data_age(job: int | None = None) -> dict[str, Any]:
-    """The content of a page's notice and chip: for one job, or for all."""
+    """The context of a page's notice and status chip, for one job or for all."""
     return {
         "history_notice": overview.history_notice(),
         "data_age": freshness.oldest(None if job is None else [job]),
@@ -21,7 +21,7 @@ def data_age(job: int | None = None) -> dict[str, Any]:
 
 @needs(Role.VIEWER)
 def freshness_live(request: HttpRequest) -> HttpResponse:
-    """Both, which replace the current ones."""
+    """The notice and the status chip."""
     job = request.GET.get("about", "")
     number = int(job) if job.isdecimal() and len(job) < 18 else None
     return render(request, "parts/freshness_live.html", data_age(number) | {"oob": True})

@@ -1,4 +1,4 @@
-"""The page of terms."""
+"""The glossary page."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

@@ -1,4 +1,4 @@
-"""Pages of jobs: the list, one job, and the form that submits another."""
+"""Pages of jobs: the list, one job, and the submit form."""
 
 import json
 from typing import Any, cast
@@ -73,7 +73,7 @@ def jobs_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def parameters_page(request: HttpRequest) -> HttpResponse:
-    """Runs beside the parameters in which they differ."""
+    """Runs with the parameters in which they differ."""
     search, state = request.GET.get("q", "").strip()[:100], one_of(request.GET, "state", ("", *job_list.FILTERS))
     teams = team_filter(request)
     tag, group = request.GET.get("tag", "").strip()[:TAG], one_of(request.GET, "group", GROUPS)
@@ -100,7 +100,7 @@ def job_page(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def job_live(request: HttpRequest, job_id: int) -> HttpResponse:
-    """The live parts of a job's page, which replace the current ones."""
+    """The live parts of a job's page."""
     return _job(request, job_id, "pages/job_live.html", {"oob": True})
 
 
@@ -140,7 +140,7 @@ def _job(request: HttpRequest, job_id: int, template: str, more: dict[str, Any])
 
 @needs(Role.VIEWER)
 def job_clock(request: HttpRequest, job_id: int) -> JsonResponse:
-    """Moments of the job on each horizontal axis, so that charts with different axes show one range."""
+    """The job's clock, by which charts with different axes show the same range."""
     job = get_object_or_404(selectors.jobs(), pk=job_id)
     return JsonResponse(of_job("clock", job, lambda job: JobClock(job).axes()))
 
@@ -148,15 +148,15 @@ def job_clock(request: HttpRequest, job_id: int) -> JsonResponse:
 @needs(Role.OPERATOR)
 @require_POST
 def rotate_token(request: HttpRequest, job_id: int) -> HttpResponse:
-    """A new token of an attached job, shown once, in the environment that uses it."""
+    """Create a new token of an attached job, shown once as environment variables."""
     job, grace = get_object_or_404(selectors.jobs(), pk=job_id), request.POST.get("grace_s", "0")
     context: dict[str, Any] = {"url": settings.PACELINE_URL, "job_id": job.pk}
     grace_s = min(int(grace), tokens.MAX_GRACE_S) if grace.isdecimal() and len(grace) < 6 else 0
     if job.is_over:
-        context["refused"] = f"The job is over ({job.state}): its tokens ended with it."
+        context["refused"] = f"The job has ended ({job.state}); its tokens expired with it."
     elif job.launch != "attached":
         context["refused"] = (
-            f"{job} has no token for ranks: Paceline's agents start its workers, each with its own key."
+            f"{job} has no token for ranks: its workers are started by Paceline's agents, each with its own key."
         )
     else:
         context["token"] = tokens.token_issue(job=job, actor=request.user.get_username(), grace_s=grace_s)
@@ -165,7 +165,7 @@ def rotate_token(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @needs(Role.OPERATOR, for_teams=True)
 def submit_page(request: HttpRequest) -> HttpResponse:
-    """The form; it posts to REST itself, so that the JSON and the curl command that it shows are its exact request."""
+    """The form. It posts to REST, so that the JSON and the curl command that it shows are the exact request."""
     address = request.build_absolute_uri(API_JOBS)
     context: dict[str, Any] = {"presets": presets.PRESETS, "offered": presets.offered(), "jobs_url": address}
     context |= {"details": presets.details(), "questions": presets.questions()}
@@ -180,7 +180,7 @@ def submit_page(request: HttpRequest) -> HttpResponse:
 @needs(Role.OPERATOR, for_teams=True)
 @require_POST
 def submit_look(request: HttpRequest) -> JsonResponse:
-    """The reason why a job would wait, while its form is filled in: an incomplete spec is not an error here."""
+    """Why a job would be refused or would wait, while its form is filled in; an incomplete spec is not an error."""
     try:
         document = json.loads(request.body[:SPEC_BYTES])
         team = request.GET.get("team") or None
@@ -195,4 +195,4 @@ def submit_look(request: HttpRequest) -> JsonResponse:
 API_JOBS = "/api/v1/jobs"
 
 LASTS = {60: "last minute", 300: "last 5 min", 900: "last 15 min", 3_600: "last hour", 21_600: "last 6 h"}
-"""Ranges of all charts that move with the data, in seconds."""
+"""Chart ranges that follow the data, in seconds."""

@@ -1,4 +1,4 @@
-"""Signing in: by password, or once by the link that a demo prints."""
+"""Sign-in by password, or by the single-use link that the demo prints."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ from controlplane.people.throttle import Throttled
 
 
 class SignIn(LoginView):
-    """The sign-in page; a user who is signed in is redirected."""
+    """The sign-in page; signed-in users are redirected."""
 
     template_name = "pages/login.html"
     redirect_authenticated_user = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """With the ways of signing in that there are."""
+        """Add the configured sign-in methods."""
         ways = {"provider": settings.OIDC and settings.OIDC.label, "local_accounts": settings.LOCAL_ACCOUNTS}
         return super().get_context_data(**kwargs) | ways
 
@@ -40,7 +40,7 @@ class SignIn(LoginView):
 
 @never_cache
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """Replaces Django admin's own form: one page checks passwords."""
+    """Replaces the sign-in form of Django's admin, so that only one page checks passwords."""
     if request.user.is_authenticated:
         raise PermissionDenied(f"{request.user.get_username()} is not a member of staff")
     return redirect_to_login(request.GET.get("next") or reverse("admin:index"))

@@ -1,4 +1,4 @@
-"""The page of machines, and the command by which another one joins."""
+"""Pages of machines, and the command with which a new machine joins."""
 
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from frontend.queries.picking import picked
 from frontend.views.access import needs, operated, rights
 
 MOST_TEXT = 20_000
-"""Characters of labels in the form."""
+"""Maximum characters of labels in the form."""
 
 
 @needs(Role.VIEWER)
@@ -41,19 +41,19 @@ def machines_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def machines_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/machines_live.html", _machines(request) | {"oob": True})
 
 
 @needs(Role.VIEWER)
 def machine_page(request: HttpRequest, agent_id: int) -> HttpResponse:
-    """One machine: its work in each job, its speed, its findings and its last lines."""
+    """One machine: its processes, speed, findings and last log lines."""
     return render(request, "pages/machine.html", _machine(request, agent_id) | {"figures": MACHINES})
 
 
 @needs(Role.VIEWER)
 def machine_live(request: HttpRequest, agent_id: int) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/machine_detail.html", _machine(request, agent_id) | {"oob": True})
 
 
@@ -82,7 +82,7 @@ def machine_labels(request: HttpRequest, agent_id: int) -> HttpResponse:
     lines = [line.strip() for line in request.POST.get("labels", "")[:MOST_TEXT].splitlines() if line.strip()]
     wrong = next((line for line in lines if "=" not in line), None)
     if wrong is not None:
-        return _refused(request, agent, f"labels: found {wrong!r}, expected key=value, one a line")
+        return _refused(request, agent, f"labels: found {wrong!r}, expected key=value, one per line")
     form = LabelsRequest(data={"labels": dict(line.split("=", 1) for line in lines)})
     if not form.is_valid():
         return _refused(request, agent, f"labels: {next(iter(form.errors.values()))}")
@@ -94,12 +94,12 @@ def machine_labels(request: HttpRequest, agent_id: int) -> HttpResponse:
 
 
 def _minutes(text: str) -> str:
-    """Minutes as seconds; what is no number is left for the refusal."""
+    """Minutes as seconds; text that is not a number is returned unchanged, for the validation error."""
     return str(int(text) * 60) if text.isdecimal() and len(text) < 6 else text
 
 
 def _refused(request: HttpRequest, agent: Agent, sentence: str) -> HttpResponse:
-    """The page again, with why nothing was changed."""
+    """The page again, with an error."""
     context = _machine(request, agent.pk) | {"figures": MACHINES, "refusal": sentence}
     return render(request, "pages/machine.html", context, status=400)
 
@@ -107,7 +107,7 @@ def _refused(request: HttpRequest, agent: Agent, sentence: str) -> HttpResponse:
 @never_cache
 @needs(Role.OPERATOR)
 def drain_preview(request: HttpRequest, agent_id: int) -> HttpResponse:
-    """The body of the dialog before a drain: the preview of its moves."""
+    """The preview of a drain, for its dialog."""
     agent = get_object_or_404(Agent, pk=agent_id)
     found = preview_of(agent)
     names = dict(Agent.objects.values_list("pk", "name"))
@@ -121,7 +121,7 @@ def drain_preview(request: HttpRequest, agent_id: int) -> HttpResponse:
 @require_POST
 @needs(Role.ADMIN)
 def enrolment(request: HttpRequest) -> HttpResponse:
-    """A new enrolment token, shown once, in the command that uses it."""
+    """Create an enrolment token, shown once in the command that uses it."""
     invitation = invite(user=cast(User, request.user), labels={})
     context = {"invitation": invitation, "minutes": int(TOKEN_LIFETIME.total_seconds() // 60)}
     return render(request, "parts/enrolment.html", context | {"tokens": tokens_valid(), "oob": True})

@@ -1,4 +1,4 @@
-"""Notes and tags of a job, written by plain forms that lead back to the page."""
+"""Forms for notes and tags of a job; they redirect back to the page."""
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -17,7 +17,7 @@ from frontend.views.access import holds, needs
 @needs(Role.OPERATOR)
 @require_POST
 def note_add(request: HttpRequest, job_id: int) -> HttpResponse:
-    """A note on the job, at an iteration or now."""
+    """Add a note to the job, at an iteration or now."""
     job = get_object_or_404(Job, pk=job_id)
     readable(request.POST)
     iteration = whole(request.POST, "iteration", 0, 2**31 - 1)
@@ -28,7 +28,7 @@ def note_add(request: HttpRequest, job_id: int) -> HttpResponse:
 @needs(Role.OPERATOR)
 @require_POST
 def note_delete(request: HttpRequest, job_id: int, note_id: int) -> HttpResponse:
-    """Delete a note: one's own, or as an admin anybody's."""
+    """Delete a note: one's own, or any note as an admin."""
     note = get_object_or_404(JobNote, pk=note_id, job=get_object_or_404(Job, pk=job_id))
     if note.actor != _name(request) and not holds(request, Role.ADMIN):
         raise PermissionDenied(f"this note is by {note.actor}: ask them or an admin to delete it")
@@ -39,7 +39,7 @@ def note_delete(request: HttpRequest, job_id: int, note_id: int) -> HttpResponse
 @needs(Role.OPERATOR)
 @require_POST
 def tags_set(request: HttpRequest, job_id: int) -> HttpResponse:
-    """The job's tags."""
+    """Replace the job's tags."""
     job = get_object_or_404(Job, pk=job_id)
     readable(request.POST)
     notes.tags_set(job=job, actor=_name(request), names=request.POST.get("tags", "").split(","))

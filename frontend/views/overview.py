@@ -24,7 +24,7 @@ def overview_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def overview_live(request: HttpRequest) -> HttpResponse:
-    """Its live parts, which replace the current ones."""
+    """The live parts of the page."""
     return render(request, "pages/overview_live.html", _context(request) | {"oob": True})
 
 

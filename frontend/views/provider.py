@@ -1,4 +1,4 @@
-"""Signing in at the OpenID Connect provider: there and back."""
+"""Sign-in with the OpenID Connect provider: redirect and callback."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,7 +18,7 @@ from controlplane.people.provider import SignInRefused, begin, finish, provider
 
 COOKIE: Final = "oidc"
 COOKIE_S: Final = 600
-"""The time limit for a sign-in at the provider."""
+"""Time limit of a sign-in at the provider."""
 
 PATH: Final = "/login/oidc/"
 
@@ -26,7 +26,7 @@ PATH: Final = "/login/oidc/"
 @never_cache
 @require_GET
 def provider_begin(request: HttpRequest) -> HttpResponse:
-    """Send the browser to the provider. The expected state is in a separate cookie: no row is stored yet."""
+    """Redirect to the provider. The expected state is in a cookie, so that nothing is stored before the sign-in."""
     try:
         url, kept = begin(settings.PACELINE_URL + reverse("oidc-return"))
     except SignInRefused as refusal:
@@ -48,7 +48,7 @@ def provider_begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_GET
 def provider_return(request: HttpRequest) -> HttpResponse:
-    """Sign in who comes back from the provider."""
+    """Sign in a user who returns from the provider."""
     held = _held(request)
     try:
         claims = finish(request.GET.dict(), held["kept"])
@@ -75,7 +75,7 @@ def _held(request: HttpRequest) -> dict[str, Any]:
 
 
 def _safe_next(request: HttpRequest) -> str:
-    """The requested page; empty if it is not a page of Paceline."""
+    """The requested page; empty if it is not within Paceline."""
     requested = request.GET.get("next", "")[:500]
     allowed = url_has_allowed_host_and_scheme(requested, allowed_hosts=None, require_https=request.is_secure())
     return requested if allowed and requested.startswith("/") else ""

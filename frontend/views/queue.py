@@ -1,4 +1,4 @@
-"""The page of the queue: waiting jobs in their order, and the quotas and shares that decide it."""
+"""The queue page: waiting jobs in order, and the quotas and shares that determine it."""
 
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ def queue_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def queue_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/queue_tables.html", _queue(request) | {"oob": True})
 
 
@@ -46,7 +46,7 @@ def _queue(request: HttpRequest) -> dict[str, Any]:
 
 
 def _line(user: User, jobs: list[Job], at: int) -> dict[str, Any]:
-    """A job, and the jobs before which buttons would put it."""
+    """A job, and the targets of its move buttons."""
     held = role_on(user, jobs[at].team_id)
     return {
         "job": jobs[at],

@@ -1,4 +1,4 @@
-"""Notes and tags of jobs, and a user's saved views, over REST."""
+"""REST views of notes and tags of jobs, and of a user's saved views."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ class NoteRow(serializers.ModelSerializer[JobNote]):
 
 
 class NoteRequest(serializers.Serializer[Any]):
-    """A note to be added."""
+    """A note to add."""
 
     text = serializers.CharField(max_length=1000)
     iteration = serializers.IntegerField(
@@ -46,22 +46,22 @@ class NoteRequest(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         default=None,
-        help_text="The iteration that it is about; null: now, or the job's end.",
+        help_text="Iteration of the note; null: now, or the job's end.",
     )
 
 
 class TagField(NameField):
-    """One tag; the form separates tags by commas."""
+    """One tag, without commas."""
 
     def to_internal_value(self, data: Any) -> str:
         """The tag.
 
         Raises:
-            ValidationError: for one with a comma, or of blanks alone.
+            ValidationError: for a tag with a comma, or a blank one.
         """
         text = str(super().to_internal_value(data)).strip()
         if not text or "," in text:
-            raise serializers.ValidationError("Expected a tag without commas that is not empty.")
+            raise serializers.ValidationError("Expected a tag that is not empty and has no commas.")
         return text
 
 
@@ -81,12 +81,12 @@ class ViewRow(serializers.ModelSerializer[SavedView]):
 
 
 class ViewRequest(serializers.Serializer[Any]):
-    """A page to be saved, or a chart of it to be pinned."""
+    """A page to save, or a chart of it to pin."""
 
     name = NameField()
     address = serializers.CharField(max_length=2000, help_text="Path and query of a page: /jobs/?state=running")
     figure = serializers.CharField(
-        max_length=60, required=False, allow_blank=True, default="", help_text="A chart of a job's page; empty: a view."
+        max_length=60, required=False, allow_blank=True, default="", help_text="A job page's chart; empty: the page."
     )
 
 
@@ -98,13 +98,13 @@ class NotesView(ListAPIView[JobNote]):
     queryset = JobNote.objects.none()
 
     def get_queryset(self) -> "QuerySet[JobNote]":
-        """Those of the latest iterations first."""
+        """The notes, latest iterations first."""
         job = get_object_or_404(Job, pk=self.kwargs["pk"])
         return JobNote.objects.filter(job=job).order_by("-iteration", "-id")
 
     @extend_schema(request=NoteRequest, responses={201: NoteRow, **problem_responses(400, 404)})
     def post(self, request: Request, pk: int) -> Response:
-        """Add a note; the job's charts show it at its iteration."""
+        """Add a note, which the job's charts show at its iteration."""
         job, fields = get_object_or_404(Job, pk=pk), _valid(NoteRequest, request)
         with _problems():
             row = notes.note_add(job=job, actor=user_of(request).get_username(), **fields)
@@ -118,7 +118,7 @@ class NoteView(APIView):
 
     @extend_schema(request=None, responses={204: None, **problem_responses(403, 404)})
     def delete(self, request: Request, pk: int, note: int) -> Response:
-        """Delete one's own note, or as an admin anybody's."""
+        """Delete one's own note, or any note as an admin."""
         job, user = get_object_or_404(Job, pk=pk), user_of(request)
         row = get_object_or_404(JobNote.objects.select_related("job"), pk=note, job=job)
         held = role_on(user, row.job.team_id)
@@ -141,7 +141,7 @@ class TagsView(APIView):
 
     @extend_schema(request=TagsDocument, responses={200: TagsDocument, **problem_responses(400, 404)})
     def put(self, request: Request, pk: int) -> Response:
-        """Have these tags and no others."""
+        """Replace the job's tags."""
         job, fields = get_object_or_404(Job, pk=pk), _valid(TagsDocument, request)
         with _problems():
             names = notes.tags_set(job=job, actor=user_of(request).get_username(), names=fields["tags"])
@@ -161,7 +161,7 @@ class SavedViewsView(ListAPIView[SavedView]):
 
     @extend_schema(request=ViewRequest, responses={201: ViewRow, **problem_responses(400)})
     def post(self, request: Request) -> Response:
-        """Save the address of a page under a name, or pin one of its charts. Saving it again renames it."""
+        """Save the URL of a page under a name, or pin one of its charts. Saving it again renames it."""
         fields = _valid(ViewRequest, request)
         with _problems():
             row = save(user=user_of(request), **fields)

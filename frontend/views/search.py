@@ -1,4 +1,4 @@
-"""Global search, and the views and charts that a user keeps."""
+"""Global search, saved views and pinned charts."""
 
 from typing import cast
 
@@ -27,7 +27,7 @@ def search_results(request: HttpRequest) -> HttpResponse:
 @needs(Role.VIEWER)
 @require_POST
 def view_save(request: HttpRequest) -> HttpResponse:
-    """Save the address of a page, or pin one of its charts."""
+    """Save the URL of a page, or pin one of its charts."""
     readable(request.POST)
     fields = {name: request.POST.get(name, "") for name in ("name", "address", "figure")}
     return JsonResponse({"id": save(user=_user(request), **fields).pk})
@@ -36,7 +36,7 @@ def view_save(request: HttpRequest) -> HttpResponse:
 @needs(Role.VIEWER)
 @require_POST
 def view_delete(request: HttpRequest, pk: int) -> HttpResponse:
-    """Delete one of one's own."""
+    """Delete one's own saved view."""
     get_object_or_404(SavedView, pk=pk, user=_user(request)).delete()
     return HttpResponse(status=204)
 

@@ -34,7 +34,7 @@ def simulations_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def simulation_job(request: HttpRequest) -> HttpResponse:
-    """The possible simulations on the machines of one recorded job, for the form."""
+    """The available simulations on the machines of a recorded job, for the form."""
     found = queries.offered_by(request.GET)
     return render(request, "parts/simulation_picks.html", {"each": found, "shown": found.name})
 

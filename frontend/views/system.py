@@ -1,4 +1,4 @@
-"""The page of the control plane's own health."""
+"""The system health page."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -16,5 +16,5 @@ def system_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def system_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/system_parts.html", {"system": system(), "oob": True})

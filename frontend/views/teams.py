@@ -24,19 +24,19 @@ def teams_page(request: HttpRequest) -> HttpResponse:
 
 @needs(Role.VIEWER)
 def teams_live(request: HttpRequest) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/teams_tables.html", _teams(request) | {"oob": True})
 
 
 @needs(Role.VIEWER)
 def team_page(request: HttpRequest, pk: int) -> HttpResponse:
-    """One team: its members, its part of the slots, its quota, and what it owns."""
+    """One team: its members, fair share, quota, and what it owns."""
     return render(request, "pages/team.html", _team(request, pk))
 
 
 @needs(Role.VIEWER)
 def team_live(request: HttpRequest, pk: int) -> HttpResponse:
-    """Its live part, which replaces the current one."""
+    """The live part of the page."""
     return render(request, "parts/team_detail.html", _team(request, pk) | {"oob": True})
 
 
@@ -81,14 +81,14 @@ def _team(request: HttpRequest, pk: int) -> dict[str, Any]:
     )
     if everything:
         people = User.objects.filter(is_active=True).order_by("username").values_list("username", flat=True)
-        context |= {"unowned_machines": queries.machines_of_nobody(), "usernames": people[: queries.MOST_OFFERED]}
+        context |= {"unowned_machines": queries.unowned_machines(), "usernames": people[: queries.MOST_OFFERED]}
     return context
 
 
 ROLES = {
-    Membership.Role.MEMBER: "views what the team owns",
-    Membership.Role.OPERATOR: "also submits and stops its jobs, drains its machines",
-    Membership.Role.ADMIN: "also manages its members and labels of its machines",
+    Membership.Role.MEMBER: "can view what the team owns",
+    Membership.Role.OPERATOR: "can also submit and stop its jobs and drain its machines",
+    Membership.Role.ADMIN: "can also manage its members and the labels of its machines",
 }
 
 

@@ -1,4 +1,4 @@
-"""The page of the cost of waiting, over all jobs."""
+"""The page of the cost of waiting over all jobs."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render

@@ -34,7 +34,7 @@ def test_other_addresses_are_not_refused(address: str) -> None:
 
 
 def test_a_host_that_is_no_name_is_a_failure_like_any_other() -> None:
-    with pytest.raises(DeliveryFailed, match=r"the host a\.\.b has no address"):
+    with pytest.raises(DeliveryFailed, match=r"the host a\.\.b cannot be resolved"):
         webhook.resolved("a..b", 80)
 
 

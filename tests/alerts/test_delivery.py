@@ -217,7 +217,7 @@ def test_resolved_is_not_sent_if_firing_was_never_delivered(receiver: Receiver, 
         deliver_due(clock)
     assert deliveries() == [("firing", "failed", 1), ("resolved", "failed", 0)]
     end.refresh_from_db()
-    assert end.error == "not sent: no message that it fires has arrived there"
+    assert end.error == "not sent: the target never received the firing message"
     assert failing_targets() == {"hook": "status 404"}
     queue(target, notice="test")
     deliver_due(clock)
@@ -396,7 +396,7 @@ def test_a_mail_says_it_on_one_line_and_whole(clock: Clock) -> None:
     assert (sent.to, other.to) == (["ada@example.org"], ["eve@example.org"])
     assert sent.subject == "[Paceline] Firing (critical): lost <!channel> & co"
     assert sent.body.splitlines()[0] == MESSAGE.summary
-    assert f"The moment: {MESSAGE.url}" in sent.body
+    assert f"Details: {MESSAGE.url}" in sent.body
     assert str(row.key) in sent.extra_headers["Message-ID"]
 
 
@@ -414,7 +414,7 @@ def test_an_address_that_is_refused_is_a_failure_and_the_others_get_no_second_ma
         deliver_due(clock)
         row.refresh_from_db()
         assert (row.state, server.came) == ("failed", ["ada@example.org", "eve@example.org"])
-        assert row.error == "the mail server refuses no@example.org: 550 no such user"
+        assert row.error == "the mail server rejected no@example.org: 550 no such user"
         clock.on(1)
         delivery_resend(row=row, actor="ada")
         assert deliver_due(clock) == 1

@@ -31,7 +31,7 @@ def test_an_alert_is_a_row_from_pending_to_resolved() -> None:
     assert step(FULL, seconds=10) == Stepped(changed=1, queued=0)
     row = Alert.objects.get()
     assert (row.stage, row.severity, row.path) == ("firing", "critical", "/here/")
-    assert row.summary == ("5.0% of the disk with /data is free (2.0 GB): free some space, or run manage.py prune")
+    assert row.summary == ("5.0% of the disk with /data is free (2.0 GB): free disk space, or run manage.py prune")
     step(seconds=15)
     assert step(seconds=20) == Stepped(changed=1, queued=0)
     row.refresh_from_db()

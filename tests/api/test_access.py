@@ -90,7 +90,7 @@ def test_a_weak_password_is_refused(password: str, monkeypatch: pytest.MonkeyPat
 
 def test_an_account_that_is_switched_off_stays_so() -> None:
     User.objects.create_user("ada", is_active=False)
-    with pytest.raises(CommandError, match=r"switched off; to switch it on: python manage\.py users enable ada$"):
+    with pytest.raises(CommandError, match=r"disabled; to enable it: python manage\.py users enable ada$"):
         access("ada", "--token")
 
 

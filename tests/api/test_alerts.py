@@ -56,11 +56,11 @@ def test_a_rule_is_made_changed_and_removed(admin: APIClient) -> None:
         ({"severity": "bad"}, "severity", "one of critical, info, warning"),
         ({"parameters": {"share": 1.5}}, "parameters.share", "a number from 0.01 to 1"),
         ({"parameters": {"part": 0.5}}, "parameters.part", "one of share"),
-        ({"for": "5m"}, "for", "no field of that name, but one of name, kind"),
+        ({"for": "5m"}, "for", "one of the fields name, kind"),
         ({"for_s": -1}, "for_s", "`float` >= 0.0"),
-        ({"kind": "job-failed", "parameters": {}}, "for_s", "0: job-failed happens at a moment"),
+        ({"kind": "job-failed", "parameters": {}}, "for_s", "0: job-failed is an event without a duration"),
         ({"repeat_s": 5}, "repeat_s", "0, or at least 60 s"),
-        ({"targets": ["nobody"]}, "targets", "targets that exist: there are none yet"),
+        ({"targets": ["nobody"]}, "targets", "existing targets: there are none yet"),
         ({"name": "a\nb"}, "name", "text on one line"),
     ],
 )
@@ -222,7 +222,7 @@ def test_a_target_in_use_stays(admin: APIClient) -> None:
     target = webhook("http://127.0.0.1:9/x")
     saved_rule(targets=["hook"])
     path = f"/api/v1/alerts/targets/{target.pk}"
-    assert refused(admin.delete(path))["detail"] == "these rules send to hook: one; take it out of them first"
+    assert refused(admin.delete(path))["detail"] == "these rules use hook: one; remove it from them first"
     Rule.objects.all().delete()
     assert admin.delete(path).status_code == 204
 

@@ -42,6 +42,6 @@ def test_one_click_takes_what_it_proposes_and_one_lets_it_switch_by_itself(
     expect(table).to_contain_text("Iteration 20: switched to lb-bsp-linear, bsp")
     assert axe_findings(page, within="#job-autopilot") == []
     with page.expect_request(lambda request: request.method == "PATCH") as sent:
-        page.get_by_role("button", name="Let it switch").click()
+        page.get_by_role("button", name="Switch automatically").click()
     assert json.loads(sent.value.post_data or "") == {"mode": "auto"}
     expect(page.locator("#job-requests")).to_contain_text("mode of the autopilot")

@@ -52,7 +52,7 @@ def test_a_machine_is_tested_in_two_clicks(site: str, look: Look, ada: User, the
     page.locator("#test-machine").click()
     dialog = page.locator("#ask-dialog")
     expect(dialog).to_contain_text(f"Test {agent.name}?")
-    expect(dialog).to_contain_text("Processes of jobs run on it: the test slows them down")
+    expect(dialog).to_contain_text("Jobs are running on it: the test slows them down")
     assert axe_findings(page, within="#ask-dialog") == []
     dialog.get_by_role("button", name=f"Test {agent.name}").click()
     expect(dialog).to_be_hidden()
@@ -87,7 +87,7 @@ def test_the_dialog_of_a_drain_shows_nothing_of_another_machine(
     dialog.get_by_role("button", name="Cancel").click()
     page.route(f"**/workers/{second.pk}/drain/", lambda route: held.append(route))
     page.locator(f"#drain-{second.pk}").click()
-    expect(dialog).to_contain_text("Loading what a drain would do")
+    expect(dialog).to_contain_text("Loading the drain preview")
     expect(dialog).not_to_contain_text(first.name)
     assert page.locator("#drain-confirm").count() == 0
     dialog.get_by_role("button", name="Cancel").click()

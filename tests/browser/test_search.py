@@ -22,7 +22,7 @@ def test_a_machine_is_two_keys_and_a_few_letters_away(site: str, look: Look, ada
     page.goto(f"/jobs/{job.pk}/?tab=processes")
     page.keyboard.press("/")
     dialog = page.locator("#search-dialog")
-    expect(dialog).to_contain_text("Views that you save appear here.")
+    expect(dialog).to_contain_text("Your saved views appear here.")
     page.keyboard.type("machine-")
     expect(dialog.locator(".match")).to_have_count(4)
     assert axe_findings(page, within="#search-dialog") == []

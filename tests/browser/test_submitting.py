@@ -151,7 +151,7 @@ def test_a_simulated_policy_is_saved_as_a_job(site: str, look: Look, ada: User, 
     page.goto(f"/simulations/{simulation.pk}/")
     page.get_by_role("link", name="Save as job: lb-bsp-linear").click()
     expect(page.get_by_label(f"lb-bsp-linear of simulation #{simulation.pk}")).to_be_checked()
-    expect(page.locator("#left")).to_contain_text("The machines are yours: 4 workers and 2 servers were simulated")
+    expect(page.locator("#left")).to_contain_text("4 workers and 2 servers were simulated.")
     expect(page.get_by_label("Batching", exact=True)).to_have_value("lb-bsp-linear")
     expect(page.get_by_label("Maximum iterations")).to_have_value("200")
     blank = "all => all.filter(each => each.selectedIndex < 0).map(each => each.name)"

@@ -55,7 +55,7 @@ def test_an_admin_makes_a_team_with_members_limits_and_a_machine(
     expect(page.locator("#team-detail")).to_contain_text("0 of 3")
     assert Quota.objects.get(team=team).jobs == 3
     page.locator("#machine-give").click()
-    page.locator("#machine-dialog").get_by_role("button", name="Give the machine").click()
+    page.locator("#machine-dialog").get_by_role("button", name="Assign machine").click()
     expect(page.locator(f"#release-{agent.pk}")).to_be_visible()
     page.locator("#team-delete").click()
     page.locator("#ask-confirm").click()

@@ -24,10 +24,10 @@ def test_an_account_is_switched_off_and_on(site: str, look: Look, ada: User, the
     expect(page.locator("#ask-dialog")).to_contain_text("Its tokens (1) are revoked")
     assert axe_findings(page, within="#ask-dialog") == []
     page.locator("#ask-confirm").click()
-    expect(row).to_contain_text("switched off")
+    expect(row).to_contain_text("disabled")
     expect(page.locator("#account-tables")).not_to_contain_text("nightly")
     page.locator(f"#enable-{eve.pk}").click()
     page.locator("#ask-confirm").click()
-    expect(row).not_to_contain_text("switched off")
+    expect(row).not_to_contain_text("disabled")
     assert axe_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -57,7 +57,7 @@ def test_the_lifetime_of_machines_credentials_is_in_days(tmp_path: Path) -> None
     assert read(tmp_path, PACELINE_CREDENTIAL_DAYS="7").credential_lifetime == timedelta(days=7)
     assert read(tmp_path, PACELINE_CREDENTIAL_DAYS="0").credential_lifetime is None
     for wrong in ("", "soon", "-1", "3651"):
-        assert "for how many days a machine's credential is valid" in refusal(tmp_path, PACELINE_CREDENTIAL_DAYS=wrong)
+        assert "the validity of machine credentials in days" in refusal(tmp_path, PACELINE_CREDENTIAL_DAYS=wrong)
 
 
 def test_the_price_of_a_worker_hour_has_a_unit(tmp_path: Path) -> None:
@@ -176,22 +176,25 @@ def test_postgresql_is_chosen_by_its_address(tmp_path: Path) -> None:
         ({"DEBUG": "maybe"}, "DEBUG: found 'maybe', expected 1, true, yes, on, or 0, false, no, off"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL: found 'localhost:6379', expected redis://host:port/db, "),
         ({"DATABASE_URL": "mysql://root@db/x"}, "DATABASE_URL: found 'mysql://root', expected sqlite:///path or "),
-        ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS: found '*', expected the names under which it is reached, or DEBUG=1"),
+        ({"ALLOWED_HOSTS": "*"}, "ALLOWED_HOSTS: found '*', expected the host names of this control plane, or DEBUG=1"),
         ({"ALLOWED_HOSTS": "http://x"}, "ALLOWED_HOSTS: found 'http://x', expected bare host names"),
-        ({"PACELINE_URL": "paceline.org"}, "PACELINE_URL: found 'paceline.org', expected an address such as https://"),
-        ({"SECRET_KEY": "short"}, "SECRET_KEY: found '5 characters', expected at least 50 characters; leave it out"),
+        ({"PACELINE_URL": "paceline.org"}, "PACELINE_URL: found 'paceline.org', expected a URL such as https://"),
+        ({"SECRET_KEY": "short"}, "SECRET_KEY: found '5 characters', expected at least 50 characters; omit it"),
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT: found 'xml', expected one of plain, json"),
         ({"LOG_LEVEL": "loud"}, "LOG_LEVEL: found 'loud', expected one of DEBUG, INFO, WARNING, ERROR"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "x:4317"}, "OTEL_EXPORTER_OTLP_ENDPOINT: found 'x:4317', expected an address"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "x:4317"},
+            "OTEL_EXPORTER_OTLP_ENDPOINT: found 'x:4317', expected the URL of an OTLP/HTTP receiver",
+        ),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
             "OTEL_EXPORTER_OTLP_PROTOCOL: found 'grpc', expected http/protobuf",
         ),
         (
             {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_SAMPLER_ARG": "5%"},
-            "OTEL_TRACES_SAMPLER_ARG: found '5%', expected the part of all reports that is traced, from 0 to 1",
+            "OTEL_TRACES_SAMPLER_ARG: found '5%', expected the fraction of reports to trace, from 0 to 1",
         ),
-        ({"SECRET_KEY_FILE": "/nowhere"}, "SECRET_KEY_FILE: found '/nowhere', expected a file that can be read"),
+        ({"SECRET_KEY_FILE": "/nowhere"}, "SECRET_KEY_FILE: found '/nowhere', expected a readable file"),
     ],
 )
 def test_bad_values_are_refused_with_the_cure(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
@@ -239,15 +242,14 @@ def test_an_endpoint_of_a_missing_package_is_repeated_without_its_password(
 def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert refusal(tmp_path / "file" / "var") == (
-        f"PACELINE_DATA_DIR: found '{tmp_path}/file/var', expected a folder that can be made here (Not a directory)"
+        f"PACELINE_DATA_DIR: found '{tmp_path}/file/var', expected a folder that can be created (Not a directory)"
     )
 
 
 def test_a_folder_that_all_users_share_is_refused_and_left_open(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     assert refusal(tmp_path) == (
-        f"PACELINE_DATA_DIR: found '{tmp_path}', expected a folder of its own:"
-        " this one is shared by all users, as /tmp is"
+        f"PACELINE_DATA_DIR: found '{tmp_path}', expected a separate folder: this one is shared by all users, like /tmp"
     )
     assert tmp_path.stat().st_mode & 0o7777 == 0o1777
 

@@ -56,7 +56,7 @@ def test_what_cannot_be_is_refused_by_name(variable: str, value: str) -> None:
 
 
 def test_local_accounts_are_not_switched_off_without_a_provider() -> None:
-    assert "no user could sign in" in refusal(PACELINE_LOCAL_ACCOUNTS="no")
+    assert "no user can sign in" in refusal(PACELINE_LOCAL_ACCOUNTS="no")
 
 
 def test_rates_are_by_role() -> None:

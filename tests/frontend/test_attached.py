@@ -63,7 +63,8 @@ def test_a_warm_up_with_equal_shares_is_no_comparison(viewer: Client) -> None:
 def test_its_head_says_whose_loop_it_is(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.attached_job().pk}/")
     assert (
-        "a script's own loop \N{MIDDLE DOT} 4 workers, no servers: the script's own backend moves the tensors" in page
+        "custom training loop \N{MIDDLE DOT} 4 workers, no servers: the script's own backend transfers the tensors"
+        in page
     )
 
 
@@ -115,7 +116,7 @@ def test_a_viewer_rotates_nothing(viewer: Client) -> None:
     assert not JobToken.objects.exists()
 
 
-@pytest.mark.parametrize(("over", "told"), [(True, "The job is over"), (False, "has no token for ranks")])
+@pytest.mark.parametrize(("over", "told"), [(True, "The job has ended"), (False, "has no token for ranks")])
 def test_what_has_no_token_says_so(operator: Client, over: bool, told: str) -> None:
     job = factories.attached_job(state=JobState.FAILED) if over else factories.demo_job()
     assert told in operator.post(f"/jobs/{job.pk}/token/").content.decode()

@@ -137,9 +137,9 @@ def test_policies_that_the_guard_restored_are_not_measured(viewer: Client, job: 
 
 
 def test_its_mode_is_that_of_the_last_request(operator: Client, job: Job) -> None:
-    assert "Only propose" in text_of(operator, f"/jobs/{job.pk}/?tab=whatif")
+    assert "Propose only" in text_of(operator, f"/jobs/{job.pk}/?tab=whatif")
     say(job, "set-autopilot", mode="suggest")
-    assert "Let it switch" in text_of(operator, f"/jobs/{job.pk}/?tab=whatif")
+    assert "Switch automatically" in text_of(operator, f"/jobs/{job.pk}/?tab=whatif")
 
 
 def test_a_job_without_one_says_how_to_get_one(viewer: Client) -> None:

@@ -99,11 +99,11 @@ def test_a_comparison_is_drawn_anew_when_one_of_its_jobs_moves(pair: list[Job]) 
 @pytest.mark.parametrize(
     ("jobs", "said"),
     [
-        ("7", "jobs: found '7', expected 2 to 6 numbers of jobs separated by commas, such as 3,5"),
-        ("1,2,3,4,5,6,7", "expected 2 to 6 numbers"),
-        ("1,x", "expected 2 to 6 numbers"),
-        ("7,07", "jobs: found '7,07', expected 2 to 6 numbers"),
-        ("998,999", "jobs: found '998, 999', expected jobs that exist"),
+        ("7", "jobs: found '7', expected 2 to 6 job IDs separated by commas, such as 3,5"),
+        ("1,2,3,4,5,6,7", "expected 2 to 6 job IDs"),
+        ("1,x", "expected 2 to 6 job IDs"),
+        ("7,07", "jobs: found '7,07', expected 2 to 6 job IDs"),
+        ("998,999", "jobs: found '998, 999', expected existing jobs"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(jobs: str, said: str) -> None:

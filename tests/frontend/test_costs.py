@@ -58,7 +58,7 @@ def test_the_slowest_worker_is_named_with_its_machine(uneven: Job) -> None:
 def test_the_overview_begins_with_them_and_has_their_price(uneven: Job, viewer: Client) -> None:
     with override_settings(WORKER_HOUR=(0.40, "EUR")):
         page = text_of(viewer, "/")
-    assert page.index("Greatest costs now") < page.index("Machines online")
+    assert page.index("Highest costs now") < page.index("Machines online")
     assert "1.9 of 4 workers 0.78 EUR per hour w3 holds the others back: 48% of the workers' time is waiting" in page
 
 
@@ -79,10 +79,10 @@ def test_an_offline_machine_costs_only_while_jobs_wait(viewer: Client) -> None:
 
 
 def test_balanced_jobs_and_an_idle_cluster_say_so(viewer: Client) -> None:
-    assert "Nothing runs. While jobs train" in text_of(viewer, "/")
+    assert "No jobs are running. While jobs train" in text_of(viewer, "/")
     factories.demo_job()
     page = text_of(viewer, "/")
-    assert "Nothing: over its last 10 iterations, no running job loses 5% of its workers' time to waiting" in page
+    assert "No running job lost more than 5% of its worker time to waiting or to coordination in " in page
 
 
 def test_the_tile_covers_the_iterations_of_the_costs_and_says_so(viewer: Client) -> None:
@@ -94,7 +94,7 @@ def test_the_tile_covers_the_iterations_of_the_costs_and_says_so(viewer: Client)
     job.refresh_from_db()
     assert job.waiting_share > 0.2
     page = text_of(viewer, "/")
-    assert "Nothing: over its last 10 iterations" in page
+    assert "to coordination in its last 10 iterations." in page
     [tile] = re.findall(r"Lost time , last 10 iterations ([\d.]+)%", page)
     assert float(tile) < 100 * NOTICED
 

@@ -27,12 +27,12 @@ def specified(job: Job, **more: Any) -> Job:
     return Job.objects.get(pk=job.pk)
 
 
-def test_without_counters_the_stated_power_holds() -> None:
+def test_without_counters_the_configured_power_is_used() -> None:
     job = bare_job(energy={"idle_watts": 100.0, "busy_watts": 100.0})
     used = energy(job)
     assert [each.rank for each in used] == [0, 1, 2, 3]
     assert all(each.watts == pytest.approx(100.0) for each in used)
-    assert {each.source for each in used} == {"stated power"}
+    assert {each.source for each in used} == {"configured power"}
     everything = total(used)
     assert everything is not None
     assert everything.joules == pytest.approx(100.0 * everything.seconds)
@@ -71,10 +71,10 @@ def test_the_tab_workers_shows_energy_beside_speed(viewer: Client) -> None:
     job = bare_job()
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=workers")
     assert "Energy and cost" in page
-    assert "stated power" in page
+    assert "configured power" in page
     assert "All workers" in page
     fresh = factories.make_job(name="fresh")
-    assert "joules per sample and cost are listed here" in text_of(viewer, f"/jobs/{fresh.pk}/?tab=workers")
+    assert "joules per sample and cost appear here" in text_of(viewer, f"/jobs/{fresh.pk}/?tab=workers")
 
 
 def test_a_machine_shows_joules_per_sample_of_its_processes(viewer: Client) -> None:

@@ -44,11 +44,11 @@ def test_the_page_the_api_and_the_report_tell_it(admin_client: Client) -> None:
 @pytest.mark.parametrize(
     ("told", "sentence"),
     [
-        (["TLS 1.3", "TLS 1.3"], "Parameters travel encrypted (TLS 1.3)."),
-        (["not encrypted: --insecure"] * 2, "Parameters travel not encrypted: --insecure."),
+        (["TLS 1.3", "TLS 1.3"], "Parameters are sent encrypted (TLS 1.3)."),
+        (["not encrypted: --insecure"] * 2, "Parameters are sent not encrypted: --insecure."),
         (
             ["TLS 1.3", "not encrypted: --insecure"],
-            "Parameters travel differently by servers: s0: TLS 1.3; s1: not encrypted: --insecure.",
+            "Parameter transport differs between servers: s0: TLS 1.3; s1: not encrypted: --insecure.",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_cost_is_told_of_what_it_is_a_part_of_and_not_where_the_finding_says_t
     little = MEASURED | {"iteration_s": 0.122, "without_s": 0.117, "cost_s": 0.005}
     assert (cost({}), cost(little)) == ("", "no current impact")
     exchange = MEASURED | {"iteration_s": 0.012, "without_s": 0.002, "cost_s": 0.01}
-    assert cost(exchange, subject="server") == "costs 10 ms of every exchange with servers: without it 6 times as fast"
+    assert cost(exchange, subject="server") == "costs 10 ms per exchange with servers: 6 times as fast without it"
 
 
 def test_the_page_links_flags_and_shares_to_their_decisions(job: Job, viewer: Client) -> None:

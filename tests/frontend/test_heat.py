@@ -68,7 +68,7 @@ def test_single_outliers_across_the_map_point_to_the_data() -> None:
     skewed = np.full((5, 20), 0.1)
     for place in range(10):
         skewed[place % 5, 2 * place] = 0.4
-    assert pattern(skewed, LABELS).startswith("Single cells stand out across the map: the cause is the data processed")
+    assert pattern(skewed, LABELS).startswith("Single cells stand out across the map: the cause is the processed data")
     skewed[1:] = 0.1
     assert pattern(skewed, LABELS) == "No row or column stands out."
 

@@ -48,7 +48,7 @@ def test_the_slowest_worker_is_named_with_what_it_costs_the_others() -> None:
     assert verdict(lanes(*UNEVEN, adaptive=False)) == Verdict(
         tone="watch",
         headline="w1 sets the pace: the other workers spend 75% of their time waiting for it",
-        detail="With uniform batching, all workers have the same share, so this does not change by itself.",
+        detail="With uniform batching, all workers have the same share, so this will not change by itself.",
     )
 
 

@@ -77,7 +77,7 @@ def test_the_prefix_of_a_launcher_is_not_in_the_way() -> None:
 
 def test_a_traceback_that_was_cut_off_says_so() -> None:
     [found] = records(lines(*[(0, text) for text in TRACE[:2]]))
-    assert (found.title, len(found.lines)) == ("Traceback, not complete", 2)
+    assert (found.title, len(found.lines)) == ("Incomplete traceback", 2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*CHAINED, "step", "  indented"])), max_size=40))

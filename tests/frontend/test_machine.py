@@ -113,9 +113,9 @@ def test_its_page_shows_when_its_credential_expires(viewer: Client, job: Job) ->
     row = viewer.get(f"/api/v1/agents/{machine().pk}").json()
     assert row["credential_expires_at"].startswith(f"{ends:%Y-%m-%dT%H}")
     Agent.objects.filter(pk=machine().pk).update(can_rotate=False)
-    assert "its agent takes no new one: update it before then" in text_of(viewer, path)
+    assert "its agent does not support renewal: update it before then" in text_of(viewer, path)
     Agent.objects.filter(pk=machine().pk).update(credential_expires_at=timezone.now())
-    assert "joins again with a token, from python manage.py enroll --name machine-3" in text_of(viewer, path)
+    assert "must be re-enrolled with a token, from python manage.py enroll --name machine-3" in text_of(viewer, path)
 
 
 def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(

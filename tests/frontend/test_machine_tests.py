@@ -38,14 +38,14 @@ def test_the_page_shows_the_result_and_who_may_test(viewer: Client, operator: Cl
     assert "20 % below the median of 1 other machine of its class" in text
     assert "at its real speed" in text_of(operator, f"/workers/{two.pk}/")
     preflight_request(agent=one, actor="ann", now=timezone.now())
-    assert "Waiting for the far ends of its links." in text_of(operator, path)
+    assert "Waiting for the machines at the other end of its links." in text_of(operator, path)
     assert 'id="test-machine"' not in operator.get(path).content.decode()
     machine_tests.end_overdue(timezone.now() + LIMIT)
     assert "has no result: nothing came of it within 90 s" in text_of(operator, path)
     assert "CPU, float32 80 GFLOP/s" in text_of(operator, path), "of the last that succeeded"
     Agent.objects.filter(pk=one.pk).update(can_test=False)
     MachineTest.objects.all().delete()
-    assert "Its agent (0.1.0) has no tests of machines: update it there." in text_of(operator, path)
+    assert "Its agent (0.1.0) does not support machine tests: update the agent." in text_of(operator, path)
 
 
 def test_a_button_on_a_machine_in_use_says_what_a_test_costs(operator: Client) -> None:

@@ -45,7 +45,7 @@ MEASURED = exchanged((0, MIB, 0.012), (0, 2 * MIB, 0.022), (1, MIB, 0.03), (1, 3
 @given(placed(), st.data())
 def test_only_two_servers_change_and_no_byte_is_lost(blocks: list[Block], data: st.DataObject) -> None:
     block, target = data.draw(st.sampled_from(blocks)), data.draw(st.sampled_from(SERVERS))
-    found = moves.foretell(blocks, SERVERS, [], block.index, target)
+    found = moves.predict_move(blocks, SERVERS, [], block.index, target)
     size = (block.stop - block.start) * 4
     changed = {
         side.server: side.then_bytes - side.now_bytes for side in found.sides if side.then_bytes != side.now_bytes
@@ -58,7 +58,7 @@ def test_only_two_servers_change_and_no_byte_is_lost(blocks: list[Block], data: 
 @given(placed(), st.data())
 def test_the_time_is_that_which_the_policies_predict(blocks: list[Block], data: st.DataObject) -> None:
     block, target = data.draw(st.sampled_from(blocks)), data.draw(st.sampled_from(SERVERS))
-    found = moves.foretell(blocks, SERVERS, MEASURED, block.index, target)
+    found = moves.predict_move(blocks, SERVERS, MEASURED, block.index, target)
     then = [Block(index=b.index, start=b.start, stop=b.stop, server=target if b == block else b.server) for b in blocks]
     for expected, these in ((found.now_s, blocks), (found.then_s, then)):
         request = PlacementRequest(iteration=9, blocks=these, servers=list(SERVERS), initial=3)
@@ -71,9 +71,9 @@ def test_the_time_is_that_which_the_policies_predict(blocks: list[Block], data: 
 def test_a_block_or_server_that_is_not_there_is_named() -> None:
     blocks = [Block(index=0, start=0, stop=9, server=0)]
     with pytest.raises(ValueError, match="move: found block 4, expected one from 0 to 0"):
-        moves.foretell(blocks, SERVERS, [], 4, 1)
+        moves.predict_move(blocks, SERVERS, [], 4, 1)
     with pytest.raises(ValueError, match="to: found server 7, expected one of 0, 1, 2"):
-        moves.foretell(blocks, SERVERS, [], 0, 7)
+        moves.predict_move(blocks, SERVERS, [], 0, 7)
 
 
 @pytest.mark.django_db

@@ -245,7 +245,7 @@ def test_an_unknown_state_is_refused(viewer: Client) -> None:
 @pytest.mark.parametrize("path", ["/jobs/99/", "/jobs/99/live/", "/nowhere/"])
 def test_what_does_not_exist_is_not_found(viewer: Client, path: str) -> None:
     page = text_of(viewer, path, 404)
-    assert "Page not found This page does not exist, or what it showed was deleted." in page
+    assert "Page not found This page does not exist or was deleted." in page
     assert "Resolver404" not in page
     assert "given query" not in page
 

@@ -29,7 +29,7 @@ def test_everything_is_found_by_a_few_letters(viewer: Client) -> None:
         ("syst", "page System health"),
         ("stalen", "term staleness"),
         ("nothing at all", "Nothing matches “nothing at all”."),
-        ("", "Views that you save appear here."),
+        ("", "Your saved views appear here."),
     ):
         assert expected in text_of(viewer, f"/search/?q={text.replace('#', '%23')}"), text
 

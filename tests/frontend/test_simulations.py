@@ -94,9 +94,7 @@ def test_a_run_is_offered_to_be_saved_as_a_job_once_it_is_there(
     copy = operator.get(link).context["copied"]
     assert (copy.spec["name"], copy.spec["seed"], copy.spec["workers"]) == ("demo lb-bsp-linear", 3, 4)
     assert copy.spec["synchronization"] == run.spec["synchronization"]
-    assert [sentence.partition(";")[0] for sentence in copy.left] == [
-        "The machines are yours: 4 workers and 2 servers were simulated"
-    ]
+    assert [sentence.partition(" Select")[0] for sentence in copy.left] == ["4 workers and 2 servers were simulated."]
 
 
 def test_what_holds_of_simulated_machines_only_is_left_to_who_submits(row: Simulation) -> None:

@@ -143,7 +143,7 @@ def test_a_team_of_many_jobs_links_to_the_list(vision: Team) -> None:
 def test_the_list_is_empty_in_words(db: None) -> None:
     person("root", "admin"), person("eve")
     assert "No teams yet." in page("root", "/teams/")
-    assert "You are in no team." in page("eve", "/teams/")
+    assert "You are not in a team." in page("eve", "/teams/")
 
 
 def test_a_name_that_no_address_can_hold_is_refused(vision: Team) -> None:

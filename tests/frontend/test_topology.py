@@ -41,9 +41,9 @@ def test_lines_say_how_much_their_worker_waits_and_racks_are_apart() -> None:
     caption = figure["layout"]["meta"]["caption"]
     assert "2 machines in 2 racks. Every worker exchanges with every server" in caption
     assert "w0 waits most, 60% of its time." in caption
-    assert "Lines follow from the placement: the traffic between two processes is not measured." in caption
+    assert "Lines follow from the placement: traffic between two processes is not measured." in caption
     ring = topology(replace(linked(), servers=()), View())["layout"]["meta"]["caption"]
-    assert "Workers sum up among themselves, in a ring" in ring
+    assert "Workers form a ring all-reduce" in ring
 
 
 @pytest.mark.django_db

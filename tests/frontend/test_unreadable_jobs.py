@@ -99,9 +99,9 @@ def test_one_job_with_broken_measurements_fails_no_page_and_no_list(
         monkeypatch.setattr(History, name, broken_for(victim.pk, read))
     assert {address: status for address, status in answers(admin).items() if status >= 400} == {}
     listed = unescape(admin.get("/jobs/").content.decode())
-    assert f"what is stored of {victim} cannot be read (ValueError: a column of no length)" in listed
-    assert f"what is stored of {other}" not in listed
-    assert f"rows of {victim} cannot be read" in caplog.text
+    assert f"stored data of {victim} cannot be read (ValueError: a column of no length)" in listed
+    assert f"stored data of {other}" not in listed
+    assert f"stored data of {victim} cannot be read" in caplog.text
 
 
 def broken_for(job: int, read: Callable[..., Any]) -> Callable[..., Any]:

@@ -86,7 +86,9 @@ def test_a_job_whose_workers_ask_one_another_says_so(viewer: Client, job: Job) -
     job.spec["synchronization"]["barrier"] = {"name": "pbsp", "sampling": "peers"}
     job.save()
     assert "sampled by peers" in text_of(viewer, f"/jobs/{job.pk}/")
-    assert stepping(job).endswith("Each worker asks its sample itself when it may continue, without the control plane.")
+    assert stepping(job).endswith(
+        "Each worker queries its sample directly, without the control plane, before it continues."
+    )
 
 
 def test_data_loading_has_a_column_and_a_bar_where_it_is_noticeable(viewer: Client, job: Job) -> None:

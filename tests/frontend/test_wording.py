@@ -85,7 +85,7 @@ JUDGED = {"look": 1, "iteration": 9, "present": "bsp", "chosen": "", "switches":
             {"iteration": 7, "processed": 200, "total": 256},
         ),
         (
-            "w2 computes its share in pieces of 16 of 128 samples, 7% slower",
+            "w2 computes its share in micro-batches of 16 of 128 samples, 7% slower",
             core.NoteMicroBatch,
             {"rank": 2, "samples": 16, "whole": 128, "overhead": 0.07},
         ),
@@ -113,15 +113,15 @@ JUDGED = {"look": 1, "iteration": 9, "present": "bsp", "chosen": "", "switches":
         ),
         ("active predictor: lstm", core.AdoptPredictor, {"acting": "lstm"}),
         (
-            "autopilot: simulation 2 of 1 way",
+            "autopilot: simulation 2 of 1 variant",
             core.PlayAlternatives,
             {"look": 2, "present": "asp", "alternatives": {"asp": Synchronization()}, "since": 3},
         ),
         ("autopilot switches to asp", core.JudgeAlternatives, JUDGED | {"chosen": "asp", "switches": True}),
         ("autopilot proposes to switch to asp", core.JudgeAlternatives, JUDGED | {"chosen": "asp"}),
-        ("autopilot: bsp stays", core.JudgeAlternatives, JUDGED),
+        ("autopilot: kept bsp", core.JudgeAlternatives, JUDGED),
         (
-            "autopilot: asp saves -10.0% as measured, 15% predicted; it goes back",
+            "autopilot: asp saves -10.0% (measured), 15% predicted; reverted",
             core.MeasureSwitch,
             {"iteration": 9, "name": "asp", "came_from": "bsp", "before_s": 1.0, "after_s": 1.1, "predicted": 0.15}
             | {"error": 0.01, "kept": False, "goes_back": True},

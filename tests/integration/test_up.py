@@ -97,7 +97,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     code, said = run(tmp_path, "up", environment={"PACELINE_DATA_DIR": str(tmp_path / "file" / "var")})
     assert code == 1
-    assert said.startswith(f"PACELINE_DATA_DIR: found '{tmp_path}/file/var', expected a folder that can be made here")
+    assert said.startswith(f"PACELINE_DATA_DIR: found '{tmp_path}/file/var', expected a folder that can be created")
     assert said.count("\n") == 1
 
 
@@ -121,7 +121,7 @@ def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
     file.write_text("no database " * 500)
     assert run(tmp_path, "enroll") == (
         1,
-        f"The database {file} is damaged (file is not a database): move it away, or put a copy in its place.\n",
+        f"The database {file} is damaged (file is not a database): move it away, or restore a backup.\n",
     )
 
 

@@ -200,7 +200,7 @@ def test_an_account_that_is_switched_off_is_refused(provider: OidcProvider) -> N
     provider.knows("s-14", preferred_username="ada", groups=["all"])
     sign_in(provider, Client(), "s-14")
     User.objects.update(is_active=False)
-    assert sentence(sign_in(provider, Client(), "s-14")) == "The account ada is switched off."
+    assert sentence(sign_in(provider, Client(), "s-14")) == "The account ada is disabled."
 
 
 def test_tokens_of_who_has_not_signed_in_for_long_are_refused(provider: OidcProvider) -> None:

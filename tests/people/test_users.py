@@ -1,4 +1,4 @@
-"""Accounts: listed to admins, switched off with all that is theirs, and every change of one in the audit log."""
+"""Accounts: listed to admins, disabled with all that is theirs, and every change of one in the audit log."""
 
 import io
 import json
@@ -120,16 +120,14 @@ def test_admins_list_and_switch_over_rest() -> None:
     ]
     path = "/api/v1/users/eve@example.org/actions/{}"
     assert asks.post(path.format("disable")).json()["active"] is False
-    assert asks.post(path.format("disable")).json()["detail"] == (
-        "the account 'eve@example.org' is switched off already"
-    )
+    assert asks.post(path.format("disable")).json()["detail"] == ("the account 'eve@example.org' is already disabled")
     assert asks.post(path.format("enable")).json()["active"] is True
     assert asks.post(path.format("enable")).status_code == 409
     assert asks.post("/api/v1/users/nobody/actions/disable").status_code == 404
     own = asks.post("/api/v1/users/root/actions/disable")
     assert (own.status_code, own.json()["detail"]) == (
         409,
-        "this is your own account: another admin can switch it off",
+        "this is your own account: another admin can disable it",
     )
 
 
@@ -143,7 +141,7 @@ def test_the_command_lists_and_switches() -> None:
     person("root", Role.ADMIN, password=PASSWORD)
     person("eve", None)
     assert "root: admin; password; last sign-in never; 0 tokens, 0 sessions" in command()
-    assert "eve: no role, switched off; login links" in command("disable", "eve")
+    assert "eve: no role, disabled; login links" in command("disable", "eve")
     assert [row["active"] for row in json.loads(command("--json"))] == [False, True]
     assert "eve: no role; login links" in command("enable", "eve")
     for arguments, sentence in (

@@ -101,7 +101,7 @@ class UserRow(serializers.Serializer[User]):
 
     username = serializers.CharField(read_only=True)
     role = serializers.ChoiceField(ROLES, allow_null=True, read_only=True, help_text="Also of an account that is off.")
-    active = serializers.BooleanField(read_only=True, help_text="false: switched off; sign-ins with it are refused.")
+    active = serializers.BooleanField(read_only=True, help_text="false: disabled; it cannot sign in.")
     password = serializers.BooleanField(read_only=True, help_text="Has a password that can be used.")
     provider = serializers.BooleanField(read_only=True, help_text="Signs in at the identity provider.")
     emergency = serializers.BooleanField(read_only=True)

@@ -1,4 +1,4 @@
-"""Users, for admins: list them, switch their accounts off and on."""
+"""Users, for admins: list them, enable and disable accounts."""
 
 from http import HTTPStatus
 from typing import Any
@@ -36,27 +36,27 @@ class UsersView(ListAPIView[User]):
 
 
 class UserDisableView(APIView):
-    """An account that is switched off."""
+    """Disabling an account."""
 
     @extend_schema(request=None, responses={200: UserRow, **problem_responses(404, 409)})
     def post(self, request: Request, username: str) -> Response:
-        """Switch an account off: its tokens are revoked, its sessions end. Admins only."""
+        """Disable an account: its tokens are revoked, its sessions end. Admins only."""
         user = get_object_or_404(User, username=username)
         try:
             if not user_disable(user=user, actor=user_of(request).get_username()):
-                raise Problem(HTTPStatus.CONFLICT, f"the account {username!r} is switched off already")
+                raise Problem(HTTPStatus.CONFLICT, f"the account {username!r} is already disabled")
         except SwitchRefused as refused:
             raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
         return Response(UserRow(users_listed().get(pk=user.pk)).data)
 
 
 class UserEnableView(APIView):
-    """An account that is switched on again."""
+    """Enabling an account."""
 
     @extend_schema(request=None, responses={200: UserRow, **problem_responses(404, 409)})
     def post(self, request: Request, username: str) -> Response:
-        """Switch an account on again. Admins only."""
+        """Enable an account again. Admins only."""
         user = get_object_or_404(User, username=username)
         if not user_enable(user=user, actor=user_of(request).get_username()):
-            raise Problem(HTTPStatus.CONFLICT, f"the account {username!r} is not switched off")
+            raise Problem(HTTPStatus.CONFLICT, f"the account {username!r} is not disabled")
         return Response(UserRow(users_listed().get(pk=user.pk)).data)

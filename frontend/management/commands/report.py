@@ -23,7 +23,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, job: int, output: str, **options: Any) -> None:
         found = Job.objects.filter(pk=job).first()
         if found is None:
-            raise CommandError(f"job {job}: there is no such job; manage.py and the service must use one database")
+            raise CommandError(f"job {job} does not exist; manage.py and the service must use the same database")
         try:
             document = render_report(found)
         except UnreadableSpec as error:
@@ -34,7 +34,5 @@ class Command(BaseCommand):
         try:
             Path(output).write_text(document, encoding="utf-8")
         except OSError as error:
-            raise CommandError(
-                f"{output}: cannot be written: {error.strerror}; name a file in a folder that exists"
-            ) from None
+            raise CommandError(f"cannot write {output}: {error.strerror}; name a file in an existing folder") from None
         self.stdout.write(f"job {job}: {output}, {size(len(document.encode()))}")

@@ -92,9 +92,7 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
         raise CommandError(f"the name {name!r} cannot be a user's: {error.message}") from None
     user = User.objects.filter(username=name).first()
     if user is not None and not user.is_active:
-        raise CommandError(
-            f"the account {name!r} is switched off; to switch it on: {MANAGE} users enable {quote(name)}"
-        )
+        raise CommandError(f"the account {name!r} is disabled; to enable it: {MANAGE} users enable {quote(name)}")
     user = user or User.objects.create_user(name)  # without a password
     if role or role_of(user) is None:
         user.groups.add(Group.objects.get(name=role or Role.OPERATOR))

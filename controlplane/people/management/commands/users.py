@@ -1,4 +1,4 @@
-"""``manage.py users``: lists users, and switches accounts off and on."""
+"""``manage.py users``: lists users, enables and disables accounts."""
 
 import json
 from argparse import ArgumentParser
@@ -15,14 +15,17 @@ from controlplane.people.users import SwitchRefused, UserLine, line_of, user_dis
 class Command(BaseCommand):
     """Access to this command implies access to the database; every change is audited."""
 
-    help = "List users with role, ways to sign in, valid tokens and sessions; or switch accounts off and on."
+    help = "List users with role, ways to sign in, valid tokens and sessions; or enable and disable accounts."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the options."""
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-        for verb, words in (("disable", "switch an account off: its sessions and tokens end"), ("enable", "and on")):
+        for verb, words in (
+            ("disable", "disable an account: its sessions and tokens end"),
+            ("enable", "enable an account again"),
+        ):
             verbs.add_parser(verb, help=words).add_argument("name")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
@@ -46,7 +49,7 @@ def _words(line: UserLine) -> str:
     ways = [word for word in ("password", "provider", "emergency") if getattr(line, word)]
     last = f"{line.last_login_at:%Y-%m-%d %H:%M} UTC" if line.last_login_at else "never"
     return (
-        f"{line.username}: {line.role or 'no role'}{'' if line.active else ', switched off'}; "
+        f"{line.username}: {line.role or 'no role'}{'' if line.active else ', disabled'}; "
         f"{' and '.join(ways) or 'login links'}; last sign-in {last}; {_counted(line.tokens, 'token')}, "
         f"{_counted(line.sessions, 'session')}"
     )

@@ -5,7 +5,7 @@ import { problemOf, send } from "./rest.js";
 
 /** @typedef {import("./rest.js").Problem} Problem */
 
-/** What went wrong: its title, the text below, and the trace id to be copied. @param {string} text @param {Problem | null} problem */
+/** An error as an element: title, detail, and the trace id to copy. @param {string} text @param {Problem | null} problem */
 function sentenceOf(text, problem = null) {
   const words = document.createElement("span");
   if (problem?.title) words.append(Object.assign(document.createElement("strong"), { textContent: problem.title }), document.createElement("br"));
@@ -14,7 +14,7 @@ function sentenceOf(text, problem = null) {
   return words;
 }
 
-/** Say it in the alert of a form; no text: nothing is wrong any more. @param {HTMLElement | null} place @param {string} text @param {Problem | null} problem */
+/** Show the text in a form's alert; an empty text hides the alert. @param {HTMLElement | null} place @param {string} text @param {Problem | null} problem */
 export function alarm(place, text, problem = null) {
   place?.replaceChildren(...(text ? [sentenceOf(text, problem)] : []));
   place?.toggleAttribute("hidden", !text);
@@ -31,20 +31,20 @@ export function toast(text, bad = false, audited = false, problem = null) {
   setTimeout(() => note.remove(), bad ? 12_000 : 6_000);
 }
 
-/** Under this id the log of the web process has it. @param {string} id */
+/** A button that copies the trace id, under which the web process logged the error. @param {string} id */
 function traced(id) {
   const button = Object.assign(document.createElement("button"), { type: "button", className: "trace-id", textContent: `Copy trace id ${id}` });
   button.addEventListener("click", () => {
     navigator.clipboard.writeText(id).then(
       () => (button.textContent = "Copied."),
-      // Without TLS there is no clipboard off loopback: select the text for the person instead.
+      // Browsers provide no clipboard without TLS, except on loopback: select the text instead.
       () => getSelection()?.selectAllChildren(button)
     );
   });
   return button;
 }
 
-/** Ask once, naming the effect, before what a button does. @param {HTMLButtonElement} button */
+/** Ask for confirmation, with the effect, before a button's action. @param {HTMLButtonElement} button */
 function ask(button) {
   const dialog = document.getElementById("ask-dialog");
   const confirm = document.getElementById("ask-confirm");
@@ -64,7 +64,7 @@ function ask(button) {
 }
 
 /**
- * What is to be chosen besides: ``data-choices`` has values and their words, the first is the usual one, and what is chosen is
+ * The choice in the dialog: ``data-choices`` has values and their labels, the first is the default, and the selected value is
  * sent under the name ``data-choice``. @param {HTMLButtonElement} button @param {HTMLButtonElement} confirm
  */
 function choices(button, confirm) {
@@ -82,7 +82,7 @@ function choices(button, confirm) {
   select.onchange(new Event("change"));
 }
 
-/** What a dialog fetches is about another subject each time: until it has come nothing of the last one is shown. @param {HTMLElement} body */
+/** Clear a dialog whose content is fetched, so that it does not show the previous subject while it loads. @param {HTMLElement} body */
 function loading(body) {
   const text = document.getElementById(body.dataset.loading ?? "");
   if (text instanceof HTMLTemplateElement) body.replaceChildren(text.content.cloneNode(true));
@@ -128,13 +128,13 @@ async function copy(button) {
     await navigator.clipboard.writeText(source.textContent ?? "");
     toast("Copied.");
   } catch {
-    // Without TLS there is no clipboard off loopback: select the text for the person instead.
+    // Browsers provide no clipboard without TLS, except on loopback: select the text instead.
     getSelection()?.selectAllChildren(source);
     toast("Text selected: press Ctrl+C to copy.");
   }
 }
 
-/** The address holds all that one chose to see. @param {HTMLElement} button */
+/** The URL contains all view settings. @param {HTMLElement} button */
 async function copyLink(button) {
   button.closest("details")?.removeAttribute("open");
   try {

@@ -1,12 +1,12 @@
 // @ts-check
-// What a reader chose to see is kept in the page's address, so that Back works and a link shows the same.
+// Keeps view settings in the page's URL, so that Back works and a shared link shows the same view.
 
-/** @param {string} name @returns {string} nothing: it is as at first */
+/** @param {string} name @returns {string} empty: the default */
 export function kept(name) {
   return new URLSearchParams(location.search).get(name) ?? "";
 }
 
-/** @param {string} name @param {string} value nothing, where it is as at first */
+/** @param {string} name @param {string} value empty for the default */
 export function keep(name, value) {
   const url = new URL(location.href);
   if (value) url.searchParams.set(name, value);

@@ -1,5 +1,5 @@
 // @ts-check
-// The forms of rules and targets: what is typed is sent to REST, and a refusal is shown in the form with the field at fault.
+// Forms of alert rules and targets: input is sent to REST, and errors are shown in the form at their field.
 
 import { alarm, toast } from "./actions.js";
 import { problemOf, send } from "./rest.js";
@@ -36,7 +36,7 @@ function parameter() {
   return Object.entries(KINDS[field(rules, "kind").value].parameters)[0];
 }
 
-/** The form says what the chosen condition means, and asks for its number. @param {number | undefined} value */
+/** Show the description of the selected condition and the input of its parameter. @param {number | undefined} value */
 function describe(value = undefined) {
   const kind = KINDS[field(rules, "kind").value];
   const [, known] = parameter() ?? [];
@@ -77,7 +77,7 @@ function openRule(rule, number) {
   dialog("rule-dialog").showModal();
 }
 
-/** The targets as they are now. Updates of the page leave an open form alone, so that nothing chosen in it is lost. */
+/** The current targets. Page updates do not touch an open form, so that its selection is not lost. */
 function offerTargets() {
   const now = /** @type {HTMLTemplateElement | null} */ (document.getElementById("rule-target-boxes"));
   if (now) document.getElementById("rule-targets")?.replaceChildren(now.content.cloneNode(true));
@@ -87,7 +87,7 @@ function boxes() {
   return /** @type {HTMLInputElement[]} */ ([...(rules?.querySelectorAll('[name="targets"]') ?? [])]);
 }
 
-/** What a number field holds; text that is no number is sent as it is, and refused by name. @param {string} name */
+/** The value of a number field; text that is not a number is sent unchanged, and the server rejects it by field name. @param {string} name */
 function number(name) {
   const text = field(rules, name).value.trim();
   return text === "" ? null : Number(text);
@@ -111,7 +111,7 @@ function ruleDocument() {
   };
 }
 
-/** Send it; a refusal stays in the form. @param {"POST" | "PUT"} method @param {string} url @param {any} body @param {string} place @param {Record<string, string>} headers */
+/** Send the document; an error is shown in the form. @param {"POST" | "PUT"} method @param {string} url @param {any} body @param {string} place @param {Record<string, string>} headers */
 async function save(method, url, body, place, headers = {}) {
   const response = await send(method, url, body, headers);
   if (response?.ok) {

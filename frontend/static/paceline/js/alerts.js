@@ -1,5 +1,5 @@
 // @ts-check
-// On every page: how many alerts fire, in the navigation; and a notification of the browser for each that begins to, if wanted.
+// On every page: the number of firing alerts in the navigation, and a browser notification for each new one if enabled.
 
 const WANTED = "paceline.alerts.notify";
 const SEEN = "paceline.alerts.seen";
@@ -18,12 +18,12 @@ function stored(name) {
   }
 }
 
-/** Storage may be forbidden; then nothing is remembered beyond this page. @param {string} name @param {string} value */
+/** Storage may be blocked; then the value is lost with this page. @param {string} name @param {string} value */
 function store(name, value) {
   try {
     localStorage.setItem(name, value);
   } catch {
-    // As said above.
+    // Storage is blocked.
   }
 }
 
@@ -48,7 +48,7 @@ function count(firing) {
   badge.setAttribute("aria-label", `${firing} firing`);
 }
 
-/** What fired since the last look of any tab; the first look of a browser announces nothing. @param {Alert[]} latest */
+/** Notify of alerts that fired since any tab last polled; the first poll of a browser notifies of nothing. @param {Alert[]} latest */
 function announce(latest) {
   const seen = stored(SEEN);
   const newest = Math.max(Number(seen), ...latest.map((alert) => Date.parse(alert.fired_at)));
@@ -58,7 +58,7 @@ function announce(latest) {
   if (newest > Number(seen) || !seen) store(SEEN, String(newest));
 }
 
-/** Tabs give the same alert the same tag, so that it is shown once. @param {Alert} alert */
+/** All tabs use the same tag for an alert, so that it is shown once. @param {Alert} alert */
 function notify(alert) {
   try {
     const shown = new Notification(`${alert.rule} (${alert.severity})`, { body: alert.summary, tag: `paceline-alert-${alert.id}` });
@@ -67,7 +67,7 @@ function notify(alert) {
       location.assign(alert.path || "/alerts/");
     });
   } catch {
-    // Some browsers notify from service workers only; the badge is there in any case.
+    // Some browsers show notifications from service workers only; the badge is updated in any case.
   }
 }
 
@@ -84,12 +84,12 @@ toggle?.addEventListener("click", async () => {
   else {
     const given = await Notification.requestPermission();
     store(WANTED, given === "granted" ? "on" : "off");
-    if (given !== "granted") toggle.title = "This browser does not allow notifications of this site: change that in its settings.";
+    if (given !== "granted") toggle.title = "This browser blocks notifications from this site: allow them in its settings.";
   }
   show();
 });
 
-// On a narrow screen the navigation scrolls: show where one is.
+// On a narrow screen the navigation scrolls: bring the current page's link into view.
 document.querySelector(".topbar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 document.addEventListener("paceline:alerts", () => void look());
 if (badge) void look();

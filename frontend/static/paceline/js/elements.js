@@ -1,5 +1,5 @@
 // @ts-check
-// Makes elements, for parts of a page that are built in the browser.
+// Creates elements for parts of a page that are built in the browser.
 
 /** @param {string} tag @param {Record<string, string>} attributes @param {(Node | string)[]} children */
 export function make(tag, attributes = {}, ...children) {

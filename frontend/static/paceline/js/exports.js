@@ -1,5 +1,5 @@
 // @ts-check
-// What a figure can be taken away as: numbers, a picture that says what it is of, and where there is one, a trace.
+// The export menu of a figure: CSV, a titled picture, and a trace if there is one.
 
 import { make } from "./elements.js";
 import { keepView } from "./search.js";
@@ -47,7 +47,7 @@ export function exportMenu(owner) {
   return menu;
 }
 
-/** Where all is to be had that the chart thins out, of the workers that it is of. @param {HTMLElement} owner */
+/** URL of all reports behind a down-sampled chart, for its workers. @param {HTMLElement} owner */
 function measurements(owner) {
   const ranks = (viewQuery().ranks ?? "").split(",").filter(Boolean);
   return `${owner.getAttribute("measurements")}?${new URLSearchParams(ranks.map((rank) => ["worker", rank]))}`;

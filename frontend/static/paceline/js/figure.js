@@ -1,6 +1,6 @@
 // @ts-check
-// <plotly-figure src name heading switches plotly>: fetches a figure, draws it while it is in view, and says in words
-// what it shows. Zoom survives new data because uirevision is constant; nothing is drawn that has not changed.
+// <plotly-figure src name heading switches plotly>: fetches a figure, draws it while it is in view, and shows its
+// caption. Zoom survives new data because uirevision is constant; an unchanged figure is not redrawn.
 
 import { make } from "./elements.js";
 import { exportMenu } from "./exports.js";
@@ -32,7 +32,7 @@ function plotly(url) {
   return loading;
 }
 
-/** What the server found wrong with the question, or that there was no answer. @param {Response} response */
+/** The server's validation error, or that there was no response. @param {Response} response */
 async function reasonOf(response) {
   const problem = response.status === 400 ? await response.json().catch(() => null) : null;
   const wrong = problem?.errors?.map((/** @type {any} */ each) => `${each.field}: found ${JSON.stringify(each.found)}, expected ${each.expected}`).join("; ");
@@ -51,9 +51,9 @@ class PlotlyFigure extends HTMLElement {
     this.busy = false;
     this.visible = false;
     this.left = false;
-    /** Settles when no drag is under way on the plot. */
+    /** Resolves when no drag is in progress on the plot. */
     this.dragged = Promise.resolve();
-    /** What is under way ends with the page. */
+    /** Aborts requests in flight when the page is left. */
     this.leaving = new AbortController();
     /** @type {Switch[]} */
     this.switches = JSON.parse(this.getAttribute("switches") ?? "[]");
@@ -74,7 +74,7 @@ class PlotlyFigure extends HTMLElement {
     }).observe(this);
   }
 
-  /** What the address says, else the first. @param {Switch} each */
+  /** The option in the URL, otherwise the first. @param {Switch} each */
   chosen(each) {
     const all = new URLSearchParams(location.search).get("axis") ?? "";
     if (each.name === "x" && all in each.values) return all;
@@ -82,7 +82,7 @@ class PlotlyFigure extends HTMLElement {
     return found in each.values ? found : Object.keys(each.values)[0];
   }
 
-  /** What was typed, by the address. @param {Entry} each */
+  /** The typed value in the URL. @param {Entry} each */
   entered(each) {
     return new URLSearchParams(location.search).get(`${each.name}-${this.getAttribute("name")}`) ?? "";
   }
@@ -138,7 +138,7 @@ class PlotlyFigure extends HTMLElement {
     return make("label", { class: "figure-entry" }, make("span", { class: "muted" }, each.title), input);
   }
 
-  /** @param {Entry} each @param {string} value nothing: none */
+  /** @param {Entry} each @param {string} value empty: none */
   enter(each, value) {
     if (value) this.typed[each.name] = value;
     else delete this.typed[each.name];
@@ -168,14 +168,14 @@ class PlotlyFigure extends HTMLElement {
     else if (!visible && this.drawn) this.unmount();
   }
 
-  /** Called by the page's websocket when this figure's data have moved. */
+  /** Called by the page's websocket when this figure's data have changed. */
   refresh() {
     clockMoved();
     this.dirty = true;
     if (this.visible) void this.load();
   }
 
-  /** The page is left: nothing is fetched any more. */
+  /** The page is being left: stop fetching. */
   leave() {
     this.left = true;
     this.leaving.abort();
@@ -204,9 +204,9 @@ class PlotlyFigure extends HTMLElement {
     /** @type {Record<string, string>} */
     const headers = { Accept: "application/json" };
     if (known) headers["If-None-Match"] = known;
-    // The library takes its time: it comes while the server draws.
+    // The library is large: load it while the server draws.
     this.library().catch(() => {});
-    // What this element has it compares itself; what the browser kept of an earlier visit it asks for, and only if it changed.
+    // With an entity tag of its own the element revalidates itself; otherwise the browser revalidates its cached copy.
     const cache = known ? "no-store" : "no-cache";
     const response = await fetch(url, { headers, cache, credentials: "same-origin", signal: this.leaving.signal });
     if (response.status === 304) {
@@ -229,7 +229,7 @@ class PlotlyFigure extends HTMLElement {
     this.nothing.textContent = meta.empty;
     this.caption.textContent = meta.caption;
     this.badge.textContent = meta.sampling;
-    // The totals under a timeline are its table.
+    // A timeline's table is the totals below it.
     this.toggle?.toggleAttribute("hidden", data.length === 0 || meta.totals === true);
     this.exports?.toggleAttribute("hidden", data.length === 0);
     this.plot.hidden = data.length === 0 || this.tabular();
@@ -243,9 +243,9 @@ class PlotlyFigure extends HTMLElement {
   /** @param {any[]} data @param {any} layout */
   async mount(data, layout) {
     const library = await this.library();
-    // A plot that is drawn again forgets the drag that is under way on it.
+    // Redrawing a plot would cancel a drag in progress.
     await this.dragged;
-    // The figure's own height is the least it takes; the page may give it more.
+    // The figure's height is its minimum; the page may give it more.
     this.plot?.style.setProperty("min-height", layout.height ? `${layout.height}px` : "");
     const range = this.stretch();
     const still = range ? { xaxis: { ...layout.xaxis, range, autorange: false } } : {};
@@ -255,7 +255,7 @@ class PlotlyFigure extends HTMLElement {
     this.axis = this.choices?.x;
   }
 
-  /** A drag begins on the plot: until it has ended, and Plotly has answered it, the plot is not drawn again. */
+  /** A drag begins: the plot is not redrawn until it has ended and Plotly has handled it. */
   hold() {
     this.dragged = new Promise((resolve) => {
       const ends = ["mouseup", "touchend", "touchcancel", "blur"];
@@ -267,7 +267,7 @@ class PlotlyFigure extends HTMLElement {
     });
   }
 
-  /** The horizontal axis by name; nothing where it is no time of any kind. */
+  /** The name of the horizontal axis; empty if it is not a kind of time. */
   along() {
     if (this.mover) return "";
     if (this.figure?.layout.xaxis?.type === "date") return "date";
@@ -275,14 +275,14 @@ class PlotlyFigure extends HTMLElement {
     return isAlong(name) ? name : "";
   }
 
-  /** What of the horizontal axis is to be seen: what the page shows, else as it is; null where it follows the data. */
+  /** The range of the horizontal axis: the page's range, otherwise the current one; null if it follows the data. */
   stretch() {
     const range = rangeOn(this.along());
     if (range || !this.drawn || this.axis !== this.choices?.x) return range;
     return following() ? null : /** @type {any} */ (this.plot)._fullLayout?.xaxis?.range?.slice();
   }
 
-  /** The page shows another range. */
+  /** Apply the page's new range. */
   ranged() {
     const axis = this.along();
     if (!this.drawn || !axis) return;
@@ -290,7 +290,7 @@ class PlotlyFigure extends HTMLElement {
     void /** @type {any} */ (window).Plotly.relayout(this.plot, range ? { "xaxis.range": range } : { "xaxis.autorange": true });
   }
 
-  /** All charts of the page have this axis; nothing: each its own. @param {string} axis */
+  /** Use this axis on all charts of the page; empty: each chart's own. @param {string} axis */
   useAxis(axis) {
     const own = this.switches?.find((each) => each.name === "x");
     if (!own || !this.choices) return;
@@ -303,7 +303,7 @@ class PlotlyFigure extends HTMLElement {
     this.refresh();
   }
 
-  /** Plotly forgets who listens whenever the figure is unmounted. @param {any} plot */
+  /** Plotly drops its listeners whenever the figure is unmounted. @param {any} plot */
   listen(plot) {
     plot.on("plotly_relayout", (/** @type {any} */ event) => {
       this.totals?.show(plot._fullLayout.xaxis?.range);
@@ -324,7 +324,7 @@ class PlotlyFigure extends HTMLElement {
     });
   }
 
-  /** Where the pointer is on the horizontal axis: every other chart marks it. @param {any} x null: nowhere */
+  /** Mark the pointer's position on the horizontal axis in all other charts. @param {any} x null: no position */
   point(x) {
     const axis = this.along();
     if (!axis) return;
@@ -345,7 +345,7 @@ class PlotlyFigure extends HTMLElement {
     this.hair.style.cssText = `left:${plot.offsetLeft + across._offset + at}px;top:${plot.offsetTop}px;height:${plot.offsetHeight}px`;
   }
 
-  /** See so many times as much around the middle. @param {number | null} times null: all there is */
+  /** Zoom around the middle by this factor. @param {number | null} times null: show everything */
   scale(times) {
     if (!this.drawn) return;
     const [low, high] = /** @type {any} */ (this.plot)._fullLayout.xaxis.range;
@@ -354,13 +354,13 @@ class PlotlyFigure extends HTMLElement {
     void /** @type {any} */ (window).Plotly.relayout(this.plot, shown);
   }
 
-  /** Follow again: the axis goes as far as the data. */
+  /** Follow new data again: reset the axis to the range of the data. */
   letGo() {
     if (this.drawn && !rangeOn(this.along())) void /** @type {any} */ (window).Plotly.relayout(this.plot, { "xaxis.autorange": true });
     this.refresh();
   }
 
-  /** A figure out of view costs nothing; it is drawn again, from what it has, when it comes back. */
+  /** Unmount a figure that is out of view; it is redrawn from its data when it comes back. */
   unmount() {
     if (!this.plot || !this.drawn) return;
     this.plot.style.minHeight = `${this.plot.offsetHeight}px`;
@@ -375,7 +375,7 @@ class PlotlyFigure extends HTMLElement {
     this.error.textContent = reason;
     this.error.hidden = false;
     this.plot?.classList.remove("plot-waiting");
-    // What was drawn before stays; where nothing was, the sentence needs no frame.
+    // Keep the last drawing; without one, show the message without a frame.
     if (!this.drawn && this.plot) this.plot.hidden = true;
   }
 
@@ -396,12 +396,12 @@ class PlotlyFigure extends HTMLElement {
     this.table?.replaceChildren(drawTable(tabulate(this.figure, this.choices?.x ?? "x")));
   }
 
-  /** One for all charts of the page: the whole one, where any of them needs it. */
+  /** One library for all charts of the page: the full one if any chart needs it. */
   library() {
     return plotly((document.querySelector("plotly-figure[whole]") ?? this).getAttribute("plotly") ?? "");
   }
 
-  /** Where the same window is to be had as a trace. */
+  /** URL of the same window as a trace. */
   traceUrl() {
     return `${this.getAttribute("trace")}?${new URLSearchParams(this.mover?.query())}`;
   }

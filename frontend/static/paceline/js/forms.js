@@ -1,6 +1,6 @@
 // @ts-check
-// Forms in dialogs that are sent to REST: fields of the kind "address" are part of the URL, the others of the document.
-// Buttons that open such a dialog may say what is in its fields, where it is sent and what its heading is.
+// Forms in dialogs that are sent to REST: fields of kind "address" go into the URL, the others into the document.
+// Buttons that open such a dialog may set its field values, its URL and its heading.
 
 import { alarm, toast } from "./actions.js";
 import { problemOf, send } from "./rest.js";
@@ -12,7 +12,7 @@ function fieldsOf(form) {
   return [...form.querySelectorAll("input[name], select[name]")].map((each) => /** @type {Field} */ (each));
 }
 
-/** Empty counts are no limit; what is no number goes as it is, and the server says what it expects. @param {Field} field */
+/** An empty count means no limit; text that is not a number is sent unchanged and rejected by the server. @param {Field} field */
 function valueOf(field) {
   const text = field.value.trim();
   if (field.dataset.kind !== "count" && field.dataset.kind !== "number") return text;
@@ -44,7 +44,7 @@ async function submit(form) {
   return toast(form.dataset.done ?? "Done.", false, true);
 }
 
-/** What the button that opens a dialog says of it. @param {HTMLElement} button */
+/** Apply the values on the button that opens a dialog. @param {HTMLElement} button */
 function prepare(button) {
   const dialog = document.getElementById(button.dataset.opens ?? "");
   const form = /** @type {HTMLFormElement | null} */ (dialog?.querySelector("form.rest-form") ?? null);
@@ -57,7 +57,7 @@ function prepare(button) {
     const field = /** @type {Field | null} */ (form.elements.namedItem(name));
     if (!field) continue;
     field.value = value === null ? "" : String(value);
-    // The user stays the same when a role is changed.
+    // The user is fixed when a role is changed.
     if (field instanceof HTMLInputElement && field.dataset.kind === "address") field.readOnly = field.value !== "";
   }
 }

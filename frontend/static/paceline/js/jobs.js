@@ -1,5 +1,5 @@
 // @ts-check
-// The list of jobs: which columns are shown (the address keeps it), and what is done with several jobs at once.
+// The list of jobs: visible columns (kept in the URL) and actions on several jobs at once.
 
 import { toast } from "./actions.js";
 import { keep } from "./address.js";
@@ -7,7 +7,7 @@ import { problemOf, send } from "./rest.js";
 
 const MOST_COMPARED = 6;
 
-/** Numbers of the jobs that are selected; the list may be fetched anew under them. @type {Map<string, boolean>} whether the user can stop it */
+/** IDs of the selected jobs; the list may be refetched meanwhile. @type {Map<string, boolean>} whether the user can stop it */
 const picked = new Map();
 const bulk = document.getElementById("bulk");
 const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById("bulk-dialog"));

@@ -1,5 +1,5 @@
 // @ts-check
-// Keyboard: ? help, / search, g o | g j | g w | g s | g i | g a to go, Space to pause. Never while typing; can be switched off (WCAG 2.1.4).
+// Keyboard: ? help, / search, g o | g j | g w | g s | g i | g a to go, Space to pause. Ignored while typing; can be turned off (WCAG 2.1.4).
 
 import { KEYS, keysAreOn } from "./preferences.js";
 import { openSearch } from "./search.js";
@@ -38,7 +38,7 @@ if (box instanceof HTMLInputElement) {
     try {
       localStorage.setItem(KEYS, box.checked ? "on" : "off");
     } catch {
-      // Storage may be forbidden; then shortcuts stay as they are.
+      // Storage may be blocked; then the setting does not change.
     }
   });
 }

@@ -1,10 +1,10 @@
 // @ts-check
-// The page's one websocket: numbered ticks say what moved, and the parts of the page that show it fetch themselves anew.
-// Ticks carry no data. After a gap or a reconnect everything on the page is fetched once, so nothing is lost or doubled.
+// The page's one websocket: numbered ticks name what changed, and the affected parts of the page refetch themselves.
+// Ticks carry no data. After a gap or a reconnect everything on the page is fetched once, so no update is lost or applied twice.
 
 const BACKOFF_MS = { first: 500, most: 30_000 };
 const STALE_MS = 10_000;
-/** Entries that wait longer than this for the database make what is shown stale, until they wait less than that. */
+/** Seconds that entries wait for the database: above `becomes` the page is stale, until they wait less than `remains`. */
 const LATE_S = { becomes: 5, remains: 2 };
 const RATE_KEY = "paceline.rate";
 const ALL = "*";
@@ -15,7 +15,7 @@ const box = document.getElementById("freshness");
 
 class Page {
   constructor() {
-    /** @type {Set<string>} what has moved since the last flush: "job:7", "jobs", "fleet", or everything */
+    /** @type {Set<string>} what has changed since the last flush: "job:7", "jobs", "fleet", or everything */
     this.moved = new Set();
     this.paused = false;
     this.left = false;
@@ -49,7 +49,7 @@ class Page {
     this.attempts = 0;
     this.seq = -1;
     this.lastData = Date.now();
-    // Changes that were missed since the connection was lost, or since this page was rendered.
+    // Fetch changes that were missed since the connection was lost or the page was rendered.
     this.mark(ALL);
     announceAlerts();
     this.show();
@@ -61,7 +61,7 @@ class Page {
     const tick = JSON.parse(text);
     if (tick.type !== "tick") return;
     const expected = this.seq === -1 || tick.seq === this.seq + 1;
-    // A number that is not new is a repetition, unless its time is: then the numbers have begun again.
+    // A number that was seen is a repetition, unless its time is newer: then the numbering was restarted.
     if (!expected && tick.seq <= this.seq && tick.at_ms <= this.atMs) return;
     this.seq = tick.seq;
     this.atMs = tick.at_ms;
@@ -89,19 +89,19 @@ class Page {
     this.show();
   }
 
-  /** Ask for nothing more: who signs out has no session before the next page is here. */
+  /** Stop all requests: after signing out the session is gone before the next page loads. */
   leave() {
     this.left = true;
     clearTimeout(this.flushTimer);
     clearTimeout(this.retryTimer);
     for (const part of document.querySelectorAll("plotly-figure")) /** @type {any} */ (part).leave();
-    // htmx complains of what it ends itself; what is under way for it comes back as the page for signing in.
+    // htmx logs errors for requests that it aborts; requests in flight would return the sign-in page.
     document.body.addEventListener("htmx:beforeSwap", (event) => (/** @type {CustomEvent} */ (event).detail.shouldSwap = false));
-    // A browser may show this page again as it was left.
+    // The browser may restore this page from its back/forward cache.
     addEventListener("pageshow", (event) => event.persisted && location.reload());
   }
 
-  /** Try again at once: the network or the person came back. */
+  /** Reconnect immediately: the network or the tab is active again. */
   hurry() {
     if (this.left || this.open || this.socket?.readyState === WebSocket.CONNECTING) return;
     this.attempts = 0;
@@ -139,7 +139,7 @@ class Page {
     if (!this.finished() && Date.now() - this.lastFetch >= afterMs) this.mark("quiet");
   }
 
-  /** When what is shown was so, as "12:03:41", where history is behind; else "". */
+  /** The time of the displayed data, such as "12:03:41", if history is behind; else "". */
   agedSince() {
     const age = /** @type {HTMLElement | null} */ (document.querySelector("#data-age [data-waits]"));
     const waits = Number(age?.dataset.waits ?? 0);
@@ -187,7 +187,7 @@ class Page {
   }
 }
 
-/** At once, also where the page is hidden or paused: notifications are for people who look elsewhere. */
+/** Immediately, also on a hidden or paused page: notifications are for users who are not looking at it. */
 function announceAlerts() {
   document.dispatchEvent(new CustomEvent("paceline:alerts"));
 }
@@ -206,7 +206,7 @@ function storedRate() {
   }
 }
 
-/** Keep "12 s ago" true without asking the server. */
+/** Update "12 s ago" without a request. */
 function age() {
   const now = Date.now();
   for (const time of document.querySelectorAll("time[data-ago]")) {
@@ -225,12 +225,12 @@ function bindRate(/** @type {Page} */ page) {
     try {
       localStorage.setItem(RATE_KEY, String(page.rate));
     } catch {
-      // Storage may be forbidden; then the rate holds for this page alone.
+      // Storage may be blocked; then the rate applies to this page only.
     }
   });
 }
 
-// A part that comes back as it was is left alone: selection, focus and open menus survive.
+// An unchanged part is not replaced: selection, focus and open menus survive.
 document.body.addEventListener("htmx:oobBeforeSwap", (event) => {
   const { target, fragment } = /** @type {CustomEvent} */ (event).detail;
   if (unchanged(target, fragment.firstElementChild ?? fragment)) /** @type {CustomEvent} */ (event).detail.shouldSwap = false;
@@ -241,13 +241,13 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   const answer = document.createElement("template");
   answer.innerHTML = serverResponse;
   const fresh = answer.content.firstElementChild;
-  // Parts that come out of band with it are swapped by the same event, so it must go on where there are any.
+  // Out-of-band parts are swapped by the same event, so it must not be stopped if there are any.
   if (answer.content.childElementCount === 1 && fresh?.id === target.id && unchanged(target, fresh)) {
     /** @type {CustomEvent} */ (event).detail.shouldSwap = false;
   }
 });
 
-// The focus stays on the same link or field when the part around it is drawn anew; htmx does that for elements with an id.
+// Keep the focus on the same link or field when its part is replaced; htmx does this for elements with an id.
 let focused = "";
 for (const swap of ["htmx:beforeSwap", "htmx:oobBeforeSwap"]) {
   document.body.addEventListener(swap, () => {
@@ -262,7 +262,7 @@ for (const swapped of ["htmx:oobAfterSwap", "htmx:afterSettle"]) {
   });
 }
 
-/** What finds an element again after its part was drawn anew; empty: nothing does. @param {Element | null} element */
+/** A selector that finds an element again after its part was replaced; empty: none. @param {Element | null} element */
 function selectorOf(element) {
   const part = element?.closest("[id]");
   if (!element || !part || part === element) return "";
@@ -271,7 +271,7 @@ function selectorOf(element) {
   return marks.length ? `#${CSS.escape(part.id)} ${element.localName}${marks.join("")}` : "";
 }
 
-/** Whether a part is as it was; what a person has opened in it stays open. @param {Element} shown @param {Element} fresh */
+/** Whether a part is unchanged; details that the user has opened stay open. @param {Element} shown @param {Element} fresh */
 function unchanged(shown, fresh) {
   for (const open of shown.querySelectorAll("details[data-keep][open]")) fresh.querySelector(`#${open.id}`)?.setAttribute("open", "");
   return timeless(shown.innerHTML) === timeless(fresh.innerHTML);
@@ -282,7 +282,7 @@ function timeless(html) {
   return html.replace(/(<time[^>]*>)[^<]*/g, "$1").trim();
 }
 
-// Live parts are fetched with the page's own query string, so that filters and pages of tables hold.
+// Live parts are fetched with the page's own query string, so that filters and table pages are kept.
 document.body.addEventListener("htmx:configRequest", (event) => {
   const { elt, parameters } = /** @type {CustomEvent} */ (event).detail;
   if (!elt.hasAttribute("data-live-query")) return;
@@ -292,7 +292,7 @@ document.body.addEventListener("htmx:configRequest", (event) => {
 if (box) {
   const page = new Page();
   bindRate(page);
-  // htmx takes charge of the parts at this event; a tick that came before would have no handler.
+  // htmx processes the parts at this event; an earlier tick would have no handler.
   document.addEventListener("DOMContentLoaded", () => page.connect());
   document.getElementById("pause")?.addEventListener("click", () => page.togglePause());
   document.addEventListener("paceline:requested", () => page.mark(ALL));
@@ -304,7 +304,7 @@ if (box) {
     page.schedule();
   });
   addEventListener("online", () => page.hurry());
-  // What nothing announces is looked at again by the clock, as long as updates are not paused.
+  // Parts without ticks are refreshed by a timer unless updates are paused.
   const timed = document.querySelector("[data-every]");
   if (timed) setInterval(() => page.mark("clock"), Number(timed.getAttribute("data-every")));
   const quiet = document.querySelector("[data-quiet]");

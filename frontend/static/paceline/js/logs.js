@@ -1,10 +1,10 @@
 // @ts-check
-// The lines of a log as they come: while Follow is on, the newest is in sight; scrolling up pauses it.
+// The log viewer: while Follow is on, it scrolls to the newest line; scrolling up pauses it.
 
 import { keep, kept } from "./address.js";
 import { isShortcut } from "./shortcuts.js";
 
-/** So near its end, in pixels, a list counts as scrolled to it. */
+/** Distance from the end, in pixels, within which a list counts as scrolled to the end. */
 const NEAR = 24;
 
 const box = /** @type {HTMLInputElement | null} */ (document.getElementById("log-follow"));
@@ -22,7 +22,7 @@ function follow(on) {
   place();
 }
 
-/** After its lines were drawn anew: where it was, or at the newest. */
+/** After new lines were drawn: restore the position, or scroll to the newest. */
 function place() {
   const lines = list();
   if (lines) lines.scrollTop = box?.checked ? lines.scrollHeight : top_;

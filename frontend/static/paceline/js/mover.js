@@ -1,11 +1,11 @@
 // @ts-check
-// Moves the window of iterations that a figure shows: earlier, later, or following the newest. The address keeps it.
+// Moves the window of iterations that a figure shows: earlier, later, or following the newest. The window is kept in the URL.
 
 import { keep, kept } from "./address.js";
 import { make } from "./elements.js";
 import { isShortcut } from "./shortcuts.js";
 
-/** So many times as much, or as little, is seen after each step. */
+/** The zoom factor of each step. */
 const ZOOM = 2;
 
 /** @typedef {{first: number, last: number, newest: number}} Window */
@@ -39,7 +39,7 @@ export class Mover {
     return this.first === null ? {} : { first: String(this.first) };
   }
 
-  /** What the figure shows now. @param {Window | undefined} shown */
+  /** The window that the figure shows now. @param {Window | undefined} shown */
   take(shown) {
     this.window = shown;
     this.earlier.disabled = !shown || shown.first === 0;
@@ -61,7 +61,7 @@ export class Mover {
     this.moved();
   }
 
-  /** A and D move, W and S zoom, Esc shows all, F follows; never while typing. @param {KeyboardEvent} event */
+  /** A and D move, W and S zoom, Esc shows all, F follows; ignored while typing. @param {KeyboardEvent} event */
   press(event) {
     if (!isShortcut(event)) return;
     if (event.key === "a") this.by(-1);

@@ -1,6 +1,6 @@
 // @ts-check
-// Changing the four choices of a running job: what holds is read when the dialog opens, with what each policy does, what other
-// policies are predicted to save, and the ranges of parameters; only what differs is sent.
+// The dialog that changes a running job's policies: it reads the current ones when it opens, with explanations, the predicted
+// savings of other policies, and the ranges of parameters; only changes are sent.
 
 import { alarm, toast } from "./actions.js";
 import { Parameters } from "./parameters.js";
@@ -13,7 +13,7 @@ const dialog = /** @type {HTMLDialogElement | null} */ (document.getElementById(
 const form = /** @type {HTMLFormElement | null} */ (document.getElementById("policy-form"));
 const alertBox = document.getElementById("policy-alert");
 const prediction = document.getElementById("policy-prediction");
-/** A share of the samples from which on the same work is done. */
+/** From this share of the samples on, two runs count as the same amount of work. */
 const ALL = 0.995;
 
 /** @type {Record<string, any>} */
@@ -24,7 +24,7 @@ let policies = [];
 /** @type {Alternative[]} */
 let alternatives = [];
 
-/** Each kind of policies with the inputs of its parameters. @type {Map<string, Parameters>} */
+/** The parameter inputs of each kind of policy. @type {Map<string, Parameters>} */
 const questions = new Map(
   [...(form?.querySelectorAll("[data-parameters]") ?? [])].map((place) => {
     const question = place.getAttribute("data-parameters") ?? "";
@@ -52,7 +52,7 @@ function showMessage(text, problem = null) {
   alarm(alertBox, text, problem);
 }
 
-/** @param {string} url @returns {Promise<any>} an empty list where there is no answer: the dialog does without */
+/** @param {string} url @returns {Promise<any>} empty without a response: the dialog works without it */
 async function list(url) {
   const response = await fetch(url, { headers: { Accept: "application/json" }, credentials: "same-origin" }).catch(() => null);
   return response?.ok ? response.json() : [];
@@ -74,7 +74,7 @@ async function open() {
   dialog?.showModal();
 }
 
-/** Show the parameters of what is chosen: those that hold, or the defaults of another policy. @param {string} question */
+/** Show the parameters of the selected policy: the current values, or the defaults of another policy. @param {string} question */
 function ask(question) {
   const name = chosen(question);
   const given = name === now[question].name ? settingsOf(now[question]) : {};
@@ -92,7 +92,7 @@ function explain(question, name) {
   if (place) place.textContent = entry ? `${name}: ${entry.explanation}${entry.paper ? ` (${entry.paper})` : ""}${name === now[question]?.name ? " In use now." : ""}` : "";
 }
 
-/** What was simulated for these two choices. @param {string} batching @param {string} barrier */
+/** The simulation of these two choices. @param {string} batching @param {string} barrier */
 function simulated(batching, barrier) {
   return alternatives.find((each) => each.batching === batching && each.barrier === barrier);
 }
@@ -108,7 +108,7 @@ function percent(share) {
   return `${Math.round(Math.abs(share) * 100)}%`;
 }
 
-/** What is predicted of each choice, beside its name, and of all of them together below. */
+/** Show the predicted saving of each choice beside its name, and of the whole selection below. */
 function predict() {
   for (const place of form?.querySelectorAll("[data-saves]") ?? []) {
     const question = place.closest("[data-question]")?.getAttribute("data-question") ?? "";
@@ -122,11 +122,11 @@ function predict() {
 function sentence() {
   if ([...questions.keys()].every((question) => chosen(question) === now[question].name)) return "These are the current policies.";
   const found = simulated(...pair());
-  if (!found) return alternatives.length ? "Not predicted: this combination was not simulated. The decision log shows its measured effect." : "Nothing is predicted yet: other policies are being simulated on this job's last minutes.";
+  if (!found) return alternatives.length ? "Not predicted: this combination was not simulated. The decision log shows its measured effect." : "No prediction yet: other policies are being simulated on this job's last minutes.";
   if (found.unfinished) return "Predicted: the job does not complete under these policies.";
   const runs = `${found.saved_low < 0 ? "\u2212" : ""}${percent(found.saved_low)} to ${found.saved_high < 0 ? "\u2212" : ""}${percent(found.saved_high)} over runs, model error ${percent(found.model_error)}`;
   const less = found.samples < ALL ? ` It processes only ${percent(found.samples)} of the samples.` : "";
-  const asked = questions.get("barrier")?.read().sampling === "peers" ? " Workers that ask one another decide as with central sampling; a question and its answer are added to each step." : "";
+  const asked = questions.get("barrier")?.read().sampling === "peers" ? " With peer sampling, workers make the same decisions as with central sampling; each step takes one more request and reply." : "";
   return `Predicted with default parameters: ${found.saved >= 0 ? "saves" : "costs"} ${percent(found.saved)} of the time (${runs}); iterations of ${Math.round(found.iteration_s * 1000)} ms, ${percent(found.waiting)} waiting.${less}${asked}`;
 }
 

@@ -1,13 +1,13 @@
 // @ts-check
-// Inputs for the parameters of a policy, a workload or a data set, by the JSON schema of the catalogue: each with its range, its
-// default and a sentence. What is left as it is by default is not sent.
+// Inputs for the parameters of a policy, a workload or a data set, from the JSON schema of the catalogue: each with its range, its
+// default and a description. Unchanged defaults are not sent.
 
 import { make } from "./elements.js";
 import { read, written } from "./settings.js";
 
 /** @typedef {{name: string, explanation: string, paper?: string, schema: {properties?: Record<string, any>}, parts?: Record<string, string>}} Entry */
 
-/** A value as a person reads it. @param {any} value */
+/** A value as display text. @param {any} value */
 function shown(value) {
   if (value === null) return "none";
   return typeof value === "object" ? JSON.stringify(value) : String(value);
@@ -35,7 +35,7 @@ function hint(schema) {
   return [sentence, range(schema), `default ${shown(schema.default)}`].filter(Boolean).join("; ");
 }
 
-/** The words of a choice, or nothing where anything can be typed. @param {any} schema @param {string[] | undefined} names of a part */
+/** The values of a choice, or nothing for free text. @param {any} schema @param {string[] | undefined} names of a part */
 function choices(schema, names) {
   if (schema.type === "boolean") return ["true", "false"];
   return names ?? schema.enum;
@@ -69,7 +69,7 @@ export class Parameters {
     return known.length;
   }
 
-  /** What is not in the catalogue, such as a workload of one's own, takes any parameters. @param {Record<string, any>} given */
+  /** An entry outside the catalogue, such as a custom workload, accepts any parameters. @param {Record<string, any>} given */
   free(given) {
     this.rest = {};
     const id = `${this.prefix}.*`;
@@ -104,7 +104,7 @@ export class Parameters {
     return select;
   }
 
-  /** What differs from the defaults. @returns {Record<string, any>} */
+  /** The values that differ from the defaults. @returns {Record<string, any>} */
   read() {
     const inputs = /** @type {NodeListOf<HTMLInputElement>} */ (this.place.querySelectorAll("[data-parameter]"));
     const given = [...inputs].filter((input) => input.value.trim()).map((input) => [input.dataset.parameter, parsed(input.value.trim())]);

@@ -1,9 +1,9 @@
 // @ts-check
-// What a person has chosen, kept in the browser. Storage may be forbidden; then everything is as at first.
+// User preferences, stored in the browser. Storage may be blocked; then the defaults apply.
 
 export const KEYS = "paceline.keys";
 
-/** Whether single keys do anything (WCAG 2.1.4: they can be switched off). */
+/** Whether single-key shortcuts are enabled (WCAG 2.1.4: they can be turned off). */
 export function keysAreOn() {
   try {
     return localStorage.getItem(KEYS) !== "off";

@@ -1,15 +1,15 @@
 // @ts-check
-// The one range that all charts of a page show, and the one place that a pointer marks on all of them. It is kept in the address with
-// the axis on which it was chosen; charts with another axis show the same stretch of the job, by its clock.
+// The range and the pointer position shared by all charts of a page. The range is kept in the URL with
+// its axis; charts with another axis convert it by the job's clock.
 
 import { keep, kept } from "./address.js";
 
-/** Decimals of the ends that the address keeps. */
+/** Decimals of the range's ends in the URL. */
 const DIGITS = 4;
-/** Axes along which a job goes on; other charts show something else. */
+/** Axes that measure a job's progress; other charts do not share the range. */
 const ALONG = ["iteration", "time", "samples", "update", "epoch", "date"];
 
-/** @typedef {Record<string, number[]>} Clock the same moments on each axis */
+/** @typedef {Record<string, number[]>} Clock the same points in time on each axis */
 /** @typedef {number | string} End */
 
 const url = document.getElementById("chart-view")?.dataset.clock;
@@ -18,12 +18,12 @@ let clock = null;
 let loading = false;
 let failed = false;
 
-/** Whether charts with this axis take part. @param {string} axis */
+/** Whether charts with this axis share the range. @param {string} axis */
 export function isAlong(axis) {
   return ALONG.includes(axis);
 }
 
-/** The range as the address has it. @returns {{axis: string, ends: End[]} | {last: number} | null} */
+/** The range in the URL. @returns {{axis: string, ends: End[]} | {last: number} | null} */
 export function pageRange() {
   const [axis, text = ""] = split(kept("range"));
   if (axis === "last") return Number(text) > 0 ? { last: Number(text) } : null;
@@ -34,13 +34,13 @@ export function pageRange() {
   return numbers.every(Number.isFinite) && numbers[0] < numbers[1] ? { axis, ends: numbers } : null;
 }
 
-/** At the first colon: dates have more of them. @param {string} text */
+/** Split at the first colon: dates contain further ones. @param {string} text */
 function split(text) {
   const at = text.indexOf(":");
   return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
 }
 
-/** What a chart with this axis is to show; null: all there is. @param {string} axis @returns {End[] | null} */
+/** The range for a chart with this axis; null: everything. @param {string} axis @returns {End[] | null} */
 export function rangeOn(axis) {
   const range = pageRange();
   if (!range || !isAlong(axis)) return null;
@@ -55,14 +55,14 @@ export function rangeOn(axis) {
   return ends[0] !== null && ends[1] !== null && ends[0] < ends[1] ? /** @type {number[]} */ (ends) : null;
 }
 
-/** All charts show this. @param {string} axis @param {any[] | null} ends null: all there is */
+/** Set the range of all charts. @param {string} axis @param {any[] | null} ends null: everything */
 export function setRange(axis, ends) {
   const text = ends?.map((end) => (typeof end === "number" ? Number(end.toFixed(DIGITS)) : end)).join(",");
   keep("range", text ? `${axis}:${text}` : "");
   document.dispatchEvent(new CustomEvent("paceline:range"));
 }
 
-/** The same moment on another axis; null where that is not known (yet). @param {number} value @param {string} from @param {string} to @returns {number | null} */
+/** The same point on another axis; null if it is not known yet. @param {number} value @param {string} from @param {string} to @returns {number | null} */
 export function onAxis(value, from, to) {
   if (from === to && Number.isFinite(value)) return value;
   if (!clock) void load();
@@ -75,7 +75,7 @@ export function onAxis(value, from, to) {
   return y[above - 1] + part * (y[above] - y[above - 1]);
 }
 
-/** Called when data have moved: a range that follows them needs the newest clock. */
+/** Called when data have changed: a range that follows them needs the newest clock. */
 export function clockMoved() {
   const range = pageRange();
   failed = false;

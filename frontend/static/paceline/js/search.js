@@ -1,5 +1,5 @@
 // @ts-check
-// The search dialog: arrows go through the matches, Enter opens the first or the chosen one. Views are saved from here, and charts pinned.
+// The search dialog: arrow keys move through the matches, Enter opens the selected or first one. It also saves views and pins charts.
 
 import { toast } from "./actions.js";
 
@@ -26,7 +26,7 @@ function move(step) {
   else found[Math.min(at, found.length - 1)]?.focus();
 }
 
-/** @param {Record<string, string>} fields @returns {Promise<string>} what was wrong, or nothing */
+/** @param {Record<string, string>} fields @returns {Promise<string>} an error message, or empty */
 async function post(url = "", fields = {}) {
   const token = document.cookie.match(/(?:^|; )csrftoken=([^;]+)/)?.[1] ?? "";
   const response = await fetch(url, { method: "POST", headers: { "X-CSRFToken": token }, body: new URLSearchParams(fields), credentials: "same-origin" }).catch(() => null);
@@ -34,7 +34,7 @@ async function post(url = "", fields = {}) {
   return response?.status === 400 ? await response.text() : `Not saved (${response ? `status ${response.status}` : "the control plane is unreachable"}).`;
 }
 
-/** Keep this page's address, or one of its charts, under a name. @param {string} name @param {string} figure */
+/** Save this page's URL, or pin one of its charts, under a name. @param {string} name @param {string} figure */
 export async function keepView(name, figure = "") {
   const wrong = await post("/views/", { name, address: location.pathname + location.search, figure });
   toast(wrong || (figure ? `${name} is pinned to your overview.` : `Saved: press / to find ${name}.`), Boolean(wrong));

@@ -1,5 +1,5 @@
 // @ts-check
-// Settings as people write them, ``staleness=3, decay=0.5``, and as JSON has them.
+// Converts settings between text, ``staleness=3, decay=0.5``, and JSON.
 
 /** @param {Record<string, any>} settings */
 export function written(settings) {

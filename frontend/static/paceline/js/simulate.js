@@ -1,6 +1,6 @@
 // @ts-check
-// The form of a simulation: the policies of the scenario, or of the recorded job, are offered, and REST says what is
-// wrong with a choice.
+// The form of a simulation: the policies of the scenario, or of the recorded job, are offered, and errors of
+// REST are shown.
 
 import { alarm } from "./actions.js";
 import { problemOf, send } from "./rest.js";
@@ -8,12 +8,12 @@ import { problemOf, send } from "./rest.js";
 const form = /** @type {HTMLFormElement} */ (document.getElementById("simulate-form"));
 const scenario = /** @type {HTMLSelectElement} */ (document.getElementById("scenario"));
 const button = /** @type {HTMLButtonElement} */ (document.getElementById("simulate-button"));
-/** By id: what of the scenario can be other. */
+/** The ids of the sliders that vary the scenario. */
 const SLIDERS = ["workers", "bandwidth", "global_batch"];
 const job = /** @type {HTMLInputElement} */ (document.getElementById("job"));
 const jobError = /** @type {HTMLElement} */ (document.getElementById("job-error"));
 const jobPicks = /** @type {HTMLElement} */ (document.getElementById("job-picks"));
-/** The scenario's value where machines are those of a recorded job. */
+/** The scenario's value for the machines of a recorded job. */
 const JOB = "job";
 const alertBox = /** @type {HTMLElement} */ (document.getElementById("simulate-alert"));
 
@@ -31,17 +31,17 @@ function slider(name) {
   return { input, number: samples, words: String(samples), usual: at === 0 };
 }
 
-/** What is to be simulated, as REST names it. */
+/** The selected scenario by its REST name. */
 function selectedScenario() {
   return scenario.value === JOB ? `job-${job.value.trim().replace(/^0+(?=\d)/, "")}` : scenario.value;
 }
 
-/** The part of the form that belongs to it; null while there is no such job. @returns {HTMLElement | null} */
+/** The form section of the selected scenario; null if there is no such job. @returns {HTMLElement | null} */
 function picked() {
   return form.querySelector(`[data-scenario="${CSS.escape(selectedScenario())}"]`);
 }
 
-/** Every slider's number beside it, and for those who hear it. */
+/** Show every slider's value beside it and to screen readers. */
 function showSliders() {
   const own = picked()?.dataset;
   for (const name of SLIDERS) {
@@ -52,14 +52,14 @@ function showSliders() {
   }
 }
 
-/** What is other than in the scenario. @returns {Record<string, number>} */
+/** The differences from the scenario. @returns {Record<string, number>} */
 function variation() {
   if (!picked()) return {};
   const moved = SLIDERS.filter((name) => !slider(name).usual);
   return Object.fromEntries(moved.map((name) => [name, slider(name).number]));
 }
 
-/** All as the scenario has it. */
+/** Reset all sliders to the scenario's values. */
 function reset() {
   const { workers, limited } = picked()?.dataset ?? {};
   for (const name of SLIDERS) slider(name).input.disabled = !workers;
@@ -79,7 +79,7 @@ function offer() {
   showSliders();
 }
 
-/** What can be simulated on the machines of the job that was typed, or why nothing can. */
+/** Load the possible simulations on the machines of the typed job, or the reason why there are none. */
 async function look() {
   const number = job.value.trim();
   jobError.textContent = "";
@@ -95,7 +95,7 @@ async function look() {
   offer();
 }
 
-/** Whether it is simulated; else the form says why not. */
+/** Start the simulation; on an error the form shows the reason. */
 async function submit() {
   const ticked = picked()?.querySelectorAll("input:checked") ?? [];
   const policies = [...ticked].map((each) => /** @type {HTMLInputElement} */ (each).value);

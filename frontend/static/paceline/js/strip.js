@@ -1,5 +1,5 @@
 // @ts-check
-// On a narrow screen the tabs of a job are a strip that scrolls: the one that is open is brought into sight.
+// On a narrow screen the tabs of a job are a strip that scrolls: scroll the current one into view.
 
 const strip = document.querySelector(".job-tabs");
 const open = strip?.querySelector("[aria-current]");

@@ -1,6 +1,6 @@
 // @ts-check
-// The form of a job: its fields are paths of a spec, the preview is what will be sent, and the server's word on a field
-// lands on that field. One key per spec, so that a second click, or a retry after a lost answer, makes no second job.
+// The form of a job: its fields are paths of a spec, the preview is the exact request, and a server error about a field
+// is shown at that field. One idempotency key per spec, so that a second click or a retry creates no second job.
 
 import { alarm } from "./actions.js";
 import { Parameters } from "./parameters.js";
@@ -12,24 +12,24 @@ const alertBox = /** @type {HTMLElement} */ (document.getElementById("submit-ale
 const finding = /** @type {HTMLElement} */ (document.getElementById("submit-finding"));
 const presets = JSON.parse(document.getElementById("presets")?.textContent ?? "{}");
 /** @typedef {import("./parameters.js").Entry & {datasets?: string[]}} Entry */
-/** What there is to choose from, by name. @type {{policies: Record<string, Record<string, Entry>>, workloads: Record<string, Entry>, datasets: Record<string, Entry>}} */
+/** The available choices, by name. @type {{policies: Record<string, Record<string, Entry>>, workloads: Record<string, Entry>, datasets: Record<string, Entry>}} */
 const offered = JSON.parse(document.getElementById("offered")?.textContent ?? "{}");
 /** The delay after typing before the spec is checked. */
 const QUIET_MS = 700;
 const copied = JSON.parse(document.getElementById("copied")?.textContent ?? "null");
 
-/** A resource for the team that is chosen; it is no part of the spec. @param {string} url */
+/** A URL with the selected team, which is not part of the spec. @param {string} url */
 function forTeam(url) {
   const team = /** @type {HTMLSelectElement | null} */ (document.getElementById("team"))?.value;
   return team ? `${url}?team=${encodeURIComponent(team)}` : url;
 }
 
-/** What the form has no field for, kept from the preset or the copied job. @type {Record<string, any>} */
+/** Values without a form field, kept from the preset or the copied job. @type {Record<string, any>} */
 let base = {};
 let key = newKey();
 let lookTimer = 0;
 
-/** The inputs of parameters, by the path that they are part of. @type {Map<string, Parameters>} */
+/** The parameter inputs, by path in the spec. @type {Map<string, Parameters>} */
 const parameters = new Map(
   [...form.querySelectorAll("[data-parameters]")].map((place) => {
     const path = place.getAttribute("data-parameters") ?? "";
@@ -37,7 +37,7 @@ const parameters = new Map(
   })
 );
 
-/** Off loopback and without TLS, browsers make no UUIDs. */
+/** Browsers provide no UUIDs without TLS, except on loopback. */
 function newKey() {
   return crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
 }
@@ -68,7 +68,7 @@ function valueOf(field) {
   if (text === "") return undefined;
   if (field.dataset.kind === "labels") return Object.fromEntries(text.split(/[,\n]/).map((pair) => pair.split("=").map((part) => part.trim())));
   const numeric = field.dataset.kind === "integer" || field.dataset.kind === "number";
-  // What is not a number goes as it is: the server says what it expects.
+  // Text that is not a number is sent unchanged and rejected by the server.
   return numeric && Number.isFinite(Number(text)) ? Number(text) : text;
 }
 
@@ -82,7 +82,7 @@ function spec() {
   return prune(tree);
 }
 
-/** What the parameters at a path belong to: a policy, a workload or a data set. @param {string} path */
+/** The entry to which the parameters at a path belong: a policy, a workload or a data set. @param {string} path */
 function entryOf(path) {
   const typed = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value.trim();
   if (path === "workload.options") return offered.workloads[typed("workload.name")];
@@ -91,7 +91,7 @@ function entryOf(path) {
   return offered.policies[question]?.[typed(`${path}.name`)];
 }
 
-/** Show the parameters of what is chosen. @param {string} path @param {any} given */
+/** Show the parameters of the selected entry. @param {string} path @param {any} given */
 function offer(path, given = {}) {
   const entry = entryOf(path);
   const own = typeof given === "object" && given ? Object.fromEntries(Object.entries(given).filter(([name]) => !path.startsWith("synchronization.") || name !== "name")) : {};
@@ -102,7 +102,7 @@ function offer(path, given = {}) {
   if (entry) show(`h-${about}`, entry.explanation + (entry.paper ? ` (${entry.paper})` : ""));
 }
 
-/** The data sets that go with the workload come first, and are the only ones where it is known. */
+/** Offer the data sets of the workload; all data sets for a custom workload. */
 function offerDatasets() {
   const workload = offered.workloads[/** @type {HTMLInputElement} */ (form.elements.namedItem("workload.name")).value.trim()];
   const names = workload?.datasets ?? Object.keys(offered.datasets);
@@ -125,7 +125,7 @@ function fill(document_) {
     else if (value !== undefined && value !== null) field.value = typeof value === "object" ? value.name : String(value);
     else if (field instanceof HTMLSelectElement) field.selectedIndex = 0;
     else field.value = "";
-    // A spec may say what is usual, for which a list has words instead.
+    // A spec may name a default, for which the list has a label.
     if (field instanceof HTMLSelectElement && field.selectedIndex < 0 && field.options[0]?.value === "") field.selectedIndex = 0;
   }
   offerDatasets();
@@ -156,7 +156,7 @@ function clearErrors() {
   for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
 }
 
-/** The form's field for a path of the server's: itself, the one it is part of, or the first within it. @param {string} path */
+/** The form field for a path in an error: the field itself, its parent, or the first field within it. @param {string} path */
 function fieldFor(path) {
   const names = [...form.querySelectorAll("[data-kind], [data-parameter]")].map((field) => field.getAttribute("name") ?? "");
   const found = names.find((name) => name === path) ?? names.find((name) => path.startsWith(`${name}.`)) ?? names.find((name) => name.startsWith(`${path}.`));
@@ -188,7 +188,7 @@ function showMessage(text, problem = null) {
   alertBox.scrollIntoView({ block: "center" });
 }
 
-/** Warn of what cannot start, or has to wait, while the form is filled in; a spec that is not valid yet says nothing. */
+/** While the form is filled in, warn of a job that would be refused or would wait; an incomplete spec gives no warning. */
 async function look() {
   const asked = JSON.stringify(spec());
   const response = await send("POST", forTeam(form.dataset.lookUrl ?? ""), asked);
@@ -200,7 +200,7 @@ async function look() {
   if (!finding.hidden) finding.textContent = refused ? `If submitted now, this job would be refused: ${answer.finding}.` : `If submitted now, this job ${answer.finding}.`;
 }
 
-/** Ask what the spec would lead to; nothing is submitted. */
+/** Validate the spec without submitting it. */
 async function check() {
   clearErrors();
   const response = await send("POST", forTeam(form.dataset.checkUrl ?? ""), spec());
@@ -214,7 +214,7 @@ async function check() {
   return undefined;
 }
 
-/** Whether the page is being left for the job's. */
+/** Submit the job. Returns whether the page is being left for the job's page. */
 async function submitJob() {
   const response = await send("POST", forTeam(form.dataset.url ?? ""), spec(), { "Idempotency-Key": key });
   if (!response) {

@@ -17,7 +17,7 @@ function plain(values) {
   return new TYPES[kind](bytes.buffer);
 }
 
-/** Every column of a figure over its x. @param {any} figure @param {string} x its word @returns {Table} */
+/** Every column of a figure over its x. @param {any} figure @param {string} x its label @returns {Table} */
 export function tabulate(figure, x) {
   const columns = figure.data.flatMap(columnsOf);
   /** @type {Map<X, (number | null | undefined)[]>} */
@@ -32,13 +32,13 @@ export function tabulate(figure, x) {
   return { heads: [x, ...columns.map((/** @type {any} */ column) => column.name)], rows: [...rows].sort(([a], [b]) => (typeof a === "number" ? a - Number(b) : a.localeCompare(String(b), "en", { numeric: true }))) };
 }
 
-/** A map has a column for each of its rows; boxes within boxes have one of sizes. @param {any} trace */
+/** A heat map has a column for each of its rows; a treemap has one column of sizes. @param {any} trace */
 function columnsOf(trace) {
   if (trace.uid === "marks") return [];
   if (trace.type === "treemap") return [{ name: trace.meta, x: trace.labels, y: trace.values }];
   const x = plain(trace.x);
   if (trace.type !== "heatmap") return [{ name: trace.meta ?? trace.name, x, y: plain(trace.y) }];
-  // Where rows stand in groups, the first list names the groups.
+  // If rows are grouped, the first list names the groups.
   const names = Array.isArray(trace.y[0]) ? trace.y[1] : trace.y;
   return names.map((/** @type {string} */ name, /** @type {number} */ at) => ({ name, x, y: trace.z[at] }));
 }
@@ -60,7 +60,7 @@ export function csv({ heads, rows }) {
   return [quoted, ...rows.map(([x, values]) => [typeof x === "string" ? `"${x.replaceAll('"', '""')}"` : x, ...values.map((value) => value ?? "")].join(","))].join("\r\n") + "\r\n";
 }
 
-/** Four digits at most, with a minus sign as in sentences. @param {X | null | undefined} value */
+/** At most four digits, with a typographic minus sign. @param {X | null | undefined} value */
 function short(value) {
   if (typeof value === "string") return value;
   if (value === undefined || value === null || Number.isNaN(value)) return "\u2013";

@@ -3,7 +3,7 @@
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
-  /** @returns {"auto" | "light" | "dark"} what the person chose */
+  /** @returns {"auto" | "light" | "dark"} the user's choice */
   function chosen() {
     try {
       const value = localStorage.getItem("paceline.theme");
@@ -31,7 +31,7 @@
       try {
         localStorage.setItem("paceline.theme", event.target.value);
       } catch {
-        // Storage may be forbidden; then the choice holds for no page, and the system decides.
+        // Storage may be blocked; then the system's theme applies.
       }
       apply();
     });

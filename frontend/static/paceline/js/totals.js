@@ -1,16 +1,16 @@
 // @ts-check
-// Under a timeline: how long each worker spent in each phase, within the stretch that is zoomed to.
+// Under a timeline: the time of each worker in each phase, within the zoomed range.
 
 import { make } from "./elements.js";
 
 export class Totals {
   constructor() {
     this.element = make("div", { class: "totals", hidden: "", tabindex: "0", role: "region", "aria-label": "Totals" });
-    /** @type {any[]} bars: each has x (lengths), base (beginnings) and y (workers) */
+    /** @type {any[]} bars: each has x (lengths), base (starts) and y (workers) */
     this.bars = [];
   }
 
-  /** @param {any[]} data traces of the figure; bars are counted, the rest is not */
+  /** @param {any[]} data traces of the figure; only bars are counted */
   take(data) {
     this.bars = data.filter((trace) => trace.type === "bar");
     this.show([-Infinity, Infinity]);

@@ -1,6 +1,6 @@
 // @ts-check
-// How all charts of a page are looked at: which workers, how smooth, with or without decisions, following or not. The
-// address holds it all, so that a link shows the same.
+// View options of all charts of a page: workers, smoothing, decision marks, following new data. The
+// URL holds them all, so that a link shows the same view.
 
 import { toast } from "./actions.js";
 import { keep, kept } from "./address.js";
@@ -34,7 +34,7 @@ export function follow(on) {
   if (!form || on === following()) return;
   keep("follow", on ? "" : "off");
   const range = pageRange();
-  // What follows new data shows no fixed stretch of them.
+  // Following new data and a fixed range exclude each other.
   if (on && range && "ends" in range) setRange("", null);
   show();
   if (on) document.dispatchEvent(new CustomEvent("paceline:follow"));
@@ -44,7 +44,7 @@ function moved() {
   document.dispatchEvent(new CustomEvent("paceline:view"));
 }
 
-/** The form says what the address says. */
+/** Update the form from the URL. */
 function show() {
   if (!form) return;
   for (const name of ["ranks", "top", "smooth", "axis"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).value = kept(name);
@@ -54,7 +54,7 @@ function show() {
   for (const name of ["marks", "follow"]) /** @type {HTMLInputElement} */ (form.elements.namedItem(name)).checked = kept(name) !== "off";
 }
 
-/** A range that was drawn in a chart is one of the choices while it holds. */
+/** A range drawn in a chart is offered as a choice while it applies. */
 function showRange() {
   const select = /** @type {HTMLSelectElement | null} */ (document.getElementById("chart-range"));
   const range = pageRange();
@@ -97,20 +97,20 @@ function pick(box) {
   return look(chosen.map((each) => each.value).join(","));
 }
 
-/** @param {string} value as the address keeps it */
+/** @param {string} value as in the URL */
 function range(value) {
   const [axis, ends] = value.split(":");
   setRange(axis, ends ? ends.split(",") : null);
   follow(true);
 }
 
-/** @param {string} value nothing: each chart has its own */
+/** @param {string} value empty: each chart's own */
 function axis(value) {
   keep("axis", value);
   document.dispatchEvent(new CustomEvent("paceline:axis", { detail: value }));
 }
 
-/** @param {string} ranks nothing: all of them */
+/** @param {string} ranks empty: all of them */
 function look(ranks) {
   keep("ranks", ranks);
   keep("top", "");
@@ -118,7 +118,7 @@ function look(ranks) {
   moved();
 }
 
-/** The next worker, or the one before, by itself. @param {number} step */
+/** Show only the next or the previous worker. @param {number} step */
 function next(step) {
   const roster = Number(form?.dataset.roster ?? 0);
   const now = kept("ranks");
@@ -136,7 +136,7 @@ form?.addEventListener("change", (event) => {
   if (input.name === "axis") return axis(input.value);
   if (input.type === "checkbox") keep(input.name, input.checked ? "" : "off");
   else keep(input.name, input.value.replaceAll(/[\sw]/g, ""));
-  // A choice by number and one by rank exclude each other: the later one holds.
+  // A choice by count and one by rank exclude each other: the later one applies.
   if (input.name === "top") keep("ranks", "");
   if (input.name === "ranks") keep("top", "");
   show();
