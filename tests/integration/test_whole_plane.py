@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from tests.support.stack import Broken, Stack
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -21,7 +22,9 @@ def test_a_plane_without_its_web_process_gets_another_and_the_test_that_did_it_i
 
 
 def test_a_service_that_stalls_continues(stack: Stack) -> None:
-    psutil.Process(stack.service("decisions").process.pid).suspend()
+    decisions = psutil.Process(stack.service("decisions").process.pid)
+    decisions.suspend()
+    eventually(lambda: decisions.status() == psutil.STATUS_STOPPED, what="the stall of decisions")
     assert stack.make_whole() == ["decisions stood still"]
     stack.await_job(stack.submit()["id"], "succeeded")
 

@@ -18,6 +18,12 @@ from paceline.control import Build, Control
 from paceline.identity import Identity
 from paceline.pacer import Pacer
 from tests.protocol.orders import orders
+from tests.support.waiting import MOST, slowness
+
+
+made: list[Pacer] = []
+"""By this process in the current test, which closes them at its end: each holds a duplicate of every connection that
+this process had, as that of another test to Redis."""
 
 
 def processes_of_ranks() -> Any:
@@ -48,7 +54,7 @@ def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds
     try:
         results = []
         for rank, pipe in enumerate(pipes):
-            assert pipe.poll(seconds), f"rank {rank} gave no result within {seconds} s"
+            assert pipe.poll(seconds * slowness()), f"rank {rank} gave no result within {seconds} s of an idle machine"
             failed, result = pipe.recv()
             assert not failed, f"rank {rank}: {result}"
             results.append(result)
@@ -65,7 +71,7 @@ def _rank(
     function: Callable[..., Any], rank: int, world: int, port: int, pipe: Any, arguments: tuple[Any, ...]
 ) -> None:
     try:
-        signal.alarm(120)  # whatever becomes of the test run, none of these stays behind
+        signal.alarm(round(120 * MOST))  # whatever becomes of the test run, none of these stays behind
         torch.set_num_threads(1)
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         if world > 1:
@@ -113,12 +119,14 @@ def paced(rank: int, world: int, schedule: Mapping[int, Orders] | None = None) -
     script, who = Script(schedule or {}), Identity(rank=rank, world=world, launcher="test")
     pacer = Pacer(who, Control(script, who), Ceiling(None, rank))
     script.pacer = pacer
+    made.append(pacer)
     return pacer, script
 
 
 def alone(rank: int, world: int) -> Pacer:
     """A rank of a script that no control plane governs."""
-    return Pacer(Identity(rank=rank, world=world, launcher="test"), None, Ceiling(None, rank))
+    made.append(pacer := Pacer(Identity(rank=rank, world=world, launcher="test"), None, Ceiling(None, rank)))
+    return pacer
 
 
 def shared(number: int, *shares: int, **changes: Any) -> Orders:
