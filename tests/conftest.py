@@ -1,6 +1,8 @@
 """Servers that several folders of tests need: a private Redis and a PostgreSQL cluster per run."""
 
 import gc
+import json
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -19,6 +21,7 @@ from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
 from benchmarks.database.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
+from tests.support import statements
 from tests.support.examples import examples
 from tests.support.sharing import Sharing, check_sharing, is_passed_over
 from tests.support.stack import Broken, Stack, running_stack
@@ -34,6 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Each test client makes its middlewares anew: files are listed only for those that ask for ``static_files``."""
     django_settings.SERVESTATIC_USE_FINDERS = False
     django_settings.SERVESTATIC_USE_STATIC_ROOT = False
+    if django_settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+        config.pluginmanager.register(statements.Recording(config))
     gc.disable()
 
 
@@ -48,13 +53,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if is_passed_over(collection_path, config.option.markexpr) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what speaks to the database, and see that what runs side by side shares what it should."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what speaks to the database, choose of it, and see that what runs side by side shares what it should."""
     for item in items:
         if item.get_closest_marker("django_db") or "db" in getattr(item, "fixturenames", ()):
             item.add_marker("database")
         marks = {mark.name for mark in item.iter_markers()}
         check_sharing(item.path, item.nodeid, getattr(item, "fixturenames", ()), marks)
+    if record := os.environ.get(statements.KNOWN):
+        config.hook.pytest_deselected(items=statements.choose(items, json.loads(Path(record).read_text())))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,12 +1,19 @@
-"""Everything that speaks to the database does so on PostgreSQL as well."""
+"""Every statement that goes to the database goes to PostgreSQL as well.
 
+The fast tests have told which each of them gives (``tests.support.statements``): of those that give the same, one runs.
+Where nothing is known of a test, it runs, and so do all that commit.
+"""
+
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.support import statements
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
@@ -33,7 +40,11 @@ SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile"]
 FAST = "database and not integration and not browser and not cluster"
 
 
-def test_tests_of_the_database_pass_on_postgresql(postgres_url: str) -> None:
+def test_tests_of_the_database_pass_on_postgresql(
+    postgres_url: str, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    cache, known = pytestconfig.cache, tmp_path / "known.json"
+    known.write_text(json.dumps({} if cache is None else cache.get(statements.RECORD, {})))
     done = subprocess.run(
         [
             sys.executable,
@@ -49,7 +60,7 @@ def test_tests_of_the_database_pass_on_postgresql(postgres_url: str) -> None:
             *FOLDERS,
         ],
         cwd=ROOT,
-        env={**os.environ, "DATABASE_URL": postgres_url},
+        env={**os.environ, "DATABASE_URL": postgres_url, statements.KNOWN: str(known)},
         capture_output=True,
         text=True,
         check=False,

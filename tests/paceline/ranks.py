@@ -20,7 +20,6 @@ from paceline.pacer import Pacer
 from tests.protocol.orders import orders
 from tests.support.waiting import MOST, slowness
 
-
 made: list[Pacer] = []
 """By this process in the current test, which closes them at its end: each holds a duplicate of every connection that
 this process had, as that of another test to Redis."""
