@@ -12,12 +12,18 @@ from controlplane.simulator.control import ControlPlane
 from controlplane.simulator.disturbances import Wavering
 from controlplane.simulator.machines import CompetingMachine, CpuMachine, MachineSpec, SharedMachine, SlowPeriod
 from controlplane.simulator.network import GBIT, Link, LinkChange
-from controlplane.simulator.numerics.settings import Numerics, Optimizer
+from controlplane.simulator.numerics.settings import Numerics, Optimizer, ProblemName
 from controlplane.simulator.scenario import Group, Scenario
 from controlplane.simulator.scenarios.choices import BSP
 
 KINDS: Final = ("levels", "drawn", "drifting", "shared", "competing", "equal")
 """How the machines of a job differ; a seed begins anywhere and takes each in turn."""
+
+PROBLEMS: Final[tuple[ProblemName, ...]] = ("softmax-regression", "mlp", "cnn")
+"""What a job trains, in turns: one that is convex, and two that are not. Of twelve jobs each trains four."""
+
+DIGITS: Final = 1400
+"""Pictures that networks are trained on; the rest is held out."""
 
 BARRIERS: Final[tuple[tuple[str, ...], ...]] = ((), (), ("asp",), ("ssp",), ("ssp", "asp"), ("pbsp",))
 SPEED: Final = 100.0
@@ -29,6 +35,7 @@ def scenario(seed: int, number: int, *, iterations: int) -> Scenario:
     """One of them; no numerics' target is set yet. ``iterations``: for how long plain BSP is to train."""
     chance = np.random.default_rng([seed, number])
     kind = KINDS[(seed + number) % len(KINDS)]
+    problem = PROBLEMS[(seed + number // len(KINDS) + number) % len(PROBLEMS)]
     workers = int(chance.integers(3, 9))
     batch = int(chance.choice([32, 64, 128]))
     elements = int(chance.choice([20_000, 200_000, 1_000_000]))
@@ -38,7 +45,7 @@ def scenario(seed: int, number: int, *, iterations: int) -> Scenario:
     links = _links(chance, workers, batch, elements, length_s)
     spec = JobSpec(
         name=f"autopilot-{seed}-{number}",
-        workload=Workload(name="softmax-regression"),
+        workload=Workload(name=problem),
         workers=workers,
         batch_size=batch,
         evaluate=Evaluate(every=5),
@@ -53,10 +60,12 @@ def scenario(seed: int, number: int, *, iterations: int) -> Scenario:
         separation=float(chance.uniform(1.0, 2.0)),
         optimizer=Optimizer(lr=float(chance.choice([0.003, 0.005, 0.01]))),
     )
+    if problem != "softmax-regression":
+        numerics = _network(numerics, problem)
     noise, spikes = float(chance.choice([0.02, 0.05, 0.1])), float(chance.choice([0.0, 0.0, 0.02]))
     return Scenario(
         name=spec.name,
-        title=f"{kind}, {workers} workers of {batch} samples, barriers {' '.join(('bsp', *allowed))}",
+        title=f"{problem}, {kind}, {workers} workers of {batch} samples, barriers {' '.join(('bsp', *allowed))}",
         story="Drawn from a seed.",
         spec=spec,
         policies={"bsp": BSP},
@@ -67,6 +76,20 @@ def scenario(seed: int, number: int, *, iterations: int) -> Scenario:
         wavering=Wavering(noise=noise, spikes=spikes),
         numerics=replace(numerics, data_seed=seed * 1000 + number),
         horizon_s=HORIZON_S,
+    )
+
+
+def _network(drawn: Numerics, problem: ProblemName) -> Numerics:
+    """A network on the digits, with ten times the learning rate: BSP still learns at its last iteration."""
+    return replace(
+        drawn,
+        problem=problem,
+        dataset="digits",
+        samples=DIGITS,
+        held_out=1797 - DIGITS,
+        features=64,
+        classes=10,
+        optimizer=Optimizer(lr=10 * drawn.optimizer.lr),
     )
 
 

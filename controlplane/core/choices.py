@@ -509,13 +509,13 @@ class Pilot(Protocol):
 
 
 class Judgement(Value, frozen=True, kw_only=True):
-    """What became of the training loss after a change of policies or a larger global batch, at equal samples."""
+    """What became of the loss after a change of policies or a larger global batch, at equal samples."""
 
     verdict: Literal["harmful", "harmless", "unknown"]
     batches: int
     """Global batches since the change."""
     measured: float | None = None
-    """Mean training loss over the last of them; None: not a number, or nothing was measured."""
+    """Mean loss over the last of them, in training or held out; None: not a number, or nothing was measured."""
     expected: float | None = None
     """What the policies before the change would have given, at the same number of samples."""
     limit: float | None = None
@@ -524,8 +524,8 @@ class Judgement(Value, frozen=True, kw_only=True):
 
 
 class ConvergenceGuard(Protocol):
-    """Judges from the training loss at equal samples whether a change harms convergence: of policies, or a larger
-    global batch, which is a relaxation too.
+    """Judges from training and held-out losses at equal samples whether a change harms convergence: of policies, or a
+    larger global batch, which is a relaxation too.
     """
 
     state_type: ClassVar[type[msgspec.Struct]]
@@ -544,6 +544,9 @@ class ConvergenceGuard(Protocol):
 
     def restored(self, state: Any) -> Any:
         """Stricter policies take effect, or samples are repeated: nothing before counts any more."""
+
+    def evaluated(self, loss: float, state: Any) -> Any:
+        """The loss of the latest parameters on the held-out split; infinite: it was no number."""
 
     def observe(self, samples: int, loss: float, state: Any) -> tuple[Any, Judgement | None]:
         """The mean loss over one more global batch, after so many samples in all; NaN or infinite: it diverged."""

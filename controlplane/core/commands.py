@@ -69,7 +69,7 @@ class SetAutopilot(Command, frozen=True, kw_only=True, tag="set-autopilot"):
 
 
 class JudgeConvergence(Command, frozen=True, kw_only=True, tag="judge-convergence"):
-    """The guard's judgement of a change of policies, with its evidence: training losses at equal samples."""
+    """The guard's judgement of a change of policies, with its evidence: losses at equal samples."""
 
     iteration: Count
     verdict: Literal["harmful", "harmless", "unknown"]

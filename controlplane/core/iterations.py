@@ -13,6 +13,7 @@ those that wait for it. A worker that is not reached delays no other: the others
 that the barrier no longer includes it.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 from msgspec import UNSET
@@ -144,7 +145,11 @@ def complete(context: Context) -> None:
 
 
 def on_evaluation(context: Context, evaluation: Evaluation) -> None:
-    """A version of the parameters was scored: the target may be reached."""
+    """A version of the parameters was scored: a guard is shown it, and the target may be reached."""
+    chosen = context.chosen
+    if chosen.guard is not None:
+        loss = math.inf if evaluation.loss is None else evaluation.loss
+        chosen.guard_state = chosen.guard.evaluated(loss, chosen.guard_state)
     target = context.spec.stop.accuracy
     if target is None or evaluation.accuracy is None or evaluation.accuracy < target:
         return

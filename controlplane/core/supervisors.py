@@ -4,10 +4,10 @@
 result of a simulation enters as an event. So its decisions follow from the log like all others, and a replay needs no
 simulation.
 
-**Guard.** It is shown the training loss by global batches, and goes back where a change harms convergence. A change is
-judged if its barrier is not plain lockstep, or workers draw from splits of their own: then an update is computed from
-old parameters, or from other samples than an even draw gives. A global batch that ``fill`` made larger is judged
-likewise: fewer updates are made of the same samples. Shares alone do not change what is learned.
+**Guard.** It is shown the training loss by global batches, and evaluations, and goes back where a change harms
+convergence. A change is judged if its barrier is not plain lockstep, or workers draw from splits of their own: then an
+update is computed from old parameters, or from other samples than an even draw gives. A global batch that ``fill`` made
+larger is judged likewise: fewer updates are made of the same samples. Shares alone do not change what is learned.
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ GuardMode = Literal["revert", "suggest"]
 
 
 class Guard(Part, frozen=True, kw_only=True):
-    """Compares the training loss after a relaxed barrier or data policy with the forecast from before it."""
+    """Compares training and held-out losses after a relaxed barrier or data policy with forecasts from before it."""
 
     mode: Annotated[
         GuardMode, msgspec.Meta(description="Go back to the earlier policies (revert), or only propose to (suggest).")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.offline import autopilot, energy, guard, overhead, overlay
+from benchmarks.offline import autopilot, autopilot_scenarios, energy, guard, overhead, overlay
 
 
 def test_an_autopilots_job_reaches_its_target_under_every_policy_that_is_compared() -> None:
@@ -82,3 +82,10 @@ def test_the_engines_time_is_a_small_part_of_a_simulated_iteration() -> None:
     found = overhead.measure(32, iterations=5, warm_up=5, policy="ema", seed=0)
     assert (found.workers, found.iterations) == (32, 5)
     assert 0.0 < found.part < overhead.BAR
+
+
+def test_of_twelve_jobs_of_the_autopilot_each_problem_is_trained_by_four() -> None:
+    drawn = [autopilot_scenarios.scenario(5, number, iterations=60) for number in range(autopilot.SCENARIOS)]
+    trained = [scenario.numerics.problem for scenario in drawn if scenario.numerics is not None]
+    assert {problem: trained.count(problem) for problem in trained} == dict.fromkeys(autopilot_scenarios.PROBLEMS, 4)
+    assert [scenario.spec.workload.name for scenario in drawn] == trained

@@ -6,6 +6,7 @@ import pytest
 
 from controlplane.core.commands import ChangePolicies, CloseFlag, JudgeConvergence, RaiseFlag, RollBack, SetShares
 from controlplane.core.events import ChangeRequested
+from controlplane.protocol.messages import Evaluation
 from controlplane.protocol.spec import Choice, SpecError, parse_spec
 from tests.core.attached import Attached
 from tests.core.motion import Motion
@@ -108,6 +109,22 @@ def skipping(after: int, spoilt: Callable[[int, int], bool], loss: float = 1.0) 
             )
             told.report(rank, k, **found)
     return told
+
+
+@pytest.mark.parametrize(("held_out", "verdict"), [(1.3, "harmful"), (None, "harmful"), (1.0, "harmless")])
+def test_a_harm_that_only_evaluations_show_is_found(held_out: float | None, verdict: str) -> None:
+    told = Story(guard="revert", stop={"iterations": 4000}).running()
+    for k in range(125):
+        if k == 70:
+            told.see(ChangeRequested(actor="ada", choices={"barrier": Choice(name="asp")}))
+        for rank in range(4):
+            told.report(rank, k)
+        loss = 1.0 if k < 72 else held_out
+        scored = Evaluation(number=told.next_number(0), iteration=k, loss=loss, accuracy=0.5, samples=360, seconds=0.01)
+        told.say(0, scored)
+    (judgement,) = told.given(JudgeConvergence)
+    assert judgement.verdict == verdict
+    assert ("the held-out loss" in judgement.reason) == (verdict == "harmful")
 
 
 def test_a_job_whose_updates_are_all_skipped_is_harmed() -> None:

@@ -84,8 +84,8 @@ def test_the_reason_has_the_evidence() -> None:
     before = [1.0, 1.1, 0.9] * 20
     (judgement,) = judged(before, [2.0] * 24)
     assert judgement.reason == (
-        "24 global batches after the change, the training loss is 2; 0.9964 was expected from the batches before it,"
-        " and more than 1.208 counts as harm"
+        "24 global batches after the change, the training loss is 2; 0.9997 was expected from the batches before it,"
+        " and more than 1.212 counts as harm"
     )
 
 
@@ -94,6 +94,59 @@ def test_a_loss_that_is_no_number_is_harmful(loss: float) -> None:
     (judgement,) = judged([1.0] * 60, [loss] * 24)
     assert (judgement.verdict, judgement.measured, judgement.batches) == ("harmful", None, 4)
     assert "is not a number or above 1e6" in judgement.reason
+
+
+def scored(before: Sequence[float], after: Sequence[float], noise: float, every: int = 1) -> list[Judgement]:
+    """What it says of these held-out losses, where those of training are noise."""
+    rule, chance = LossForecast(Guard()), np.random.default_rng(5)
+    state, found = rule.start(), []
+    for number, loss in enumerate([*before, *after]):
+        if number == len(before):
+            state, _ = rule.relaxed(state)
+        if number % every == 0:
+            state = rule.evaluated(loss, state)
+        state, judgement = rule.observe(BATCH * (number + 1), math.exp(chance.normal(0.0, noise)), state)
+        found += [judgement] if judgement is not None else []
+    return found
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_small_harm_that_the_noise_of_training_hides_is_found_in_evaluations(every: int) -> None:
+    losses = curve(168, 0.3, 0.005, 3)
+    stays = losses[100:120].mean() * curve(48, 0.0, 0.005, 4) / 2.0
+    (judgement,) = scored(losses[:120], 1.2 * stays, noise=0.5, every=every)
+    assert judgement.verdict == "harmful"
+    assert judgement.batches <= 30
+    assert "the held-out loss is" in judgement.reason
+    (judgement,) = scored(losses[:120], losses[120:], noise=0.5, every=every)
+    assert (judgement.verdict, judgement.batches) == ("harmless", 48)
+    assert "the training loss is" in judgement.reason
+
+
+def test_few_evaluations_are_no_forecast() -> None:
+    assert [each.verdict for each in scored([1.0] * 60, [3.0] * 48, noise=0.3, every=7)] == ["harmless"]
+
+
+def test_a_held_out_loss_that_is_no_number_is_harmful() -> None:
+    (judgement,) = scored([1.0] * 60, [math.nan] * 48, noise=0.3)
+    assert (judgement.verdict, judgement.batches) == ("harmful", 24)
+
+
+def test_bursts_count_by_what_they_cost() -> None:
+    """Every fourth batch has four times the loss, the others a third less: their logarithms have the mean of before."""
+    losses = curve(108, 0.0, 0.05, 2)
+    after = losses[60:] * np.tile([4.0, 0.63, 0.63, 0.63], 12)
+    (judgement,) = judged(losses[:60], after)
+    assert judgement.verdict == "harmful"
+    assert judgement.batches <= 48
+
+
+def test_a_state_without_scores_is_continued() -> None:
+    """As a snapshot of an earlier release has it."""
+    rule = LossForecast(Guard())
+    state = GuardState(samples=(1.0, 2.0), losses=(0.0, 0.0))
+    state, _ = rule.observe(20, 1.0, state)
+    assert state.scores == (None, None, None)
 
 
 def test_too_few_batches_before_a_change_are_said() -> None:

@@ -9,6 +9,6 @@ REGISTRATIONS = (
         name="loss-forecast",
         parameters=Guard,
         path="controlplane.policies.guard.loss_forecast:LossForecast",
-        explanation="Compares the training loss after a change with a forecast from the global batches before it.",
+        explanation="Compares training and held-out losses after a change with forecasts from before it.",
     ),
 )

@@ -1,13 +1,17 @@
-"""A guard that forecasts the training loss from the global batches before a change.
+"""A guard that forecasts the loss from the global batches before a change.
 
 The logarithm of the loss is fitted linearly to the logarithm of the samples (learning curves are close to power laws).
 The forecast continues that line with a fraction of its slope: most curves flatten, and a forecast that is too low would
-call a harmless change harmful. After the change, the mean excess over ``SPAN`` global batches is compared with a limit:
-``NOISE`` standard errors of the fit, but at least the tolerance. Many changes disturb the loss for some iterations and
-then do no harm. So an excess counts only while it does not shrink from one span to the next. At the end of the time
-that the judgement may take, the mean of all batches after the first span is compared with a closer limit
-(``NOISE_AT_END``), since more batches tell more. A loss that runs away, ``RUNAWAY`` times the limit in each of a few
-batches, counts at once: what is lost then does not come back with the policies.
+call a harmless change harmful. After the change, the mean loss over ``SPAN`` global batches, in parts of its forecast,
+is compared with a limit: ``NOISE`` standard errors of the fit, but at least the tolerance. It is the mean of losses,
+not of their logarithms: a burst weighs as much as it costs. Many changes disturb the loss for some iterations and then
+do no harm. So an excess counts only while it does not shrink from one span to the next. At the end of the time that the
+judgement may take, the mean of all batches after the first span is compared with a closer limit (``NOISE_AT_END``),
+since more batches tell more. A loss that runs away, ``RUNAWAY`` times the limit in each of a few batches, counts at
+once: what is lost then does not come back with the policies.
+
+Two losses are judged: of the samples that are trained on, and of the held-out split where it is evaluated often enough.
+Evaluations are all of the same samples, so they show small excesses that the choice of samples hides in the first.
 """
 
 import math
@@ -38,6 +42,9 @@ SLOPE: Final = 0.3
 LEAST: Final = 1e-9
 """Losses below have no logarithm that means anything."""
 
+LEAST_EVALUATED: Final = 10
+"""Global batches before a change with an evaluation, so that there is a forecast of these."""
+
 DIVERGED: Final = math.log(1e6)
 """What a loss that is not a number, or above, counts as."""
 
@@ -50,10 +57,17 @@ class Forecast(Value, frozen=True, kw_only=True):
     origin: float
     deviation: float
     """Standard deviation of the losses around the line."""
+    spread: float = 0.0
+    """By how much the logarithm of the mean loss is above the mean logarithm."""
 
     def at(self, samples: float) -> float:
         """The logarithm of the expected loss after so many samples (their logarithm)."""
         return self.level + SLOPE * min(self.slope, 0.0) * (samples - self.origin)
+
+    def excess(self, of_each: Sequence[float]) -> float:
+        """The logarithm of the mean loss over the expected mean; ``of_each``: logarithms over the line."""
+        highest = max(of_each)
+        return highest + math.log(math.fsum(math.exp(x - highest) for x in of_each) / len(of_each)) - self.spread
 
 
 class GuardState(Value, frozen=True, kw_only=True):
@@ -66,6 +80,15 @@ class GuardState(Value, frozen=True, kw_only=True):
     """While a change is judged."""
     excess: tuple[float, ...] = ()
     """Of each global batch since the change, over the forecast."""
+    scores: tuple[float | None, ...] = ()
+    """As ``losses``, of the held-out split; None: it was not evaluated in that batch."""
+    score_forecast: Forecast | None = None
+    """While a change is judged, if there were enough evaluations before it."""
+    score_excess: tuple[float | None, ...] = ()
+    pending: float = 0.0
+    """The sum of held-out losses since the last global batch."""
+    evaluations: int = 0
+    """Their number."""
 
 
 class LossForecast:
@@ -92,7 +115,7 @@ class LossForecast:
     def relaxed(self, state: GuardState) -> tuple[GuardState, Judgement | None]:
         """Relaxed policies take effect; a judgement if there is too little to compare them with."""
         if state.forecast is not None:  # policies were relaxed further: the comparison stays
-            return replace(state, excess=()), None
+            return replace(state, excess=(), score_excess=()), None
         found, needed = len(state.losses), self._of.reference
         if found < needed:
             reason = (
@@ -100,50 +123,84 @@ class LossForecast:
                 f" the policies before it, and {needed} are needed"
             )
             return GuardState(), Judgement(verdict="unknown", batches=0, reason=reason)
-        return GuardState(forecast=fitted(state.samples, state.losses)), None
+        scored = [(x, y) for x, y in zip(state.samples, state.scores, strict=True) if y is not None]
+        is_scored = len(scored) >= LEAST_EVALUATED
+        return GuardState(
+            forecast=fitted(state.samples, state.losses),
+            score_forecast=fitted([x for x, _ in scored], [y for _, y in scored]) if is_scored else None,
+        ), None
 
     def restored(self, state: GuardState) -> GuardState:
         """Stricter policies take effect, or samples are repeated: nothing before counts any more."""
         return GuardState()
 
+    def evaluated(self, loss: float, state: GuardState) -> GuardState:
+        """A version of the parameters has that loss on the held-out split."""
+        return replace(
+            state,
+            pending=state.pending + (max(loss, 0.0) if math.isfinite(loss) else math.exp(DIVERGED)),
+            evaluations=state.evaluations + 1,
+        )
+
     def observe(self, samples: int, loss: float, state: GuardState) -> tuple[GuardState, Judgement | None]:
         """The mean loss over one more global batch, after so many samples in all."""
-        x = math.log(max(1, samples))
-        y = min(math.log(max(loss, LEAST)), DIVERGED) if math.isfinite(loss) else DIVERGED
+        x, y = math.log(max(1, samples)), _logarithm(loss)
+        score = _logarithm(state.pending / state.evaluations) if state.evaluations else None
+        # A snapshot of an earlier release has no scores.
+        scores = state.scores or (None,) * len(state.losses)
         state = replace(
             state,
             samples=(*state.samples, x)[-self._of.reference :],
             losses=(*state.losses, y)[-self._of.reference :],
+            scores=(*scores, score)[-self._of.reference :],
+            pending=0.0,
+            evaluations=0,
         )
-        forecast = state.forecast
+        forecast, of_scores = state.forecast, state.score_forecast
         if forecast is None:
             return state, None
         state = replace(state, excess=(*state.excess, y - forecast.at(x)))
+        if of_scores is not None:
+            over = score - of_scores.at(x) if score is not None else None
+            state = replace(state, score_excess=(*state.score_excess, over))
         judgement = self._judge(state, forecast, x)
         if judgement is None:
             return state, None
         if judgement.verdict == "harmful":
             return GuardState(), judgement
-        return replace(state, forecast=None, excess=()), judgement
+        return replace(state, forecast=None, excess=(), score_forecast=None, score_excess=()), judgement
 
     def _judge(self, state: GuardState, forecast: Forecast, samples: float) -> Judgement | None:
-        count = len(state.excess)
         if self._runs_away(state, forecast):
-            return self._judgement(state, forecast, samples, RUNAWAY_SPAN, is_harmful=True)
-        if count < SPAN:
+            last = state.excess[-RUNAWAY_SPAN:]
+            return self._judgement(state, forecast, samples, last, NOISE, is_harmful=True)
+        found = [self._judged(state, forecast, samples, state.excess)]
+        if state.score_forecast is not None:
+            of = "the held-out loss"
+            found.append(self._judged(state, state.score_forecast, samples, state.score_excess, of))
+        harmful = (each for each in found if each is not None and each.verdict == "harmful")
+        return next(harmful, found[0])
+
+    def _judged(
+        self,
+        state: GuardState,
+        forecast: Forecast,
+        samples: float,
+        excess: Sequence[float | None],
+        of: str = "the training loss",
+    ) -> Judgement | None:
+        """Of one of the two losses; None: it is too early, or it was not measured."""
+        if len(excess) >= self._of.judge_within:
+            rest = _known(excess[SPAN:])
+            is_harmful = bool(rest) and forecast.excess(rest) > self._limit(forecast, len(rest), NOISE_AT_END)
+            return self._judgement(state, forecast, samples, rest, NOISE_AT_END, of, is_harmful=is_harmful)
+        now, before = _known(excess[-SPAN:]), _known(excess[-2 * SPAN : -SPAN])
+        if not now or not before or len(excess) < 2 * SPAN:
             return None
-        excess = state.excess
-        mean = sum(excess[-SPAN:]) / SPAN
-        if count < self._of.judge_within:
-            before = sum(excess[-2 * SPAN : -SPAN]) / SPAN if count >= 2 * SPAN else math.inf
-            if mean <= self._limit(forecast, SPAN) or mean < before:
-                return None
-            return self._judgement(state, forecast, samples, SPAN, is_harmful=True)
-        rest = count - SPAN
-        is_harmful = mean > math.log1p(self._of.tolerance) and sum(excess[SPAN:]) / rest > self._limit(
-            forecast, rest, NOISE_AT_END
-        )
-        return self._judgement(state, forecast, samples, rest, NOISE_AT_END, is_harmful=is_harmful)
+        mean = forecast.excess(now)
+        if mean <= self._limit(forecast, len(now)) or mean < forecast.excess(before):
+            return None
+        return self._judgement(state, forecast, samples, now, NOISE, of, is_harmful=True)
 
     def _limit(self, forecast: Forecast, span: int, noise: float = NOISE) -> float:
         """The mean excess over so many batches above which a change is harmful."""
@@ -158,18 +215,19 @@ class LossForecast:
         state: GuardState,
         forecast: Forecast,
         samples: float,
-        span: int,
-        noise: float = NOISE,
+        excess: Sequence[float],
+        noise: float,
+        of: str = "the training loss",
         *,
         is_harmful: bool,
     ) -> Judgement:
         count, diverged = len(state.excess), state.losses[-1] >= DIVERGED
-        expected = math.exp(forecast.at(samples))
-        highest = expected * math.exp(self._limit(forecast, span, noise))
-        measured = expected * math.exp(sum(state.excess[-span:]) / span)
+        expected = math.exp(forecast.at(samples) + forecast.spread)
+        highest = expected * math.exp(self._limit(forecast, max(1, len(excess)), noise))
+        measured = expected * math.exp(forecast.excess(excess)) if excess else expected
         shown = "is not a number or above 1e6" if diverged else f"is {measured:.4g}"
         reason = (
-            f"{count} global batches after the change, the training loss {shown}; {expected:.4g} was expected from the"
+            f"{count} global batches after the change, {of} {shown}; {expected:.4g} was expected from the"
             f" batches before it, and more than {highest:.4g} counts as harm"
         )
         return Judgement(
@@ -180,6 +238,14 @@ class LossForecast:
             limit=highest,
             reason=reason,
         )
+
+
+def _logarithm(loss: float) -> float:
+    return min(math.log(max(loss, LEAST)), DIVERGED) if math.isfinite(loss) else DIVERGED
+
+
+def _known(excess: Sequence[float | None]) -> list[float]:
+    return [each for each in excess if each is not None]
 
 
 def fitted(samples: Sequence[float], losses: Sequence[float]) -> Forecast:
@@ -194,4 +260,6 @@ def fitted(samples: Sequence[float], losses: Sequence[float]) -> Forecast:
     squares = math.fsum((y - level - slope * (x - origin)) ** 2 for x, y in zip(samples, losses, strict=True))
     # Where a curve flattens, its line ends below it.
     level = max(level, math.fsum(losses[-SPAN:]) / min(SPAN, count))
-    return Forecast(level=level, slope=slope, origin=origin, deviation=math.sqrt(squares / max(1, count - 2)))
+    found = Forecast(level=level, slope=slope, origin=origin, deviation=math.sqrt(squares / max(1, count - 2)))
+    over = [y - mean_y - slope * (x - mean_x) for x, y in zip(samples, losses, strict=True)]
+    return replace(found, spread=found.excess(over))
