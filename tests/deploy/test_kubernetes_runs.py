@@ -72,7 +72,7 @@ def admitted(engine: Engine) -> Iterator[httpx.Client]:
         engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--token", "--json")
     )
     headers = {"Authorization": f"Bearer {access['token']}"}
-    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=20.0) as client:
+    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=60.0) as client:
         yield client
 
 

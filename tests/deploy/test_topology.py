@@ -50,7 +50,7 @@ def test_every_service_is_well_and_a_job_trains_on_its_machines(engine: Engine) 
         engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--token", "--json")
     )
     headers = {"Authorization": f"Bearer {access['token']}"}
-    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=20.0) as client:
+    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=60.0) as client:
         agents = client.get("/api/v1/agents").raise_for_status().json()["results"]
         job = client.post("/api/v1/jobs", json=JOB).raise_for_status().json()["id"]
         done = eventually(

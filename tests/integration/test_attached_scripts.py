@@ -22,7 +22,7 @@ from tests.paceline.ranks import free_port
 from tests.support.attached_script import STOPPED
 from tests.support.forked import Rank
 from tests.support.stack import Stack
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, slowness
 
 pytestmark = pytest.mark.integration
 SCRIPT = "tests.support.attached_script"
@@ -47,7 +47,7 @@ class Launch:
         eventually(lambda: len(self.iterations(0)) > iteration, what=f"iteration {iteration}", seconds=seconds)
 
     def wait(self, seconds: float = 90.0) -> list[int]:
-        return [process.wait(seconds) for process in self.processes]
+        return [process.wait(seconds * slowness()) for process in self.processes]
 
     def output(self) -> str:
         return "".join((self.folder / f"output-{place}.txt").read_text() for place in range(len(self.processes)))

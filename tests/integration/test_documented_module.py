@@ -83,7 +83,7 @@ def machine(stack: Stack, folder: Path, name: str) -> Iterator[None]:
 
 def page_of(stack: Stack, job: int) -> str:
     """The job's page, as someone who signed in sees it."""
-    with httpx.Client(base_url=stack.url, timeout=20.0, trust_env=False, follow_redirects=True) as browser:
+    with httpx.Client(base_url=stack.url, timeout=60.0, trust_env=False, follow_redirects=True) as browser:
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get("/login/").text)
         assert token is not None
         form = {"username": stack.user, "password": stack.password, "csrfmiddlewaretoken": token[1]}

@@ -15,7 +15,7 @@ import pytest
 from tests.architecture.sources import ROOT
 from tests.support import statements
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
 FOLDERS = [
     "tests/fleet",

@@ -40,7 +40,7 @@ def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[LoadAgent, Tim
         yield machine, timing
     finally:
         timing.begin = 0.0
-        thread.join(timeout=30)
+        thread.join(timeout=90)
     assert not thread.is_alive()
 
 

@@ -52,7 +52,7 @@ def sockets(several: Several) -> dict[str, int]:
 @contextmanager
 def signed_in(several: Several, url: str) -> Iterator[httpx.Client]:
     """A browser's session, made at one web process."""
-    with httpx.Client(base_url=url, trust_env=False, follow_redirects=True, timeout=20.0) as client:
+    with httpx.Client(base_url=url, trust_env=False, follow_redirects=True, timeout=60.0) as client:
         page = client.get("/login/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
         assert token is not None
@@ -73,7 +73,7 @@ def listening(several: Several, url: str, session: str) -> Iterator[ClientConnec
         origin=several.url,
         proxy=None,
     ) as socket:
-        json.loads(socket.recv(timeout=20))
+        json.loads(socket.recv(timeout=60))
         yield socket
 
 

@@ -75,7 +75,7 @@ class Several(Stack):
             self.token = access.token
             headers = {"Authorization": f"Bearer {access.token}"}
             self.client = starting.enter_context(
-                httpx.Client(base_url=self.url, headers=headers, timeout=20.0, trust_env=False)
+                httpx.Client(base_url=self.url, headers=headers, timeout=60.0, trust_env=False)
             )
             self.supervisor.add(self._agent())
             self._await_machines()
@@ -128,7 +128,7 @@ class Several(Stack):
         assert binary is not None, INSTALL_REDIS
         url = f"rediss://:{password}@localhost:{port}/0?ssl_ca_certs={certificates.ca}"
         self.supervisor.add(start_service("redis", [binary, str(config)], log=folder / "redis.log", folder=folder))
-        self.supervisor.wait_until(lambda: answers(url), what="The start of Redis", seconds=20)
+        self.supervisor.wait_until(lambda: answers(url), what="The start of Redis", seconds=60)
         return url
 
 

@@ -66,7 +66,7 @@ class Stack:
             self.token = access.token
             headers = {"Authorization": f"Bearer {access.token}"}
             self.client = starting.enter_context(
-                httpx.Client(base_url=self.url, headers=headers, timeout=20.0, trust_env=False)
+                httpx.Client(base_url=self.url, headers=headers, timeout=60.0, trust_env=False)
             )
             self.supervisor.add(self._agent())
             self._await_machines()
