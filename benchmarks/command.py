@@ -59,16 +59,17 @@ STANDALONE: Final = {
 """Programs with options of their own: they need no control plane, or start one themselves."""
 
 DESCRIPTION: Final = (
-    "Measure on this machine. decisions: from a report to orders, against bare echo; "
-    "fleet: many workers, each reporting at a steady rate; jobs: a hundred jobs on one Celery process, then on two; "
-    "chaos: kills, stops and cuts while a job trains; leak: memory over a long job; "
-    "hostile: anonymous clients and a malicious machine, while other jobs train; "
-    "fuzz: mutated frames over all sockets and the data plane, by a seed, while another job trains; "
-    "viewers: what fifty open pages cost, how soon a page shows a report, and the memory of its tab; "
-    "history: reading a long job, against raw rows; ingest: writing rows, against a bare executemany; "
-    "faults: a control plane that is killed, paused, cut off and loses its Redis, and whether anything is lost; "
-    "twin: the demo, against the simulator's prediction of it. "
-    f"With options of their own (bench NAME --help): {', '.join(STANDALONE)}."
+    "Measure on this machine. decisions: latency from a report to orders, compared with an echo server; "
+    "fleet: many workers that report at a constant rate; jobs: 100 jobs on one Celery process, then on two; "
+    "chaos: kills, pauses and partitions of processes while a job trains; leak: memory during a long job; "
+    "hostile: attacks by anonymous clients and a malicious machine while other jobs train; "
+    "fuzz: mutated frames, drawn from a seed, to all sockets and the data plane while another job trains; "
+    "viewers: CPU of fifty open pages, time until a page shows a report, and memory of its tab; "
+    "history: time to read a long job, compared with raw rows; "
+    "ingest: rate of written rows, compared with a bare executemany; "
+    "faults: kills, pauses, partitions of the control plane and loss of its Redis, and whether data is lost; "
+    "twin: the demo, compared with its simulation. "
+    f"These have options of their own (bench NAME --help): {', '.join(STANDALONE)}."
 )
 
 
@@ -78,7 +79,7 @@ def module_of(name: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the benchmark that the first argument names; 1 if it missed a bar, 2 if it could not be measured."""
+    """Run the benchmark that the first argument names; return 1 if it missed a target, 2 if it could not run."""
     if arguments and arguments[0] in STANDALONE:
         command = [sys.executable, "-m", module_of(arguments[0]), *arguments[1:]]
         return subprocess.run(command, cwd=CHECKOUT, check=False).returncode
@@ -105,29 +106,49 @@ def _parser() -> ArgumentParser:
     longest = ", ".join(f"{name} {seconds:.0f}" for name, seconds in SECONDS.items())
     parser.add_argument("--seconds", type=float, help=f"per measurement (default: {longest})")
     parser.add_argument("--minutes", type=float, help="instead of --seconds")
-    parser.add_argument("--workers", type=int, help="fleet: how many (default: 100); history: of the job (64)")
-    parser.add_argument("--iterations", type=int, help="of the job (default: history 10000, leak 20000)")
-    parser.add_argument("--jobs", type=int, default=0, help="fleet: workers / 100; jobs: 100")
-    parser.add_argument("--machines", type=int, default=0, help="fleet: on how many (default: 50 workers on each)")
-    parser.add_argument("--hz", type=float, default=1.0, help="fleet: reports per second and worker (%(default)s)")
+    parser.add_argument("--workers", type=int, help="number of workers (default: fleet 100, history 64)")
+    parser.add_argument("--iterations", type=int, help="iterations of the job (default: history 10000, leak 20000)")
+    parser.add_argument("--jobs", type=int, default=0, help="number of jobs (default: fleet: workers / 100; jobs: 100)")
+    parser.add_argument("--machines", type=int, default=0, help="fleet: number of machines (default: workers / 50)")
+    parser.add_argument(
+        "--hz", type=float, default=1.0, help="fleet: reports per second and worker (default: %(default)s)"
+    )
     parser.add_argument("--relay", action="store_true", help="fleet: one connection per machine, as with join --relay")
     parser.add_argument("--webs", type=int, default=1, metavar="N", help="fleet: web processes (default: %(default)s)")
     parser.add_argument(
         "--deciders", type=int, default=1, metavar="N", help="fleet: decision processes (default: %(default)s)"
     )
-    parser.add_argument("--beyond", action="store_true", help="fleet: go on faster, until it does not keep up")
     parser.add_argument(
-        "--tab-minutes", type=float, default=20.0, help="viewers: how long a page is watched (default: %(default)s)"
+        "--beyond", action="store_true", help="fleet: increase the rate until the control plane does not keep up"
     )
-    parser.add_argument("--slope", action="store_true", help="fleet: memory must be flat; takes 10 minutes to tell")
-    parser.add_argument("--seed", type=int, default=1, help="faults, fuzz: which ones, and when (default: %(default)s)")
-    parser.add_argument("--frames", type=int, default=1_000_000, help="fuzz: over sockets (default: %(default)s)")
-    parser.add_argument("--transfers", type=int, default=100_000, help="fuzz: to servers (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=3_000.0, help="fuzz: most in a second (default: %(default)s)")
-    parser.add_argument("--database", choices=["sqlite", "postgres"], default="sqlite", help="faults: under it")
+    parser.add_argument(
+        "--tab-minutes",
+        type=float,
+        default=20.0,
+        help="viewers: how long a page is watched, in minutes (default: %(default)s)",
+    )
+    parser.add_argument("--slope", action="store_true", help="fleet: fail if memory grows; needs 10 minutes")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="faults, fuzz: seed of the random choices (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--frames", type=int, default=1_000_000, help="fuzz: number of frames over sockets (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--transfers", type=int, default=100_000, help="fuzz: number of frames to servers (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=3_000.0, help="fuzz: maximum frames per second (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--database",
+        choices=["sqlite", "postgres"],
+        default="sqlite",
+        help="faults: the database to use (default: %(default)s)",
+    )
     parser.add_argument("--encrypt", action="store_true", help="chaos: machines encrypt parameters")
-    parser.add_argument("--faults", type=int, default=10**9, help="faults: stop after so many")
-    parser.add_argument("--kinds", nargs="*", default=[], help="faults: only those whose names contain one of these")
+    parser.add_argument("--faults", type=int, default=10**9, help="faults: stop after this many faults")
+    parser.add_argument("--kinds", nargs="*", default=[], help="faults: only kinds whose names contain one of these")
     parser.add_argument("--within", help=SUPPRESS)
     return parser
 

@@ -25,7 +25,7 @@ from benchmarks.security.attacks import is_ready
 from benchmarks.security.context import AttackContext
 from benchmarks.security.data_plane import fuzz_servers, fuzz_sessions
 from benchmarks.security.fuzzers import Sent, Way, fuzz_sockets, ways
-from benchmarks.security.hostile import ATTACKER, BEGIN_S, SPEED, VICTIM, WORKERS, ports_of, spec_of, watching
+from benchmarks.security.hostile import ATTACKER, BEGIN_S, SPEED, VICTIM, WORKERS, grown, ports_of, spec_of, watching
 from benchmarks.security.malicious_agent import MaliciousAgent
 from benchmarks.security.own_server import Started, own_server
 from controlplane.runtime.embedded.errors import CannotStart
@@ -33,9 +33,6 @@ from controlplane.runtime.embedded.joining import let_in
 
 LEAST_RATE: Final = 0.95
 """Bar: of the mean of the quiet rates before and after."""
-
-MOST_GROWTH, MOST_GROWTH_MB = 0.1, 24.0
-"""Bar: a service may not grow by more than both."""
 
 OWN: Final = "own server"
 
@@ -57,17 +54,14 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """What should not be."""
+        """The missed targets."""
         found = list(self.lost)
         quiet = (self.rates["before"] + self.rates["after"]) / 2
         for name in self.sent:
             if not quiet or self.rates[name] < LEAST_RATE * quiet:
                 part = self.rates[name] / quiet if quiet else 0.0
                 found.append(f"{name}: the bystander trains at {part:.2f} of its rate, expected {LEAST_RATE:g}")
-        for name, (before, after) in self.memory_mb.items():
-            if after - before > max(MOST_GROWTH * before, MOST_GROWTH_MB):
-                found.append(f"{name} grew from {before:.0f} to {after:.0f} MB")
-        return found
+        return [*found, *grown(self.memory_mb)]
 
 
 def run(options: Namespace) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import http.client
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures import TimeoutError as Overdue
 from contextlib import closing, contextmanager
@@ -59,6 +59,15 @@ MOST_GROWTH, MOST_GROWTH_MB = 0.1, 24.0
 """Bar: a service may not grow by more than both."""
 
 
+def grown(memory_mb: Mapping[str, tuple[float, float]]) -> list[str]:
+    """A sentence for each process whose memory grew by more than both limits; MB before and after, by name."""
+    return [
+        f"{name} grew from {before:.0f} to {after:.0f} MB"
+        for name, (before, after) in memory_mb.items()
+        if after - before > max(MOST_GROWTH * before, MOST_GROWTH_MB)
+    ]
+
+
 class Phase(msgspec.Struct, kw_only=True, frozen=True):
     """One attack, or the time without before."""
 
@@ -83,7 +92,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """What should not be."""
+        """The missed targets."""
         quiet, found = self.phases[0], list(self.lost)
         if not quiet.iterations_per_s:
             return [*found, "nothing was trained before the attacks: there is no rate to compare with"]
@@ -94,10 +103,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
             if max(phase.healthz_s) > MOST_HEALTHZ_S:
                 slowest = f"the slowest /healthz took {max(phase.healthz_s):.2f} s"
                 found.append(f"{phase.name}: {slowest}, expected {MOST_HEALTHZ_S:g} s")
-        for name, (before, after) in self.memory_mb.items():
-            if after - before > max(MOST_GROWTH * before, MOST_GROWTH_MB):
-                found.append(f"{name} grew from {before:.0f} to {after:.0f} MB")
-        return found
+        return [*found, *grown(self.memory_mb)]
 
 
 def run(options: Namespace) -> dict[str, Any]:

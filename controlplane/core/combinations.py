@@ -1,6 +1,6 @@
-"""Which policies go together, and which a job can have.
+"""Checks which policies are compatible with one another, and with a kind of job.
 
-All functions check what policies can do, never their names. ``conflict`` and ``unsuited`` accept both policies and
+All functions check capabilities of policies, never their names. ``conflict`` and ``unsuited`` accept both policies and
 their classes.
 """
 
@@ -26,11 +26,11 @@ ATTACHED: Final = "launch attached"
 SAMPLING: Final = "synchronization.barrier.sampling"
 
 MOST_PEERS: Final = 500
-"""Workers that can ask one another: each is sent the addresses of all."""
+"""Maximum number of workers with peer sampling: each receives the addresses of all."""
 
 
 def conflict(batching: object, barrier: object, data: object) -> str | None:
-    """Why these do not go together, as a sentence; None: they do."""
+    """Why these policies are incompatible, as a sentence; None: they are compatible."""
     if isinstance(barrier, QuorumBarrier) and isinstance(data, Partitioned):
         return (
             f"barrier {_name(barrier)} drops the updates of late workers, and with data {_name(data)} no other "
@@ -62,7 +62,7 @@ def conflict(batching: object, barrier: object, data: object) -> str | None:
 
 
 def unsuited(spec: JobSpec, *, batching: object, barrier: object, data: object) -> Refusal | None:
-    """Why a job of this kind cannot have these policies; None: it can."""
+    """Why a job of this kind cannot use these policies; None: it can."""
     if spec.autopilot is not None and isinstance(batching, Metered):
         expected = "none with an objective of energy or cost: the autopilot compares times, and would leave it"
         return "autopilot", spec.autopilot.mode, f"{expected}; or objective: time"
@@ -101,7 +101,7 @@ def _native(question: str, policy: object, expected: str) -> Refusal:
 
 
 def surplus(spec: JobSpec, placement: object) -> Refusal | None:
-    """Which emulated links no server can have; None: each may have its server."""
+    """Emulated links that no server can have; None: there are none."""
     links = len(spec.emulate_servers or [])
     if links <= spec.servers or isinstance(placement, Scaling):
         return None
@@ -110,7 +110,7 @@ def surplus(spec: JobSpec, placement: object) -> Refusal | None:
 
 
 def misfit(spec: JobSpec, barrier: object) -> Refusal | None:
-    """Why a job cannot be driven under a barrier: field, found, expected. None: it can."""
+    """Why a job cannot run under a barrier: field, found, expected. None: it can."""
     if spec.workers_hold and not includes_all_workers(barrier):
         what = "communication all-reduce" if spec.reduces else "server_mode aggregating"
         expected = f"one with all workers in every iteration (bsp, aggressive) with {what}, where workers hold the"

@@ -1,7 +1,7 @@
 """Commands: the engine's output, each with the entry that caused it and its reason.
 
-A driver executes them; the command stream is also the decision log. Commands are values without secrets: the
-executor adds keys and addresses.
+A driver executes them; the command stream is also the decision log. Commands are values without secrets: the driver
+adds keys and addresses.
 """
 
 from typing import Any, Final, Literal
@@ -22,26 +22,26 @@ class Command(Value, frozen=True, kw_only=True):
 
 
 class PlayAlternatives(Command, frozen=True, kw_only=True, tag="play-alternatives"):
-    """Simulate these policies outside of the engine, and append ``AlternativesPlayed`` with what came out."""
+    """Simulate these policies outside of the engine, and append ``AlternativesPlayed`` with the results."""
 
     look: Positive
     present: str
     alternatives: dict[str, Synchronization]
     """By name, the present ones included."""
     since: Count
-    """The iteration from which on the present policies hold."""
+    """The first iteration under the current policies."""
 
 
 class JudgeAlternatives(Command, frozen=True, kw_only=True, tag="judge-alternatives"):
-    """An autopilot's decision: the best policies by simulation, with the table of alternatives."""
+    """An autopilot's decision: the best policies in simulation, with the table of alternatives."""
 
     look: Count
     iteration: Count
     present: str
     chosen: str
-    """Empty: the present ones stay."""
+    """Empty: the current policies stay."""
     switches: bool
-    """Whether the job switches to them, or it is proposed."""
+    """Whether the job switches to them; otherwise the switch is proposed."""
     choices: dict[str, Choice] = {}
     """The changes for them, by question."""
     rows: list[Judged] = []
@@ -59,11 +59,11 @@ class MeasureSwitch(Command, frozen=True, kw_only=True, tag="measure-switch"):
     error: float
     kept: bool
     goes_back: bool
-    """Whether it does so by itself."""
+    """Whether it does so without a user."""
 
 
 class SetAutopilot(Command, frozen=True, kw_only=True, tag="set-autopilot"):
-    """From now on the autopilot switches by itself, or only proposes: as requested, or after a person's change."""
+    """The autopilot now switches by itself, or only proposes: requested by a user, or after a user changed policies."""
 
     mode: str
 
@@ -81,30 +81,30 @@ class JudgeConvergence(Command, frozen=True, kw_only=True, tag="judge-convergenc
     choices: dict[str, Choice] = {}
     """The changes that restore the earlier policies, by question."""
     grown_from: Count = 0
-    """Where the change is a larger global batch: the one before it; 0: policies have changed."""
+    """If the change is a larger global batch: the previous one; 0: policies have changed."""
     reverts: bool = False
-    """Whether the job goes back by itself."""
+    """Whether the job reverts the change without a user."""
 
 
 class MoveJob(Command, frozen=True, kw_only=True, tag="move-job"):
-    """The job is in a new state; ``awaited`` says what it waits for there ("" where nothing is)."""
+    """The job is in a new state; ``awaited``: what it waits for there ("" if nothing)."""
 
     state: JobState
     awaited: str = ""
 
 
 class BeginIncarnation(Command, frozen=True, kw_only=True, tag="begin-incarnation"):
-    """A new incarnation; ``reason`` says what was lost, or where a replay differed from the published commands."""
+    """A new incarnation; ``reason``: what was lost, or where a replay differed from the published commands."""
 
     incarnation: Positive
     after: str
-    """The last entry that was answered in the incarnation before."""
+    """The last entry that was answered in the previous incarnation."""
     flags: list[str]
-    """Those that are open; any other is not known any more."""
+    """The open flags; all others are closed."""
 
 
 class Restart(Value, frozen=True, kw_only=True):
-    """A process that ended should be started again."""
+    """A process that ended should be restarted."""
 
     number: Count
     """Number of this restart; 0: the first start, or a restart that does not count against the limit."""
@@ -112,7 +112,7 @@ class Restart(Value, frozen=True, kw_only=True):
     at_ms: int
     """When, in milliseconds of the log's clock."""
     wants_slot: bool = False
-    """It cannot return to its slot: the scheduler must find another one."""
+    """It cannot return to its slot: the scheduler must find another."""
 
 
 class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
@@ -127,7 +127,7 @@ class MoveProcess(Command, frozen=True, kw_only=True, tag="move-process"):
     emulate: Emulation | None = None
     restart: Restart | None = None
     environment: dict[str, str] = {}
-    """Its own description where it has no agent: machine, device, launcher, pid."""
+    """Its own description if it has no agent: machine, device, launcher, pid."""
 
 
 class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):
@@ -163,7 +163,7 @@ class SetRoster(Command, frozen=True, kw_only=True, tag="set-roster"):
 
 
 class KeepCheckpoint(Command, frozen=True, kw_only=True, tag="keep-checkpoint"):
-    """A checkpoint is complete: the job can go back to it, and another can start from it."""
+    """A checkpoint is complete: the job can be restored from it, and another can start from it."""
 
     iteration: Count
     position: Count
@@ -177,24 +177,24 @@ class SkipCheckpoint(Command, frozen=True, kw_only=True, tag="skip-checkpoint"):
 
 
 class RollBack(Command, frozen=True, kw_only=True, tag="roll-back"):
-    """Every process restarts, with the parameters before ``to_iteration``."""
+    """All processes restart, with the parameters before ``to_iteration``."""
 
     to_iteration: Count
     completed: int
-    """The last iteration that was complete; those from ``to_iteration`` to it are repeated."""
+    """The last complete iteration; those from ``to_iteration`` to it are repeated."""
 
 
 class RefillBlocks(Command, frozen=True, kw_only=True, tag="refill-blocks"):
-    """Lost servers have their blocks again, from workers' copies: no iteration is repeated."""
+    """Blocks of lost servers were restored from workers' copies: no iteration is repeated."""
 
     servers: list[int]
     blocks: Count
     ranks: list[int]
-    """The ranks that gave the copies."""
+    """The ranks that sent copies."""
     version: Count
-    """The lowest of them."""
+    """The lowest version of them."""
     took_s: float
-    """Since the first of the servers was found lost."""
+    """Time since the first of the servers was found lost."""
 
 
 class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
@@ -205,21 +205,21 @@ class SetShares(Command, frozen=True, kw_only=True, tag="set-shares"):
     policy: str
     shares: dict[int, int]
     speeds: dict[int, float] = {}
-    """Predicted samples per second that led to it; empty where the policy uses none."""
+    """Predicted samples per second; empty if the policy predicts none."""
     predicted_s: float | None = None
     """Predicted busy time of the slowest worker under these shares."""
     budget_s: float | None = None
-    """Stop after so long, with what is done; None: process the whole share."""
+    """Stop after this time with a partial sum; None: process the whole share."""
     ceilings: dict[int, int] = {}
-    """With a budget: the most samples that each worker may process if it has time left."""
+    """With a budget: maximum number of samples of each worker if it has time left."""
 
 
 class TrainPredictor(Command, frozen=True, kw_only=True, tag="train-predictor"):
-    """Fit a predictor outside of the engine, and append ``PredictorTrained`` with what came out.
+    """Fit a predictor outside of the engine, and append ``PredictorTrained`` with the result.
 
-    It carries all that the fit needs, so that any driver can do it anywhere and at any time: see
-    ``core.sharing.fit``. 12 bytes per worker and iteration looked at, once in hundreds of iterations: about a tenth of
-    what the reports themselves take.
+    It contains all inputs of the fit, so that any driver can run it anywhere and at any time: see ``core.sharing.fit``.
+    12 bytes per worker and iteration in the window, once in hundreds of iterations: about a tenth of the size of the
+    reports themselves.
     """
 
     predictor: Choice
@@ -237,10 +237,10 @@ class ScorePredictors(Command, frozen=True, kw_only=True, tag="score-predictors"
 
 
 class AdoptPredictor(Command, frozen=True, kw_only=True, tag="adopt-predictor"):
-    """Predict with newly trained weights, or act upon another predictor from now on."""
+    """Predict with newly trained weights, or use another predictor from now on."""
 
     acting: Name
-    """The predictor that shares are decided with."""
+    """The predictor that shares are computed with."""
 
 
 class SetPlacement(Command, frozen=True, kw_only=True, tag="set-placement"):
@@ -252,19 +252,19 @@ class SetPlacement(Command, frozen=True, kw_only=True, tag="set-placement"):
 
 
 class MoveBlocks(Command, frozen=True, kw_only=True, tag="move-blocks"):
-    """A placement decision about a running job: these blocks should get to another server."""
+    """A placement decision in a running job: move these blocks to other servers."""
 
     version: Positive
-    """Of the placement that holds when all have."""
+    """Version of the placement after the move."""
     policy: str
     freeze_at: Count
     """The version of the values at which they are frozen."""
     moves: dict[int, list[int]]
-    """By block: the server that holds it, and the one that is to."""
+    """By block: the current server, and the new one."""
     now_s: float | None = None
-    """Predicted time of one worker's exchange with all servers, as the blocks are."""
+    """Predicted time of one worker's exchange with all servers, under the current placement."""
     predicted_s: float | None = None
-    """The same when they have moved."""
+    """The same under the new placement."""
 
 
 class MeasurePlacement(Command, frozen=True, kw_only=True, tag="measure-placement"):
@@ -275,9 +275,9 @@ class MeasurePlacement(Command, frozen=True, kw_only=True, tag="measure-placemen
     predicted_s: float | None
     after_s: float
     paused_s: float
-    """The longest that any worker was held up by it."""
+    """The longest delay of a worker by the move."""
     took_s: float
-    """From the order to the commit, in which training continued."""
+    """From the order to the commit; training continued meanwhile."""
 
 
 class RequestSlot(Command, frozen=True, kw_only=True, tag="request-slot"):
@@ -288,7 +288,7 @@ class RequestSlot(Command, frozen=True, kw_only=True, tag="request-slot"):
 
 
 class ReleaseSlot(Command, frozen=True, kw_only=True, tag="release-slot"):
-    """The job does not need the slot of this process any more."""
+    """The job no longer needs the slot of this process."""
 
     role: Role
     index: Count
@@ -309,7 +309,7 @@ class IssueOrders(Command, frozen=True, kw_only=True, tag="issue-orders"):
 
 
 class IssuePlacement(Command, frozen=True, kw_only=True, tag="issue-placement"):
-    """Send a worker the placement; the executor adds keys. ``servers``: index -> (instance, host, port)."""
+    """Send a worker the placement; the driver adds keys. ``servers``: index -> (instance, host, port)."""
 
     rank: Count
     instance: Name
@@ -330,7 +330,7 @@ class IssueServerOrders(Command, frozen=True, kw_only=True, tag="issue-server-or
     instance: Name
     orders: ServerOrders
     receivers: dict[int, tuple[str, str, int]] = {}
-    """Servers that blocks should be handed to; the executor adds keys. Index -> (instance, host, port)."""
+    """Servers that receive blocks; the driver adds keys. Index -> (instance, host, port)."""
 
 
 class RejectMessage(Command, frozen=True, kw_only=True, tag="reject-message"):
@@ -348,7 +348,7 @@ class RaiseFlag(Command, frozen=True, kw_only=True, tag="raise-flag"):
     flag: Name
     """Unique within the job."""
     rank: Count
-    """Of a server its index; 0 where the whole job is meant."""
+    """The server's index for a server; 0 if the whole job is meant."""
     kind: str
     """compute, communication, lost."""
     persistence: str
@@ -363,7 +363,7 @@ class CloseFlag(Command, frozen=True, kw_only=True, tag="close-flag"):
 
     flag: Name
     escalated: bool = False
-    """Replaced by a more severe one of the same kind; nothing has recovered."""
+    """Replaced by a more severe one of the same kind; it has not recovered."""
 
 
 class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
@@ -376,7 +376,7 @@ class ChangePolicies(Command, frozen=True, kw_only=True, tag="change-policies"):
 
 
 class DeclineRequest(Command, frozen=True, kw_only=True, tag="decline-request"):
-    """A user's request is declined; ``reason`` says why, and nothing has changed."""
+    """A user's request is declined; ``reason`` says why. Nothing has changed."""
 
     actor: str
 
@@ -389,7 +389,7 @@ class LeaveOut(Command, frozen=True, kw_only=True, tag="leave-out"):
 
 
 class TakeBack(Command, frozen=True, kw_only=True, tag="take-back"):
-    """A worker that was left out, or had ended for good, is to take part again."""
+    """A worker that was excluded, drained or lost for good is included again."""
 
     rank: Count
 
@@ -409,7 +409,7 @@ class HoldWorker(Command, frozen=True, kw_only=True, tag="hold-worker"):
 
 
 class CutIteration(Command, frozen=True, kw_only=True, tag="cut-iteration"):
-    """A barrier decision: all workers stop processing ``iteration`` and synchronise what they have (A-BSP)."""
+    """A barrier decision: all workers stop processing ``iteration`` and synchronize their partial sums (A-BSP)."""
 
     iteration: Count
     processed: Count
@@ -418,43 +418,47 @@ class CutIteration(Command, frozen=True, kw_only=True, tag="cut-iteration"):
 
 
 class NameQuorum(Command, frozen=True, kw_only=True, tag="name-quorum"):
-    """A barrier decision: exactly these workers' updates make ``iteration``."""
+    """A barrier decision: ``iteration`` consists of the updates of exactly these workers."""
 
     iteration: Count
     ranks: list[int]
 
 
 class PartitionData(Command, frozen=True, kw_only=True, tag="partition-data"):
-    """A data decision: the samples are cut into splits, each of which one of these workers has for its own."""
+    """A data decision: the samples are divided into splits, each owned by one of these workers."""
 
     samples: Count
     ranks: list[int]
 
 
 class MoveSplits(Command, frozen=True, kw_only=True, tag="move-splits"):
-    """A data decision: from ``iteration`` on other workers draw from these splits, which must get to their machines."""
+    """A data decision: from ``iteration`` on other workers own these splits, which must be transferred to their
+    machines.
+    """
 
     iteration: Count
     moves: list[SplitMove]
 
 
 class NoteUpdates(Command, frozen=True, kw_only=True, tag="note-updates"):
-    """Servers have reported which workers' updates are missing from iterations that they closed."""
+    """Servers have reported which workers' updates are missing from complete iterations."""
 
     late: dict[int, int]
-    """By rank: how many came when others had made their iteration, and were dropped, in the whole job so far."""
+    """By rank: number of updates in the whole job that arrived after others had completed their iteration, and were
+    dropped.
+    """
     missing: list[tuple[int, int]]
-    """(iteration, rank): it left before it had pushed all of it. Its pushed updates count."""
+    """(iteration, rank): it left before it had pushed to all servers. Its pushed updates count."""
 
 
 class NoteMicroBatch(Command, frozen=True, kw_only=True, tag="note-micro-batch"):
-    """A worker has measured in which pieces it does work that may be cut."""
+    """A worker has measured its micro-batch size for iterations that may be cut short."""
 
     rank: Count
     samples: Positive
     whole: Positive
     overhead: float
-    """Relative increase in time when the whole is processed in such pieces."""
+    """Relative increase in time with micro-batches of this size."""
 
 
 AnyCommand = (
@@ -505,11 +509,11 @@ AnyCommand = (
 )
 
 CARRIERS: Final = (IssueOrders, IssuePlacement, IssueServerOrders, RejectMessage)
-"""Commands that only deliver a decision: they are not decisions themselves."""
+"""Commands that only deliver a decision, and are not decisions themselves."""
 
 
 class Delivered(Command, frozen=True, kw_only=True):
-    """One of ``CARRIERS`` as history reads it: without what it carries, which takes most of the time to decode."""
+    """One of ``CARRIERS`` as history reads it: without its content, which takes most of the time to decode."""
 
 
 class DeliveredOrders(Delivered, frozen=True, kw_only=True, tag="issue-orders"):

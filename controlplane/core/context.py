@@ -1,6 +1,6 @@
-"""One entry being handled: what handlers read, the commands that they emit, and the job's policies.
+"""The handling of one log entry: what handlers read, the commands that they emit, and the job's policies.
 
-What every handler may need is a method here: to move the job or a process along an arrow of its table, to raise and
+Operations that any handler may need are methods here: to change the state of the job or of a process, to raise and
 close flags, and to end the job.
 """
 
@@ -57,16 +57,17 @@ from controlplane.protocol.guard import Guard
 from controlplane.protocol.spec import CHOICES, Choice, JobSpec, Synchronization
 
 LOOK_MS: Final = 20
-"""How far apart the iterations are that a detector is shown, at least. A transient flag needs three of them: three
-that last for a few milliseconds each are nothing that an operator could do anything about, and on rough machines one
-in 2,000 is flagged by chance (``bench stragglers``), which would be a flag in ten seconds."""
+"""Minimum interval between the iterations that are passed to a detector. A transient flag needs three of them: three
+that last for a few milliseconds each are nothing that an operator can act on, and on machines with high variance one in
+2,000 is flagged by chance (``bench stragglers``), which would be a flag in ten seconds.
+"""
 
 SLOTS_RETURN_MS: Final = 15_000
 """How long the end of a job waits for its processes before its slots are released anyway."""
 
 
 class EventRefused(ValueError):
-    """An event that is not valid in the job's present state; nothing has changed."""
+    """An event that is not valid in the job's current state; nothing has changed."""
 
 
 class Policies:
@@ -102,7 +103,7 @@ class Policies:
         self.adopt({question: resolve(question, getattr(chosen, question)) for question in CHOICES})
 
     def adopt(self, policies: Mapping[str, Any]) -> None:
-        """Use these policies for these questions from now on. States that fit the new ones are kept."""
+        """Use these policies for these questions from now on. Compatible states are kept."""
         if "batching" in policies:
             self.batching_state = self._carried(policies["batching"])
         for question, policy in policies.items():
@@ -122,7 +123,7 @@ class Policies:
         self.partial_barrier = barrier if isinstance(barrier, PartialBarrier) else None
         self.quorum_barrier = barrier if isinstance(barrier, QuorumBarrier) else None
         self.is_partial = self.partial_barrier is not None or self.quorum_barrier is not None
-        """Whether an iteration may be complete without every worker's whole share."""
+        """Whether an iteration may be complete without the complete share of every worker."""
         deciding = self.async_barrier or self.partial_barrier or self.quorum_barrier
         self._barrier_state_type = deciding.state_type if deciding is not None else type(None)
         if not isinstance(self.barrier_state, self._barrier_state_type):
@@ -133,7 +134,7 @@ class Policies:
             self.data_state = None
 
     def _carried(self, batching: Any) -> Any:
-        """The state from which ``batching`` can continue; before it there may be none."""
+        """The state from which ``batching`` can continue; before the first policy there may be none."""
         if self.batching_state is None:
             return None
         if isinstance(batching, Carrying):
@@ -141,7 +142,7 @@ class Policies:
         return self.batching_state if isinstance(self.batching_state, batching.state_type) else None
 
     def dump(self) -> dict[str, msgspec.Raw]:
-        """Their states, encoded."""
+        """The encoded states."""
         states = {
             "batching": msgspec.Raw(msgspec.msgpack.encode(self.batching_state)),
             "barrier": msgspec.Raw(msgspec.msgpack.encode(self.barrier_state)),
@@ -156,7 +157,7 @@ class Policies:
         return states
 
     def load(self, states: dict[str, msgspec.Raw]) -> None:
-        """Take their states from what ``dump`` gave."""
+        """Restore the states from the result of ``dump``."""
         self.batching_state = msgspec.msgpack.decode(states["batching"], type=self.batching.state_type | None)
         self.barrier_state = msgspec.msgpack.decode(states["barrier"], type=self._barrier_state_type | None)
         self.placement_state = msgspec.msgpack.decode(states["placement"], type=self._placement_state_type | None)
@@ -177,7 +178,7 @@ def _judging(guard: Guard) -> Choice:
 
 
 class Context:
-    """One entry being handled. ``now_ms`` is its time; no other clock is read."""
+    """The handling of one entry. ``now_ms`` is its time; no other clock is read."""
 
     __slots__ = ("cause", "commands", "fault", "has_new_deadline", "job", "now_ms", "policies")
 
@@ -188,25 +189,25 @@ class Context:
         self.now_ms = now_ms
         self.commands: list[AnyCommand] = []
         self.has_new_deadline = False
-        """Whether something was planned, so that the next deadline must be computed."""
+        """Whether the next deadline must be computed again."""
         self.fault: Exception | None = None
         """An error raised by a batching policy; it pauses the job."""
 
     @property
     def spec(self) -> JobSpec:
-        """The job's spec; there is one from the first event on."""
+        """The job's spec; set from the first event on."""
         assert self.job.spec is not None
         return self.job.spec
 
     @property
     def chosen(self) -> Policies:
-        """The job's policies; there are some from the first event on."""
+        """The job's policies; set from the first event on."""
         assert self.policies is not None
         return self.policies
 
     @property
     def mode(self) -> Lockstep:
-        """How workers are synchronized; also of a job whose policies could not be made."""
+        """How workers are synchronized; also set if the job's policies could not be created."""
         if self.policies is None:
             return mode_of(None, attached=self.spec.attached)
         return self.policies.mode
@@ -218,19 +219,19 @@ class Context:
             self.job.awaited = fields.get("awaited", "")
 
     def start_process(self, process: Process, reason: str) -> None:
-        """Have its agent run a process; one that it already runs continues. Ranks of a launcher have no agent."""
+        """Start a process through its agent; one that already runs continues. Ranks of a launcher have no agent."""
         if self.mode.owns_processes:
             self.emit(StartProcess, reason, **_instance_of(process), **_place(process))
 
     def move_job(self, state: JobState, reason: str, *, awaited: str = "") -> None:
-        """Move the job along an arrow of its table, and say so."""
+        """Change the job's state along an arrow of its table, and emit the change."""
         job = self.job
         job.state = move(f"job {job.number}", JOB_ARROWS, job.state, state)
         job.since_ms = self.now_ms
         self.emit(MoveJob, reason, state=state, awaited=awaited)
 
     def move_process(self, process: Process, state: ProcessState, reason: str) -> None:
-        """Move a process along an arrow of its table, and say so."""
+        """Change a process's state along an arrow of its table, and emit the change."""
         was = process.state
         process.state = move(f"job {self.job.number}, {process.title}", PROCESS_ARROWS, was, state)
         process.since_ms = self.now_ms
@@ -241,7 +242,7 @@ class Context:
         self.report_process(process, reason)
 
     def add_process(self, process: Worker | Server) -> None:
-        """A new instance of a process, which was ordered and should say hello."""
+        """Add a new instance of a process, which was ordered and should send a hello."""
         job = self.job
         job.starts.starting[process.title] = None
         self.has_new_deadline = True
@@ -252,7 +253,7 @@ class Context:
             job.servers[process.index] = process
 
     def stop_process(self, process: Process, reason: str) -> None:
-        """Have its agent end a process. A launcher's process has no agent; it only stops to count."""
+        """End a process through its agent. A launcher's process has no agent; it only stops to count."""
         if not self.mode.owns_processes:
             if not process.over:
                 self.move_process(process, ProcessState.STOPPED, reason)
@@ -260,7 +261,7 @@ class Context:
         self.emit(StopProcess, reason, **_instance_of(process), agent=process.agent)
 
     def report_process(self, process: Process, reason: str) -> None:
-        """Emit the state and place of a process."""
+        """Emit the state and slot of a process."""
         restart = self.restart_of(process)
         environment = process.environment if isinstance(process, Worker) else {}
         place = _place(process)
@@ -283,7 +284,7 @@ class Context:
         return Restart(number=revival.number, allowed=allowed, at_ms=revival.due_ms, wants_slot=revival.wants_slot)
 
     def end_job(self, state: JobState, reason: str) -> None:
-        """The job is over: stop what still runs; slots go back when it has ended."""
+        """End the job: stop running processes; slots are released when they have ended."""
         self.move_job(state, reason)
         job = self.job
         job.starts.revivals.clear()
@@ -294,7 +295,7 @@ class Context:
         self.return_slots()
 
     def return_slots(self, *, late: bool = False) -> None:
-        """Give the slots back once nothing runs on them, or it is ``late``."""
+        """Release the slots once no process uses them, or it is ``late``."""
         job = self.job
         running = job.live_processes
         if not job.holds_slots or (running and not late):
@@ -309,7 +310,7 @@ class Context:
         )
 
     def look(self, observations: list[Observation], transfers: list[Transfer]) -> None:
-        """Show the detector what is complete now, unless it was shown something a moment ago."""
+        """Pass the complete iterations to the detector, unless the last ones were passed a moment ago."""
         flags, policies = self.job.flags, self.chosen
         if self.now_ms - flags.shown_ms < LOOK_MS:
             return
@@ -323,7 +324,7 @@ class Context:
             self.record_findings(findings)
 
     def record_findings(self, findings: list[Finding]) -> None:
-        """Raise or close what a policy found."""
+        """Raise or close the findings of a policy."""
         for finding in findings:
             if finding.open:
                 self._open_flag(finding)
@@ -333,7 +334,7 @@ class Context:
                 self.emit(CloseFlag, finding.sentence, flag=name, escalated=finding.escalated)
 
     def open_flag(self, rank: int, kind: str, persistence: str, sentence: str, evidence: dict[str, Any]) -> None:
-        """Raise a worker's flag, unless it has one of that kind."""
+        """Raise a worker's flag, unless one of that kind is open."""
         self._open_flag(
             Finding(rank=rank, kind=kind, open=True, sentence=sentence, persistence=persistence, evidence=evidence)
         )
@@ -376,20 +377,20 @@ def number_of(number: int, noun: str) -> str:
 
 
 def being(number: int) -> str:
-    """The verb of so many."""
+    """The verb for this number."""
     return "is" if number == 1 else "are"
 
 
 def flag_key(kind: str, subject: str, rank: int) -> str:
-    """Subjects that can be open only once."""
+    """Key of a flag: only one per key can be open."""
     return f"{kind}:{subject}:{rank}"
 
 
 def _instance_of(process: Process) -> dict[str, Any]:
-    """The process and its instance, as commands name it."""
+    """The process and its instance, as in commands."""
     return {"role": process.role, "index": process.index, "instance": process.instance}
 
 
 def _place(process: Process) -> dict[str, Any]:
-    """Where it runs, as commands name it."""
+    """Its slot, as in commands."""
     return {"agent": process.agent, "slot": process.slot, "emulate": process.emulate}

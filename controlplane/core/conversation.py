@@ -1,7 +1,7 @@
-"""Messages of processes: which sender is accepted, which message is next, what follows from it, and what is resent.
+"""Messages of processes: accepts or rejects the sender and the message, handles it, and resends orders.
 
-A new incarnation of the log begins where a part of it was lost, or where a replay differs from what had been published.
-All current orders are sent again and replace the earlier ones. Orders that are known to have been published stay valid:
+A new incarnation of the log begins if a part of it was lost, or a replay differs from what had been published. All
+current orders are sent again and replace the earlier ones. Orders that are known to have been published stay valid:
 workers may already have used their grants.
 """
 
@@ -69,11 +69,12 @@ from controlplane.protocol.orders import Orders, Rejection, Role
 Code = Literal["stale", "unexpected", "out-of-order"]
 
 OfIteration = IterationReport | ProgressReport | Computed
-"""Messages about one iteration, which must be granted."""
+"""Messages about one iteration, which must have been granted."""
 
 MOST_EARLY: Final = 200
-"""How many messages about iterations that are not granted here are kept per worker; a grant covers 50 iterations by
-default."""
+"""Maximum number of kept messages per worker about iterations that are not granted here; a grant covers 50 iterations
+by default.
+"""
 
 CheckpointReport = CheckpointSaved | FolderApart | RestoreFailed
 """Reports about checkpoints from the process that holds the parameters."""
@@ -147,7 +148,7 @@ def _handle_checkpoint(context: Context, process: Process, message: CheckpointRe
 
 
 def on_connection_lost(context: Context, event: ConnectionLost) -> None:
-    """A control socket ended: its process is unreachable, and may come back."""
+    """A control socket closed: its process is unreachable, and may reconnect."""
     process = context.job.process(event.role, event.index)
     if process is None or process.instance != event.instance:
         raise EventRefused(f"job {context.job.number}: {event.instance} lost its connection, but is not current")
@@ -210,7 +211,7 @@ def _begins_otherwise(context: Context, process: Process, others: Iterable[Proce
 
 
 def _other_size(job: Job, worker: Worker, hello: WorkerHello) -> str | None:
-    """A process whose number of parameters differs from that of a worker that said hello, if there is one."""
+    """A process whose number of parameters differs from that of a connected worker, if there is one."""
     server = next(iter(job.servers.values()), None)
     if server is not None and server.tensor_sizes and sum(server.tensor_sizes) != hello.parameter_count:
         return f"the servers hold {sum(server.tensor_sizes)}"
@@ -266,7 +267,7 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
 
 
 def _is_granted(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
-    """Whether the worker was granted this iteration. Where orders were lost, its report proves the grant."""
+    """Whether the worker was granted this iteration. If orders were lost, its report proves the grant."""
     if worker.rank is not None:
         return worker.rank.counts
     may = job.forgot or (iteration <= worker.granted and generation <= job.generation.number)
@@ -278,9 +279,9 @@ def _keep_early(worker: Worker, message: OfIteration) -> None:
 
 
 def take_early(context: Context, worker: Worker) -> None:
-    """Handle what the worker said before its grant was known here, now that it is known.
+    """Handle messages that a worker sent before its grant was known here, now that it is known.
 
-    Its message numbers were received, so resending would change nothing.
+    Their numbers were acknowledged, so they would not be resent.
     """
     early, worker.early = worker.early, []
     for message in early:
@@ -367,7 +368,7 @@ def _is_accepted(context: Context, process: Process, role: Role, index: int, ins
 
 
 def _is_next(context: Context, process: Process, message: NumberedWorkerMessage | NumberedServerMessage) -> bool:
-    """Whether to handle the message: the sender's next one, or a repeated hello; a gap is reported."""
+    """Whether to handle the message: the sender's next one, or a repeated hello; a gap is rejected."""
     number, due = message.number, process.last_number + 1
     if number == due:
         process.last_number = number

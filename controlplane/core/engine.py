@@ -1,7 +1,7 @@
 """The engine of one job: entries of its log in, commands out.
 
-``handle`` depends on nothing but the entries so far. An event that is not valid now raises ``EventRefused`` and changes
-only the cursor. A user's request that is not valid is answered with ``DeclineRequest``, a process's message with
+``handle`` depends only on the entries so far. An event that is not valid raises ``EventRefused`` and changes only the
+cursor. An invalid request of a user is answered with ``DeclineRequest``, an invalid message of a process with
 ``RejectMessage``.
 """
 
@@ -61,7 +61,7 @@ from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.spec import JobSpec, Synchronization
 
 ENGINE_VERSION = "11"
-"""Changes whenever the same entries would lead to other commands."""
+"""Changes whenever the same entries would lead to different commands."""
 
 HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     JobSubmitted: lifecycle.on_submitted,
@@ -103,13 +103,13 @@ class Engine:
         self.deadline_ms: int | None = None
         """When the driver should append ``TimePassed``, in milliseconds of the log's clock."""
         self._process_deadline_ms: int | None = None
-        """The same, or sooner, without the barrier's looks at waiting workers."""
+        """The same, or earlier, without the evaluation of workers that wait at the barrier."""
         self.failure: Exception | None = None
         """An error in the engine or a policy that ended or paused the job; for the driver's log."""
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended and holds no slot: nothing will follow."""
+        """Whether the job has ended and holds no slot: no command will follow."""
         return self._job.state in JOB_OVER and not self._job.holds_slots
 
     def handle(self, entry: Entry) -> list[AnyCommand]:
@@ -163,18 +163,19 @@ class Engine:
         return context.commands
 
     def needs_heartbeats(self, at_ms: float) -> bool:
-        """Whether ``TimePassed`` should say at ``at_ms`` who has sent heartbeats; if not, it ``is_look``."""
+        """Whether ``TimePassed`` at ``at_ms`` needs the times of heartbeats; if not, it ``is_look``."""
         return self._process_deadline_ms is not None and at_ms >= self._process_deadline_ms
 
     def open_ledger(self) -> iterations.Ledger | None:
-        """Where a driver may have reports noted from which nothing follows, until the next entry; None: nowhere now.
+        """The ledger in which a driver may record reports that cause no command, until the next entry; None: there is
+        none now.
 
         ``cursor`` stays at the last entry that was handled.
         """
         return iterations.open_ledger(self._job, self._policies)
 
     def _give_up(self, entry: Entry, error: Exception) -> Context:
-        """A fault of the engine or of a policy ends only the affected job, in the same way at every replay."""
+        """An error of the engine or a policy ends only the affected job, and does so in every replay."""
         self.failure = error
         if isinstance(entry.event, JobSubmitted):
             self._job.spec = entry.event.spec
@@ -198,7 +199,7 @@ class Engine:
 
     @classmethod
     def restore(cls, data: bytes, *, resolve: Resolve) -> "Engine":
-        """The engine that ``snapshot`` described.
+        """Restore the engine from a ``snapshot``.
 
         Raises:
             SnapshotVersionError: if this release cannot read it.

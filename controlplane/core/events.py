@@ -1,4 +1,6 @@
-"""Events: the entries of a job's log, in the past tense. The log is the source of truth; all else derives from it."""
+"""Events: the entries of a job's log, in the past tense. The log is the source of truth; all other data is derived from
+it.
+"""
 
 from typing import Annotated, Final
 
@@ -59,8 +61,9 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
 
     spec: JobSpec
     salt: Annotated[bytes, Meta(max_length=64)] = b""
-    """A random secret: names of instances are derived from it, so that they cannot be guessed. Empty in simulations and
-    in older logs."""
+    """A random secret from which names of instances are derived, so that they cannot be guessed. Empty in simulations
+    and in older logs.
+    """
 
 
 class Assignment(Value, frozen=True, kw_only=True):
@@ -72,17 +75,17 @@ class Assignment(Value, frozen=True, kw_only=True):
     slot: Count32
     emulate: Emulation | None = None
     power: Power | None = None
-    """A worker's power by the machine's labels."""
+    """A worker's power from the machine's labels."""
 
 
 class SlotsAssigned(Value, frozen=True, kw_only=True, tag="slots-assigned"):
-    """The scheduler reserved slots: first one for each worker and server, later for those that are started again."""
+    """The scheduler reserved slots: at the start one for each worker and server, later for restarted ones."""
 
     assignments: list[Assignment]
 
 
 class SlotRefused(Value, frozen=True, kw_only=True, tag="slot-refused"):
-    """There is no slot for a process that a running job asked for."""
+    """There is no slot for a process that a running job requested."""
 
     role: Role
     index: Count32
@@ -106,7 +109,7 @@ class ServerMessageReceived(Value, frozen=True, kw_only=True, tag="server-heard"
 
 
 class ConnectionLost(Value, frozen=True, kw_only=True, tag="connection-lost"):
-    """The control socket of a process ended: it is unreachable, which is not lost."""
+    """The control socket of a process closed: it is unreachable, but not lost yet."""
 
     role: Role
     index: Count32
@@ -114,7 +117,7 @@ class ConnectionLost(Value, frozen=True, kw_only=True, tag="connection-lost"):
 
 
 class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
-    """An agent says that a process ended, or its agent is gone for good."""
+    """An agent reported that a process ended, or the agent is lost for good."""
 
     role: Role
     index: Count32
@@ -122,9 +125,9 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     status: Status
     detail: Text = ""
     is_agent_lost: bool = False
-    """Its agent is out of reach: nothing can be started there."""
+    """Its agent is unreachable: nothing can be started there."""
     out_of_memory: bool = False
-    """It was killed while the kernel ended processes of its machine for want of memory."""
+    """It was killed while the kernel killed processes of its machine for lack of memory."""
 
 
 LAUNCHER: Final = "launcher:0:lease"
@@ -132,17 +135,17 @@ LAUNCHER: Final = "launcher:0:lease"
 
 
 class TimePassed(Value, frozen=True, kw_only=True, tag="time-passed"):
-    """A deadline that the engine had named has come.
+    """A deadline of the engine has passed.
 
-    ``seen`` holds, per process as ``role:index:instance``, when it last sent a heartbeat, in milliseconds of the
-    log's clock.
+    ``seen`` holds, per process as ``role:index:instance``, when it last sent a heartbeat, in milliseconds of the log's
+    clock.
     """
 
     seen: dict[Word, Count] = {}
     away: list[Count] = []
-    """Agents that have sent no heartbeat lately."""
+    """Agents that have sent no heartbeat recently."""
     is_look: bool = False
-    """Only waiting workers are to be evaluated again (``Engine.needs_heartbeats``): heartbeats were not read."""
+    """Only waiting workers are evaluated again (``Engine.needs_heartbeats``): heartbeats were not read."""
 
 
 class ControlPlaneResumed(Value, frozen=True, kw_only=True, tag="control-plane-resumed"):
@@ -161,22 +164,22 @@ class IncarnationBegan(Value, frozen=True, kw_only=True, tag="incarnation-began"
     reason: Text
     after: Word
     sequence: Count = 0
-    """The highest number of a command so far: numbers continue after it."""
+    """The highest number of a command so far; numbers continue after it."""
     forgot: bool = False
     """Whether orders may have been issued that are not recorded: Redis had lost a part of the log."""
     published: dict[Count32, Orders] = {}
-    """By rank, the last orders that the command stream has; where they differ from a replay's, they hold."""
+    """By rank, the last orders in the command stream; if they differ from a replay's, they stay valid."""
 
 
 class StopRequested(Value, frozen=True, kw_only=True, tag="stop-requested"):
-    """A user asked to end the job."""
+    """A user requested to end the job."""
 
     actor: Word
     reason: Text = ""
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """For display."""
         return f"stopped by {self.actor}" + (f": {self.reason}" if self.reason else "")
 
 
@@ -196,58 +199,58 @@ class EngineFailed(Value, frozen=True, kw_only=True, tag="engine-failed"):
 
 
 class ChangeRequested(Value, frozen=True, kw_only=True, tag="change-requested"):
-    """A user asked for other policies: the new choice for each question that changes."""
+    """A user requested other policies: the new choice for each question that changes."""
 
     actor: Word
     choices: dict[Word, Choice]
 
 
 class AutopilotRequested(Value, frozen=True, kw_only=True, tag="autopilot-requested"):
-    """A user asked that the job's autopilot switches by itself, or only proposes to."""
+    """A user requested that the autopilot switches by itself, or only proposes changes."""
 
     actor: Word
     mode: Mode
 
 
 class AlternativesPlayed(Value, frozen=True, kw_only=True, tag="alternatives-played"):
-    """What ``PlayAlternatives`` asked for was simulated, or could not be."""
+    """The simulation for ``PlayAlternatives`` is done, or was not possible."""
 
     look: Count32
     error: Finite = 0.0
-    """By which part the simulation of the present policies missed what was recorded."""
+    """The relative error of the simulation of the current policies, compared with the recorded data."""
     played: Annotated[list[PlayedAlternative], Meta(max_length=100)] = []
     reason: Text = ""
     """Why nothing was simulated."""
 
 
 class PauseRequested(Value, frozen=True, kw_only=True, tag="pause-requested"):
-    """A user asked to stop every worker at its next boundary."""
+    """A user requested to stop every worker at its next boundary."""
 
     actor: Word
 
 
 class ResumeRequested(Value, frozen=True, kw_only=True, tag="resume-requested"):
-    """A user asked to resume the job."""
+    """A user requested to resume the job."""
 
     actor: Word
 
 
 class ExclusionRequested(Value, frozen=True, kw_only=True, tag="exclusion-requested"):
-    """A user asked to exclude a worker: it gets no more shares and its process ends, until it is included again."""
+    """A user requested to exclude a worker: it gets no shares and its process ends, until it is included again."""
 
     actor: Word
     rank: Count32
 
 
 class InclusionRequested(Value, frozen=True, kw_only=True, tag="inclusion-requested"):
-    """A user asked to include a worker that was excluded, drained or lost."""
+    """A user requested to include a worker that was excluded, drained or lost."""
 
     actor: Word
     rank: Count32
 
 
 class DrainRequested(Value, frozen=True, kw_only=True, tag="drain-requested"):
-    """A user asked to drain a worker or server: it completes its iteration, or hands over its blocks, and ends."""
+    """A user requested to drain a worker or server: it completes its iteration, or hands over its blocks, and ends."""
 
     actor: Word
     role: Role
@@ -255,7 +258,7 @@ class DrainRequested(Value, frozen=True, kw_only=True, tag="drain-requested"):
 
 
 class ServerRequested(Value, frozen=True, kw_only=True, tag="server-requested"):
-    """A user asked for one more server."""
+    """A user requested another server."""
 
     actor: Word
 
@@ -300,16 +303,16 @@ REQUESTS: Final = (
     DrainRequested,
     ServerRequested,
 )
-"""A user's request; the user is notified if it is refused."""
+"""Requests of a user, who is notified if they are declined."""
 
 
 class Entry(Value, frozen=True, kw_only=True):
-    """An event in its log: ``id`` is the stream id ``milliseconds-sequence``, strictly rising within a log."""
+    """An event in its log: ``id`` is the stream id ``milliseconds-sequence``, strictly increasing within a log."""
 
     id: str
     event: Event
 
     @property
     def at_ms(self) -> int:
-        """When it was appended, in milliseconds of the log's one clock."""
+        """When it was appended, in milliseconds of the log's clock."""
         return int(self.id.partition("-")[0])

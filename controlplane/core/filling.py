@@ -1,9 +1,9 @@
 """``fill``: the global batch of an attached job grows between passes, up to the user's limit and the ranks' memory.
 
-Shares are balanced already; all grow in proportion, until one rank would use more than a part of its memory. The ranks
-take the larger batch when their next pass begins, and their reports tell that they have. Whether a larger batch still
-trains as well is not judged here: the user's limit stands for that, and the job's guard if it has one. With a guard the
-batch grows only when the guard could judge it, and it returns to the one before where the guard found harm.
+Shares are balanced already; all grow in proportion, until one rank would use more than a fraction of its memory. The
+ranks use the larger batch from their next pass on, and their reports show it. Whether training with a larger batch
+converges equally well is not decided here: the user's limit and the job's guard, if there is one, are responsible for
+that. With a guard the batch grows only if the guard can judge it, and is reverted if the guard found harm.
 """
 
 from typing import Final
@@ -18,34 +18,37 @@ from controlplane.protocol.filling import lr_scale
 from controlplane.protocol.noise import combined
 
 MEMORY: Final = 0.9
-"""The part of a rank's memory up to which its share grows. Memory is taken to be in proportion to the share, which
-rather overestimates it: parameters do not grow."""
+"""The fraction of a rank's memory up to which its share grows. Memory is assumed to be proportional to the share, which
+overestimates it, since parameters do not grow.
+"""
 
 AT_ONCE: Final = 2.0
-"""A pass has at most so many times the samples per iteration of the one before."""
+"""Maximum growth factor of the batch from one pass to the next."""
 
 WORTH: Final = 1.05
-"""A change by less is not asked for."""
+"""Smaller relative changes are not requested."""
 
 KIND: Final = "fill"
 """Kind of a finding: the learning rate does not follow the batch."""
 
 NOISY: Final = "noise"
-"""Kind of a finding: the batch is far above the gradient-noise scale."""
+"""Kind of a finding: the batch is far above the gradient noise scale."""
 
 FAR: Final = 2.0
-"""So many times the noise scale is far above it. A batch of B samples needs 1 + N / B times the fewest iterations, with
-a noise scale of N, and 1 + B / N times the fewest samples: at 2 N half as many more, and three times as many."""
+"""A batch above this many times the noise scale is far above it. With a noise scale of N, a batch of B samples needs 1
++ N / B times the minimum number of iterations, and 1 + B / N times the minimum number of samples: at 2 N 1.5 times the
+iterations, and 3 times the samples.
+"""
 
 NEARER: Final = 0.8
-"""A finding that a batch is far above ends at that part of the limit: the scale is an estimate, and fluctuates."""
+"""The finding closes below this fraction of the limit, since the scale is an estimate and fluctuates."""
 
 BLIND: Final = "guard"
-"""Kind of a finding: the guard has no loss to compare, so the batch stays."""
+"""Kind of a finding: the guard has no loss to compare, so the batch does not grow."""
 
 
 def begin(context: Context, members: list[Worker]) -> None:
-    """A generation begins, with the batch of the script; whether it may grow."""
+    """A generation begins, with the script's batch; determine whether it may grow."""
     job = context.job
     job.attachment.fill_batch, job.attachment.room = 0, {}
     if context.spec.fill is None:
@@ -64,7 +67,7 @@ def begin(context: Context, members: list[Worker]) -> None:
 
 
 def review(context: Context, observations: list[Observation]) -> bool:
-    """An iteration is complete: whether ranks must learn of another batch."""
+    """An iteration is complete; return whether ranks must receive another batch."""
     job = context.job
     if context.spec.fill is None or not job.attachment.may_fill or job.generation.is_short:
         return False
@@ -79,7 +82,7 @@ def review(context: Context, observations: list[Observation]) -> bool:
 
 
 def _has_shrunk(context: Context, total: int, iteration: int) -> bool:
-    """Whether the ranks have begun a pass with a smaller batch, which the last iteration of a pass has too."""
+    """Whether the ranks have begun a pass with a smaller batch; the last iteration of a pass is smaller as well."""
     count, begins = context.job.samples.count, context.job.attachment.begins
     was_asked_for = total == context.job.attachment.fill_batch
     if not count:
@@ -91,7 +94,7 @@ def _has_shrunk(context: Context, total: int, iteration: int) -> bool:
 
 
 def _adopt(context: Context, taken: dict[int, int], iteration: int) -> None:
-    """The ranks have begun a pass with another batch: they were asked to, maybe in a part of the log that was lost."""
+    """The ranks have begun a pass with another batch, which was requested, possibly in a lost part of the log."""
     job, fill, base = context.job, context.spec.fill, _base(context)
     assert fill is not None
     total = sum(taken.values())
@@ -106,7 +109,7 @@ def _adopt(context: Context, taken: dict[int, int], iteration: int) -> None:
 
 
 def _request_batch(context: Context, observations: list[Observation]) -> bool:
-    """Request a larger batch, or withdraw the request; whether that changes what ranks are asked for."""
+    """Request a larger batch, or withdraw the request; return whether the request changes."""
     job, fill, shares = context.job, context.spec.fill, context.job.generation.shares
     assert fill is not None
     if (bound := _bound(context)) is not None and job.batch > bound:
@@ -126,7 +129,7 @@ def _request_batch(context: Context, observations: list[Observation]) -> bool:
 
 
 def _set_request(context: Context, size: int) -> bool:
-    """Request that batch, or the present one with 0; whether that changes what ranks are asked for."""
+    """Request that batch, or the current one with 0; return whether the request changes."""
     attachment, present = context.job.attachment, context.job.batch
     before = attachment.fill_batch if attachment.fill_batch != present else 0
     if size == before or (size > present and before and 1 / WORTH < size / before < WORTH):
@@ -136,13 +139,13 @@ def _set_request(context: Context, size: int) -> bool:
 
 
 def _bound(context: Context) -> int | None:
-    """The batch that the guard went back to, but at least the script's; None: it has found no harm."""
+    """The batch to which the guard reverted, but at least the script's; None: it has found no harm."""
     most = context.job.attachment.most_batch
     return max(most, _base(context)) if most else None
 
 
 def noise_scale(context: Context) -> float | None:
-    """Of the gradients, as the ranks measure it: of how many samples a mean has as much noise as signal."""
+    """The gradient noise scale as measured by the ranks, in samples."""
     return combined(context.job.attachment.noise, context.job.generation.shares)
 
 
@@ -165,7 +168,7 @@ def _may_grow(context: Context, size: int) -> bool:
 
 
 def _is_worth(context: Context, size: int) -> bool:
-    """Whether more samples in an iteration save iterations; a guard that only suggests says so, and lets it grow."""
+    """Whether a larger batch saves iterations; a guard in mode ``suggest`` only reports if it does not."""
     scale, spec = noise_scale(context), context.spec.guard
     was_far = flag_key(NOISY, "job", 0) in context.job.flags.open
     if scale is None or size <= FAR * scale * (NEARER if was_far else 1.0):
@@ -182,6 +185,6 @@ def _is_worth(context: Context, size: int) -> bool:
 
 
 def _base(context: Context) -> int:
-    """Samples of one iteration, as the script has it."""
+    """Samples of one iteration in the script."""
     ranks = [worker.rank for worker in context.job.counting if worker.rank is not None]
     return sum(rank.batch_size for rank in ranks)

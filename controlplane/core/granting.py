@@ -1,9 +1,9 @@
-"""How far each worker may go: grants by the barrier, pauses, and the end of a job.
+"""How far each worker may continue: grants by the barrier, pauses, and the end of a job.
 
-**Grants.** In lockstep the barrier grants some iterations ahead, and servers hold each pull until all updates are in.
-A barrier may close an iteration early: cut it short (A-BSP), or name the updates that make it (backup workers). In
-asynchronous modes each worker is released by itself, with its own samples. The cost of all of this is constant per
-report, at any number of workers.
+**Grants.** In lockstep the barrier grants some iterations ahead, and servers delay each pull until all updates have
+arrived. A barrier may complete an iteration early: cut it short (A-BSP), or name the updates that it consists of
+(backup workers). In asynchronous modes each worker is released separately, with its own samples. The cost of all of
+this is constant per report, at any number of workers.
 
 **Pauses.** A job may be paused for several causes at once, each with its reason: a user asked for it, too few workers
 are connected, limits forbid the shares of those that are, a batching policy failed. It resumes when the last cause is
@@ -26,16 +26,16 @@ from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport, ServerReport
 
 LEAD_ITERATIONS = 50
-"""How far ahead a synchronous barrier grants at most."""
+"""Maximum number of iterations that a synchronous barrier grants ahead."""
 
 FIRST_LEAD_ITERATIONS = 4
-"""How far ahead it grants while the length of an iteration is not known."""
+"""The same while the iteration time is not known."""
 
 LEAD_S = 15.0
-"""How much time a grant should cover, so that workers continue during a restart of the control plane."""
+"""Duration that a grant should cover, so that workers continue during a restart of the control plane."""
 
 MOST_LEASED = 10_000
-"""How many iterations ahead samples are handed out at most, where workers continue by themselves."""
+"""Maximum number of iterations for which samples are assigned ahead, if workers continue by themselves."""
 
 SMOOTHING = 0.2
 """Weight of the newest iteration in a worker's pace."""
@@ -61,7 +61,9 @@ BOUNDARY: Final = "every worker's next boundary"
 
 
 def raise_watermarks(context: Context) -> dict[int, str]:
-    """Grant each counting worker what a synchronous barrier allows; the reason, for each whose grant has grown."""
+    """Grant each counting worker what a synchronous barrier allows; return the reason for each
+    whose grant has grown.
+    """
     job = context.job
     if context.chosen.async_barrier is not None or job.hold.sequence is not None:
         return {}
@@ -76,7 +78,7 @@ def raise_watermarks(context: Context) -> dict[int, str]:
     )
     ends = [end - 1 for end in (job.end.stop_at, job.requests.join_at) if end is not None]
     if context.chosen.partitioned is not None:
-        # A generation may begin behind the open iteration, but pieces are granted once all workers have reached it.
+        # A generation may begin after the open iteration, but pieces are granted once all workers have reached it.
         ends.append(job.round.completed + 1)
     last = min(ends, default=None)
     grown: dict[int, str] = {}
@@ -90,12 +92,12 @@ def raise_watermarks(context: Context) -> dict[int, str]:
 
 
 def lead(context: Context) -> int:
-    """How many iterations ahead a synchronous barrier may grant; one, where samples are granted with it."""
+    """How many iterations ahead a synchronous barrier may grant; one if samples are granted with it."""
     return 1 if context.chosen.partitioned is not None else lead_of(context.job.pace.iteration_s)
 
 
 def lead_of(iteration_s: float, *, lead_s: float = LEAD_S, most: int = LEAD_ITERATIONS) -> int:
-    """How many iterations of that length may be granted ahead; 0.0: it is not known."""
+    """How many iterations of that duration may be granted ahead; 0.0: it is not known."""
     if iteration_s <= 0.0:
         return FIRST_LEAD_ITERATIONS
     return max(1, min(most, int(lead_s / iteration_s)))
@@ -154,7 +156,7 @@ def next_look_ms(job: Job, policies: Policies) -> int | None:
 
 
 def recheck(context: Context) -> None:
-    """Evaluate waiting workers again, where the barrier asked for it."""
+    """Evaluate waiting workers again, if the barrier requested it."""
     policies = context.chosen
     due_ms = next_look_ms(context.job, policies)
     if policies.async_barrier is not None and due_ms is not None and due_ms <= context.now_ms:
@@ -196,7 +198,7 @@ def _extend(context: Context, worker: Worker, release: Release) -> bool:
 
 
 def _ahead(context: Context, worker: Worker) -> int:
-    """How many iterations ahead a worker is handed samples."""
+    """For how many iterations ahead a worker is assigned samples."""
     barrier = context.chosen.peer_barrier
     if barrier is None:
         return lead_of(worker.pace_s)
@@ -210,7 +212,7 @@ def _emit_waits(context: Context, passage: Passage) -> None:
 
 
 def _applied_up_to(context: Context, passage: Passage) -> dict[int, int]:
-    """PSP taken literally: up to which iteration updates of the workers released now are applied."""
+    """With literal PSP: the last iteration whose updates are applied, for the workers released now."""
     job, barrier = context.job, context.chosen.async_barrier
     if barrier is None or not barrier.holds_updates:
         return {}
@@ -218,7 +220,7 @@ def _applied_up_to(context: Context, passage: Passage) -> dict[int, int]:
 
 
 def _may_release(job: Job) -> bool:
-    """Whether any worker may be released: no pause is requested, and samples are left to hand out."""
+    """Whether workers may be released: no pause is requested, and samples are left."""
     return job.hold.sequence is None and job.end.stop_at is None
 
 
@@ -254,7 +256,7 @@ def lift(context: Context, cause: Cause, reason: str) -> None:
 
 
 def resume(context: Context, reason: str) -> None:
-    """From paused to running; a change that waits for every worker keeps holding them."""
+    """From paused to running; a change that waits for every worker keeps them stopped."""
     job = context.job
     job.pauses.clear()
     job.paused_ms += context.now_ms - job.since_ms
@@ -264,7 +266,7 @@ def resume(context: Context, reason: str) -> None:
 
 
 def await_ranks(context: Context, reason: str, awaited: str) -> None:
-    """The job waits for ranks. No rank is ordered to stop: running ranks continue."""
+    """The job waits for ranks. Running ranks continue."""
     job = context.job
     if job.attachment.waits_since_ms is None:
         job.attachment.waits_since_ms = context.now_ms
@@ -279,7 +281,7 @@ def await_ranks(context: Context, reason: str, awaited: str) -> None:
 
 
 def go_on_with_ranks(context: Context, reason: str) -> None:
-    """The ranks are here: the job runs, unless it was paused for another reason."""
+    """The ranks are connected: the job runs, unless it was paused for another reason."""
     job = context.job
     job.attachment.waits_since_ms = None
     if job.pauses.pop("ranks", None) is None:
@@ -328,7 +330,7 @@ def release(context: Context, reason: str) -> None:
 
 
 def stop_at(context: Context, iteration: int, reason: str) -> None:
-    """Let the job end before ``iteration``, which no worker has been granted yet."""
+    """End the job before ``iteration``, which no worker has been granted yet."""
     job = context.job
     if job.end.stop_at is not None and job.end.stop_at <= iteration:
         return
@@ -338,19 +340,19 @@ def stop_at(context: Context, iteration: int, reason: str) -> None:
 
 
 def stop_soon(context: Context, reason: str) -> None:
-    """Let the job end as early as all can agree on: after the last iteration that any worker was granted."""
+    """End the job as early as possible for all: after the last iteration that any worker was granted."""
     job = context.job
     if not context.mode.ends_together:
         stop_each(context, reason, soon=True)
         return
-    if not context.mode.grants_iterations:  # they agree on the boundary by themselves
+    if not context.mode.grants_iterations:  # they agree on the boundary themselves
         stop_at(context, job.round.completed + 1, reason)
         return
     stop_at(context, max(job.workers[rank].watermark for rank in job.generation.roster) + 1, reason)
 
 
 def stop_each(context: Context, reason: str, *, soon: bool) -> None:
-    """Let each worker of an asynchronous job end: ``soon``, at its next boundary, or else once its grant is used up.
+    """End each worker of an asynchronous job: at its next boundary if ``soon``, else when its grant is used up.
 
     Waiting workers end immediately in both cases: otherwise they would wait forever.
     """
@@ -407,7 +409,7 @@ def _leave_out_latecomers(context: Context) -> None:
 
 
 def begin_partial(context: Context, left: Mapping[int, int]) -> None:
-    """A generation begins; ``left`` has the workers that no longer count, with their shares. Orders follow."""
+    """A generation begins; ``left``: workers that no longer count, with their shares. Orders follow."""
     job, policies = context.job, context.chosen
     if policies.partial_barrier is not None:
         policies.barrier_state, cuts = policies.partial_barrier.begin(left, policies.barrier_state)
@@ -448,13 +450,13 @@ def on_computed(context: Context, worker: Worker, computed: Computed) -> None:
 
 
 def on_partial_report(context: Context, worker: Worker, report: IterationReport) -> None:
-    """A worker has finished an iteration, and has certainly computed it."""
+    """A worker has finished an iteration, including its computation."""
     _observe_progress(context, worker, report.iteration, report.samples, report.loss, finished=True)
     _name_quorum(context, worker, report.iteration)
 
 
 def note_updates(context: Context, report: ServerReport) -> None:
-    """A server reports which updates it dropped or lacked; what another server reported already is not repeated."""
+    """A server reports which updates were dropped or missing; repetitions by other servers are ignored."""
     job = context.job
     late = [
         (iteration, rank) for iteration, rank in sorted(report.late) if iteration > job.updates.late_until.get(rank, -1)
@@ -477,7 +479,7 @@ def note_updates(context: Context, report: ServerReport) -> None:
 
 
 def close_partial(context: Context) -> None:
-    """Iterations are complete: nothing more is decided about them."""
+    """Iterations are complete: no more decisions about them."""
     job, policies = context.job, context.chosen
     if policies.partial_barrier is not None:
         policies.barrier_state = policies.partial_barrier.close(job.round.completed, policies.barrier_state)
@@ -555,7 +557,9 @@ LAST_CHECKPOINT_MS = 60_000
 
 
 def finish_if_all_have(context: Context) -> None:
-    """The job has succeeded once every live worker has reached its end, and a checkpoint that is due there is whole."""
+    """The job has succeeded once every live worker has reached its end, and a checkpoint that
+    is due there is complete.
+    """
     job = context.job
     if job.state is not JobState.FINISHING or job.starts.at_work:
         return
@@ -574,7 +578,7 @@ def finish_if_all_have(context: Context) -> None:
 
 
 def finish_without_checkpoint(context: Context) -> None:
-    """The servers will not save the final parameters any more: no process waits for them."""
+    """The servers will not save the final parameters: stop waiting for them."""
     context.job.end.by_ms = context.now_ms
     finish_if_all_have(context)
 

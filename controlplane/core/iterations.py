@@ -1,15 +1,15 @@
 """Reports and complete iterations, and what follows from them: observations, shares and releases.
 
-A complete iteration is shown once to the batching policy, the detector and the placement policy. In asynchronous modes
-a round of as many reports as there are workers takes its place.
+Each complete iteration is passed once to the batching policy, the detector and the placement policy. In asynchronous
+modes a round of as many reports as there are workers takes its place.
 
 A job of ten thousand workers reports ten thousand times per iteration, and the engine decides once, when the last
 report is in. A driver that has an earlier report of the iteration may write it into the ``Ledger``, without an entry
 and a context. The ledger changes the job exactly as ``conversation`` and ``on_report`` would, to the byte of a snapshot
 (``tests/core/test_ledger.py``); it refuses any report from which more could follow.
 
-Where workers sample their peers, some may not be reachable by others. A worker that reaches no other waits, and delays
-those that wait for it. A worker that is not reached delays no other: the others continue without it, so a flag says
+If workers sample their peers, some may not be reachable by others. A worker that reaches no other waits, and delays
+those that wait for it. A worker that is not reached delays no other: the others continue without it, so a flag reports
 that the barrier no longer includes it.
 """
 
@@ -26,11 +26,12 @@ from controlplane.core.states import JOB_OVER, READY, JobState, Worker
 from controlplane.protocol.messages import Evaluation, IterationReport
 
 WARM_UP_REPORTS = 2
-"""The first iterations of a process, which enter no predictor and no flag."""
+"""The first iterations of a process, which predictors and detectors ignore."""
 
 STEADY = 1.25
-"""A rank's second iteration counts where no sample took longer than this many times as in its first, which had all that
-is done once: then nothing of that is left."""
+"""A rank's second iteration counts if its time per sample was at most this many times that of the first, which includes
+all one-time costs: then none of them are left in the second.
+"""
 
 SMOOTHING = 0.2
 """Weight of the newest iteration in the smoothed iteration time."""
@@ -79,7 +80,7 @@ def on_report(context: Context, worker: Worker, report: IterationReport) -> None
 
 
 def _is_measured(worker: Worker, report: IterationReport) -> bool:
-    """Whether a report is past its process' warm-up."""
+    """Whether a report is after its process's warm-up."""
     if report.samples <= 0 or worker.reports > WARM_UP_REPORTS or worker.rank is None:
         return report.samples > 0 and worker.reports > WARM_UP_REPORTS
     per_sample_s = report.processing_s / report.samples
@@ -109,7 +110,7 @@ def _take_loss(context: Context, worker: Worker, report: IterationReport) -> boo
 
 
 def complete(context: Context) -> None:
-    """Take in the iterations that every counting worker has now reported, and let the workers continue."""
+    """Process the iterations that every counting worker has now reported, and let the workers continue."""
     job = context.job
     if job.round.behind > 0 or not job.generation.roster or job.state in JOB_OVER:
         return
@@ -145,7 +146,7 @@ def complete(context: Context) -> None:
 
 
 def on_evaluation(context: Context, evaluation: Evaluation) -> None:
-    """A version of the parameters was scored: a guard is shown it, and the target may be reached."""
+    """A version of the parameters was evaluated: pass it to the guard, and check the target."""
     chosen = context.chosen
     if chosen.guard is not None:
         loss = math.inf if evaluation.loss is None else evaluation.loss
@@ -212,7 +213,7 @@ UNANSWERED = "unanswered"
 
 
 def _note_unanswered(context: Context, worker: Worker, report: IterationReport) -> None:
-    """A worker reports the ranks that it continues without."""
+    """A worker reports the ranks without which it continues."""
     known = context.job.flags.unanswered
     for rank in sorted({*known, *report.unanswered}):
         asking = [other for other in known.get(rank, []) if other != worker.index and context.job.counts(other)]
@@ -238,16 +239,17 @@ def _flag_unanswered(context: Context, silent: Worker, asking: list[int]) -> Non
 
 
 LOSS = "loss:"
-"""How the keys of flags begin that a report with a number for its loss closes."""
+"""Prefix of the keys of flags that a report with a finite loss closes."""
 
 
 Row = tuple[int, str, int, int, int, int, float, float, float, float, float]
-"""Of a report: rank, instance, number, generation, the log's clock, samples, and what it measured: seconds of
-computation, communication and waiting, CPU and memory."""
+"""The fields of a report: rank, instance, number, generation, the log's clock, samples, and measurements: seconds of
+compute, communication and waiting, CPU and memory.
+"""
 
 
 class Ledger:
-    """Takes reports until the engine handles another entry: it must not be used after that."""
+    """Records reports until the engine handles another entry: it must not be used after that."""
 
     __slots__ = ("_job", "_open")
 
@@ -256,9 +258,10 @@ class Ledger:
         self._open = job.round.completed + 1
 
     def note(self, iteration: int, rows: Iterable[Row]) -> int:
-        """Note reports of ``iteration``, with a loss and nothing beyond these numbers; how many of them.
+        """Record reports of ``iteration`` that have a loss and no data beyond these numbers; return how many were
+        recorded.
 
-        The first that is not counted has changed nothing: its entry is to be handled.
+        The first one that is not recorded has changed nothing: its entry must be handled.
         """
         job, current, noted = self._job, self._job.round, 0
         if iteration != self._open:
@@ -311,11 +314,11 @@ class Ledger:
 
 
 def open_ledger(job: Job, policies: Policies | None) -> Ledger | None:
-    """The ledger of the open iteration; None where something may follow from any report."""
+    """The ledger of the open iteration; None if any report may cause a command."""
     if policies is None or job.spec is None or not policies.mode.owns_loop or job.state is not JobState.RUNNING:
         return None
     if policies.pilot is not None or policies.guard is not None:
-        return None  # both are shown every report
+        return None  # both receive every report
     if policies.is_metered:
         return None  # rows have no joules
     if policies.async_barrier is not None or policies.is_partial or policies.partitioned is not None:

@@ -1,8 +1,8 @@
-"""A job from submission to slots to running processes; what follows when one ends; and timeouts.
+"""The life of a job: from submission to slots to running processes; the end of processes; and timeouts.
 
-*Dead* is a process without any heartbeat for ``SILENCE_MS``; after an outage of the control plane itself, no process is
-declared dead for ``GRACE_MS`` more. The engine returns its next deadline; the driver appends ``TimePassed`` when it is
-reached.
+A process is *lost* after ``SILENCE_MS`` without a heartbeat; after an outage of the control plane itself, no process is
+declared lost for another ``GRACE_MS``. The engine returns its next deadline; the driver appends ``TimePassed`` when it
+has passed.
 """
 
 import itertools
@@ -37,14 +37,14 @@ SILENCE_MS = 4_000
 """A process is lost after this long without a heartbeat."""
 
 START_MS = 60_000
-"""A process that was ordered has so long to say hello."""
+"""Time limit for the hello of an ordered process."""
 
 GRACE_MS = 5_000
 """How long no process is declared lost after an outage of the control plane."""
 
 
 def on_submitted(context: Context, event: JobSubmitted) -> None:
-    """The job exists and waits for slots."""
+    """The job was created and waits for slots."""
     job, spec = context.job, event.spec
     if job.spec is not None:
         raise EventRefused(f"job {job.number}: submitted twice")
@@ -61,7 +61,7 @@ def on_submitted(context: Context, event: JobSubmitted) -> None:
 
 
 def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
-    """Start processes on their slots: all at the beginning, later those that wait for one."""
+    """Start processes on their slots: all at the start, later those that wait for one."""
     job = context.job
     if job.state in JOB_OVER and not job.holds_slots:
         context.emit(ReleaseSlots, f"the slots came when the job was {job.state}")
@@ -96,7 +96,7 @@ def _begin(context: Context, assignments: list[Assignment]) -> None:
 
 
 def on_stop_requested(context: Context, event: StopRequested) -> None:
-    """End the job now, in any state; a launcher's ranks are asked to stop first."""
+    """End the job now, in any state; a launcher's ranks are requested to stop first."""
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: stop by {event.actor}, but it is {context.job.state}")
     if not context.mode.owns_processes:
@@ -106,7 +106,7 @@ def on_stop_requested(context: Context, event: StopRequested) -> None:
 
 
 def on_engine_failed(context: Context, event: EngineFailed) -> None:
-    """A fault of the control plane ends only the affected job."""
+    """An error of the control plane ends only the affected job."""
     if context.job.state in JOB_OVER:
         raise EventRefused(f"job {context.job.number}: it failed at {event.entry}, but it is {context.job.state}")
     context.end_job(JobState.FAILED, f"the control plane failed at {event.entry}: {event.reason}")
@@ -131,8 +131,8 @@ def on_process_died(context: Context, event: ProcessDied) -> None:
 def lose_process(context: Context, process: Process, why: str, *, failed: bool = False, is_lost: bool = False) -> None:
     """A process of a live job is lost. ``why`` completes the sentence "w3 ...".
 
-    It is started again as often as the spec allows; but one that ``failed`` by itself before the job had begun would
-    only fail again. ``is_lost``: its agent is out of reach.
+    It is restarted as often as the spec allows, except if it ``failed`` by itself before the job had started, since it
+    would only fail again. ``is_lost``: its agent is unreachable.
     """
     job = context.job
     if isinstance(process, Server) and placing.let_server_go(context, process, why):
@@ -157,7 +157,7 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
 
 
 def go_on_without(context: Context, worker: Worker, why: str) -> None:
-    """The others continue in their own generation, from the open iteration on. ``why`` completes "w3 ..."."""
+    """The others continue in a new generation, from the open iteration on. ``why`` completes "w3 ..."."""
     membership.depart(context, worker, why)
     recovery.on_worker_gone(context, worker)
     iterations.complete(context)
@@ -194,7 +194,7 @@ def _holds_the_last(context: Context, *, counted: bool) -> bool:
 
 
 def _can_start_again(context: Context) -> bool:
-    """Whether there is a checkpoint to go back to, and there are workers to do so, when the only one is gone."""
+    """Whether there is a checkpoint to restore and there are workers for it, when the only one is gone."""
     begun = context.job.state in (JobState.RUNNING, JobState.PAUSED) and not context.job.starts.is_rebuilding
     return begun and recovery.rollback_target(context) is not None and membership.may_be_enough(context, without=1)
 
@@ -241,7 +241,7 @@ def _lose_server(context: Context, server: Server, why: str, *, is_back: bool) -
 
 
 def _check_assignments(context: Context, assignments: list[Assignment]) -> None:
-    """All servers and, where the spec lets it begin with fewer, at least so many workers, by rank."""
+    """All servers and, if the spec allows to start with fewer, at least the minimum number of workers, by rank."""
     spec = context.spec
     given = [(assignment.role, assignment.index) for assignment in assignments]
     workers = [index for role, index in given if role == "worker"]
@@ -256,7 +256,7 @@ def _check_assignments(context: Context, assignments: list[Assignment]) -> None:
 
 
 def _how_it_ended(event: ProcessDied) -> str:
-    """The last line of a process that failed is the reason; that of a process that ended otherwise is not."""
+    """The last line of a failed process is the reason; that of a process that ended otherwise is not."""
     if event.is_agent_lost:
         return f"was lost: {event.detail}" if event.detail else "was lost with its machine"
     if event.status == 0:
@@ -270,7 +270,7 @@ def _how_it_ended(event: ProcessDied) -> str:
 
 
 def next_deadline(job: Job) -> int | None:
-    """When a deadline passes, in milliseconds of the log's clock; None: never."""
+    """The next deadline, in milliseconds of the log's clock; None: there is none."""
     if job.state in JOB_OVER:
         return job.since_ms + SLOTS_RETURN_MS if job.holds_slots else None
     if job.spec is not None and job.spec.attached:
@@ -285,7 +285,7 @@ def next_deadline(job: Job) -> int | None:
 
 
 def _limit_ms(job: Job) -> list[int]:
-    """When the job has run for as long as was asked for."""
+    """When the job has run for its time limit."""
     if job.running_ms is None or job.spec is None or job.spec.stop.seconds is None:
         return []
     limit = job.running_ms + job.paused_ms + int(job.spec.stop.seconds * 1000)
@@ -298,10 +298,10 @@ def _look_ms(job: Job) -> int | None:
 
 
 def deadline_after(job: Job, event: WorkerMessageReceived | ServerMessageReceived, known_ms: int | None) -> int | None:
-    """``next_deadline`` or sooner, at constant cost, if only ``event`` happened since ``known_ms`` was computed.
+    """``next_deadline`` or earlier, at constant cost, if only ``event`` happened since ``known_ms`` was computed.
 
     A heartbeat only postpones deadlines, and an early deadline does no harm, so none is computed for it. But a process
-    that has said hello has less time from then on.
+    that has sent a hello has a shorter deadline from then on.
     """
     if not isinstance(event.message, (WorkerHello, ServerHello)):
         return known_ms
@@ -332,7 +332,7 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
         attached.check_ranks(context)
         _end_after_seconds(context)
         return
-    # After an outage of the control plane, machines too get time to reconnect.
+    # After an outage of the control plane, machines also get time to reconnect.
     was_ours = context.now_ms < job.resumed_ms + GRACE_MS
     job.starts.looked_ms, job.starts.away = context.now_ms, [] if was_ours else sorted(event.away)
     _declare_dead(context, live)
@@ -346,7 +346,7 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
 
 
 def on_resumed(context: Context, event: ControlPlaneResumed) -> None:
-    """Restart deadlines: the outage was the control plane's."""
+    """Restart deadlines after an outage of the control plane."""
     context.job.resumed_ms = context.now_ms
     context.job.starts.away = []
 

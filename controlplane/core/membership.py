@@ -1,8 +1,8 @@
-"""Who counts, and from which iteration: workers that join or leave, each time in a new generation with its own shares.
+"""Which workers count, and from which iteration: each join or departure starts a new generation with its own shares.
 
 In synchronous modes that is the first iteration that no worker was granted. All workers stop before it, so the roster
-changes between two iterations and each of them is made by one roster. In asynchronous modes a worker joins at once,
-and leaves at its next boundary. If no member is left, the servers report how far their blocks are.
+changes between two iterations and each iteration has one roster. In asynchronous modes a worker joins immediately, and
+leaves at its next boundary. If no member is left, the servers report the versions of their blocks.
 
 A user removes a worker immediately (excluded), or at the end of its grant (drained). An excluded worker keeps its slot,
 since it may be included again; a drained one releases it. Neither is restarted automatically. A drained worker leaves
@@ -20,7 +20,7 @@ from controlplane.core.states import HERE, JOB_OVER, JobState, Process, ProcessS
 
 
 def on_hello(context: Context, worker: Worker) -> None:
-    """A worker that does not count is here: let it join as soon as possible."""
+    """A worker that does not count has connected: let it join as soon as possible."""
     job = context.job
     if job.state is JobState.FINISHING or _is_late(context) or not _has_data(context, worker):
         return
@@ -31,7 +31,7 @@ def on_hello(context: Context, worker: Worker) -> None:
 
 
 def _is_late(context: Context) -> bool:
-    """Whether the others end without the worker. If there are no members any more, it joins to save the parameters."""
+    """Whether the others end without the worker. If no members are left, it joins to save the parameters."""
     job = context.job
     if not job.generation.roster or job.end.stop_at is None:
         return False
@@ -39,7 +39,9 @@ def _is_late(context: Context) -> bool:
 
 
 def _has_data(context: Context, worker: Worker) -> bool:
-    """Whether the data can be divided among one more; the job continues without a worker for whom there are none."""
+    """Whether the data can be divided among one more worker; the job continues without a worker that would have no
+    data.
+    """
     job, room = context.job, sharing.most_workers_for_data(context)
     if room is None or len(job.generation.roster) + len(newcomers(job)) <= room:
         return True
@@ -52,16 +54,16 @@ def _has_data(context: Context, worker: Worker) -> bool:
 
 
 def admit_late_joiners(context: Context) -> None:
-    """Late joiners are admitted if all others failed, even if those were granted up to the end."""
+    """Late joiners are admitted if all others failed, even if those were granted all iterations up to the end."""
     job = context.job
     if not job.generation.roster and newcomers(job):
         job.requests.join_at = context.mode.soonest(job)
 
 
 def admit(context: Context) -> bool:
-    """Let waiting workers join or leave, if it is time; called after each event while there may be some.
+    """Let waiting workers join or leave, if it is time; called after each event while there are any.
 
-    Whether the roster has changed: iterations may be complete with it, and then it is to be reconsidered.
+    Return whether the roster has changed: iterations may be complete with it, and it must be reconsidered.
     """
     job = context.job
     if job.state in JOB_OVER or job.starts.is_rebuilding:
@@ -81,7 +83,7 @@ def admit(context: Context) -> bool:
 
 
 def newcomers(job: Job) -> list[int]:
-    """Ranks of workers that are here and do not count."""
+    """Ranks of connected workers that do not count."""
     return [rank for rank, worker in sorted(job.workers.items()) if worker.state in HERE and not job.counts(rank)]
 
 
@@ -93,7 +95,7 @@ def leavers(job: Job) -> list[int]:
 
 
 def reconsider(context: Context) -> None:
-    """Whether there are enough workers for the job to continue; it pauses or resumes by itself."""
+    """Pause or resume the job, depending on whether there are enough workers."""
     job, spec = context.job, context.spec
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.starts.is_rebuilding:
         return
@@ -111,9 +113,9 @@ def _here_of(here: int, least: int) -> str:
 
 
 def can_recover(context: Context, *, without: int = 0) -> bool:
-    """Whether enough workers are here, or may return, when so many of the roster are lost.
+    """Whether enough workers are connected, or may return, when this many of the roster are lost.
 
-    Where workers hold the parameters, at least one must count, until all restart.
+    If workers hold the parameters, at least one must count, until all restart.
     """
     job = context.job
     if (
@@ -127,7 +129,9 @@ def can_recover(context: Context, *, without: int = 0) -> bool:
 
 
 def may_be_enough(context: Context, *, without: int) -> bool:
-    """Whether enough workers are here or starting, with or without parameters, when so many of the roster are lost."""
+    """Whether enough workers are connected or starting, with or without parameters, when this many of the roster are
+    lost.
+    """
     job = context.job
     coming = {title for title in (*job.starts.starting, *job.starts.revivals) if title[0] == "w"}
     coming |= {job.workers[rank].title for rank in newcomers(job)}
@@ -135,7 +139,7 @@ def may_be_enough(context: Context, *, without: int) -> bool:
 
 
 def _joining_iteration(context: Context) -> int | None:
-    """The iteration from which newcomers count, once it has come."""
+    """The iteration from which newcomers count, once it has been reached."""
     job = context.job
     if not context.mode.joins_together:
         return context.mode.soonest(job)
@@ -221,13 +225,13 @@ def _batch_of(context: Context, workers: int) -> int:
 
 
 def limits_allow(context: Context, workers: int) -> bool:
-    """Whether so many workers can share the samples of an iteration."""
+    """Whether this many workers can share the samples of an iteration."""
     limits, total = context.spec.limits, _batch_of(context, workers)
     return workers * limits.minimum <= total and (limits.maximum is None or total <= workers * limits.maximum)
 
 
 def exclude(context: Context, event: ExclusionRequested) -> Worker:
-    """The worker's process ends now; if it counted, the others continue without it."""
+    """End the worker's process now; if it counted, the others continue without it."""
     job, request = context.job, f"job {context.job.number}: exclusion of w{event.rank} by {event.actor}"
     worker = _worker(context, event.rank, request)
     _check_takes_part(job, worker, request)
@@ -270,7 +274,7 @@ def on_drain_requested(context: Context, event: DrainRequested) -> None:
 
 
 def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
-    """Start the worker again on its slot or another, so that it joins; a worker that is about to leave stays."""
+    """Restart the worker on its slot or another, so that it joins; a worker that is about to leave stays."""
     job, request = context.job, f"job {context.job.number}: inclusion of w{event.rank} by {event.actor}"
     worker = _worker(context, event.rank, request)
     if not worker.over:
@@ -294,7 +298,7 @@ def on_inclusion_requested(context: Context, event: InclusionRequested) -> None:
 
 
 def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
-    """Whether this is the end of a process that was ordered to leave; its slot is released if it should be."""
+    """Handle the end of a process that was ordered to leave; its slot is released if requested."""
     left = context.job.requests.left_out.get(process.index)
     if left is None or not isinstance(process, Worker) or not process.over or process.instance != event.instance:
         return False
@@ -303,7 +307,7 @@ def take_end(context: Context, process: Process, event: ProcessDied) -> bool:
 
 
 def give_slot_back(context: Context, worker: Worker) -> None:
-    """A worker that has left no longer needs its slot, unless it may return to it."""
+    """Release the slot of a worker that has left, unless it may return to it."""
     left = context.job.requests.left_out.get(worker.index)
     if left is not None and left.returns_slot:
         left.returns_slot = False
@@ -376,7 +380,7 @@ def begin_generation(context: Context, ranks: list[int], *, first_iteration: int
     if context.spec.reduces and context.mode.owns_loop:
         job.placement.renew()  # without servers it lists the members and their addresses
     # Placement before orders: orders name a placement version that the worker must have. Sequence numbers of the
-    # servers' orders come from the workers' ones, so those are made first and the servers' follow.
+    # servers' orders follow from the workers' ones, so the latter are made first.
     for worker in [job.workers[rank] for rank in ranks]:
         ordering.issue_placement(context, worker, reason)
     ordering.issue_all(context, sentence)
@@ -388,7 +392,7 @@ def begin_generation(context: Context, ranks: list[int], *, first_iteration: int
 
 
 def _decide_first_shares(context: Context, before: Generation, first_iteration: int) -> str:
-    """Shares for the new roster, with the reason; where limits forbid any, or the policy fails, the job pauses."""
+    """Shares for the new roster, with the reason; if limits allow none, or the policy fails, the job pauses."""
     request: ShareRequest = sharing.share_request(context, first_iteration)
     try:
         state, decision = context.chosen.batching.start(request, context.chosen.batching_state)
@@ -418,7 +422,7 @@ def _keep_shares(context: Context, before: Generation, cause: granting.Cause, wh
 
 
 def _resize(context: Context, first_iteration: int) -> None:
-    """Where the global batch depends on the number of workers: later iterations take their samples from here on."""
+    """If the global batch depends on the number of workers: later iterations take their samples from here on."""
     job, spec = context.job, context.spec
     size = len(job.generation.roster) * spec.usual_share
     if spec.elastic.global_batch == "keep" or size in (0, job.batch):

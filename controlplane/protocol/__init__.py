@@ -1,15 +1,16 @@
-"""The wire between control plane, workers, servers, agents and browsers.
+"""Message types and specs: the wire protocol between control plane, workers, servers, agents and browsers.
 
-Owns the shapes of messages and specs and the one place where bytes become values. Knows nothing of transports,
-time or storage. This is the ground floor: everything may import it, it imports nothing of Paceline's, and the daemons
-in ``workers`` import nothing else of ``controlplane``.
+Defines the types of messages and specs, and how bytes are decoded. Independent of transports, time and storage. The
+lowest layer: every package may import it; it imports no other package of Paceline, and ``workers`` imports nothing else
+of ``controlplane``.
 """
 
 SUBPROTOCOL = "paceline.v1"
 
 RELEASE = "0.1.0"
-"""Of the control plane and of workers. The third number rises where messages stay as they are, or gain fields that may
-be missing (``tests/protocol/test_series.py``)."""
+"""Release of the control plane and of workers. Between releases that differ only in the third number, messages are
+equal or gain optional fields (``tests/protocol/test_series.py``).
+"""
 
 
 def understands(release: str) -> bool:

@@ -1,4 +1,4 @@
-"""The control plane's address, and whether it is this machine: what stays here need not be encrypted."""
+"""Parses the control plane's address; connections to this machine need not be encrypted."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ _SECURE = {"http": False, "ws": False, "https": True, "wss": True}
 
 
 class AddressError(ValueError):
-    """An address that cannot be used; the text says why and what to give instead."""
+    """An address cannot be used; the message has the reason and the cure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlPlane:
-    """Where the control plane answers: ``authority`` is host, port and path prefix, without a closing slash."""
+    """The control plane's address: ``authority`` is host, port and path prefix, without a trailing slash."""
 
     authority: str
     secure: bool
@@ -21,12 +21,12 @@ class ControlPlane:
 
     @property
     def exposed(self) -> bool:
-        """Whether a token could be read on its way."""
+        """Whether a token could be read in transit."""
         return not (self.secure or self.loopback)
 
     @property
     def url(self) -> str:
-        """Its base address for HTTP; two ways of writing one address give one ``url``."""
+        """Its base URL for HTTP, normalized."""
         return self.http("")
 
     def http(self, path: str) -> str:
@@ -42,7 +42,7 @@ def parse_address(url: str) -> ControlPlane:
     """The control plane at ``url`` (http, https, ws or wss).
 
     Raises:
-        AddressError: if it is no such address; the text never repeats a password.
+        AddressError: if it is invalid; the message never repeats a password.
     """
     try:
         parts = urlsplit(url)
@@ -61,7 +61,7 @@ def parse_address(url: str) -> ControlPlane:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` is this machine by its very name; nothing is looked up."""
+    """Whether the name ``host`` denotes this machine; without a lookup."""
     if host == "localhost":
         return True
     try:

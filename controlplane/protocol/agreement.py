@@ -1,10 +1,10 @@
-"""How the ranks of an attached job agree on shares, a pause and the end, without waiting for the control plane. Pure.
+"""The agreement of an attached job's ranks on shares, pauses and the end, without waiting for the control plane. Pure.
 
 An iteration sums one small vector over all ranks (``encode``), in addition to the gradients. Every rank fills in its
-own row: how long its last sum took, the number of its orders, and the last iteration that its loader may draw before
-it has read the sum. The rank with the newest orders adds those, too. All ranks read the same sum (``read``): new
-shares hold from the first iteration after every rank's promise, and a pause or the end at the boundary that all have
-reached. One rank with a connection to the control plane is enough, and no rank waits for it.
+own row: the duration of its last sum, the number of its orders, and the last iteration that its loader may draw before
+it has read the sum. The rank with the newest orders adds their content. All ranks read the same sum (``read``): new
+shares apply from the first iteration that no rank has promised, and a pause or the end at the boundary that all have
+reached. One rank with a connection to the control plane is sufficient, and no rank waits for it.
 """
 
 from collections.abc import Sequence
@@ -16,32 +16,32 @@ from controlplane.protocol.orders import Orders
 
 
 class Row(NamedTuple):
-    """The part of one rank."""
+    """The row of one rank."""
 
     promised: int = -1
-    """It draws no samples of iterations after this one before it has read the sum."""
+    """The rank draws no samples of iterations after this one before it has read the sum."""
     coming: int = 0
-    """Samples that a stream's reader has for the next iteration."""
+    """Samples that the rank's stream has for the next iteration."""
     ceiling: int = 0
-    """The most samples that its device's memory holds; 0: not known."""
+    """Maximum number of samples that fit into its device's memory; 0: not known."""
     gives_up: int = 0
-    """1: this rank could not continue with uneven shares; they stay as they are."""
+    """1: this rank could not continue with unequal shares, so they stay as they are."""
     leaves: int = 0
-    """1: its launcher will end it soon, and start it again: all ranks leave at the same boundary."""
+    """1: its launcher will end and restart it soon: all ranks leave at the same boundary."""
     timed: int = -1
-    """The iteration that the times are about; -1: none is timed yet."""
+    """The iteration of the times; -1: none."""
     incarnation: int = -1
     generation: int = -1
     sequence: int = -1
-    """Of its orders; -1: it has none."""
+    """Sequence number of its orders; -1: it has none."""
     sum_s: float = 0.0
-    """From its last gradient handed over to the end of the sum: the shortest is the transfer, the rest was waiting."""
+    """From its last gradient passed to the sum until its end: the shortest is the transfer, the rest was waiting."""
     exchange_s: float = 0.0
-    """The same of the exchange before the iteration, from the end of the rank's own work."""
+    """The same for the exchange before the iteration, from the end of the rank's own work."""
     link_s: float = 0.0
-    """What this rank's own links need for what that sum had them carry; 0: not known."""
+    """Time that this rank's own links need for the traffic of that sum; 0: not known."""
     usual_s: float = 0.0
-    """Length of its iterations, smoothed; 0: not known."""
+    """Its iteration time, smoothed; 0: not known."""
 
 
 class Columns(NamedTuple):
@@ -62,41 +62,42 @@ class Columns(NamedTuple):
     usual_s: Sequence[float]
 
     def leader(self, before: int) -> int:
-        """Who has the newest orders: the one of before, or the first of those with newer ones."""
+        """The rank with the newest orders: the previous leader, or the first of those with newer ones."""
         newness = [*zip(self.incarnation, self.generation, self.sequence, strict=True)]
         newest = max(newness)
         return before if newness[before] == newest else newness.index(newest)
 
 
 ROUND_S: Final = 0.1
-"""Loops with shorter iterations exchange their words only this often: a sum costs about as much whatever it carries."""
+"""In loops with shorter iterations exchanges are made only this often: the cost of a sum hardly depends on its size."""
 
 FIRST_ROUNDS: Final = 50
-"""So many iterations have one each, in which shares settle."""
+"""Each of the first iterations has an exchange, until shares have converged."""
 
 MOST_APART: Final = 16
-"""Iterations from one exchange to the next, at most."""
+"""Maximum number of iterations between two exchanges."""
 
 AWAITED: Final = 16
-"""So many exchanges at first, while shares settle, are made and awaited at the end of their iteration: its times are
-known then, and orders that came during it hold from the next iteration on. Later ones begin with the iteration and cost
-no waiting."""
+"""The first exchanges are made and awaited at the end of their iteration: its times are known then, and orders that
+arrived during it apply from the next iteration on. Later ones start with the iteration and cost no waiting.
+"""
 
 AWAITED_AGAIN: Final = 8
-"""So many are awaited behind a large change of shares: further ones follow it."""
+"""After a large change of shares this many exchanges are awaited, since further changes follow."""
 
 LARGE: Final = 0.1
-"""A change is large where a rank's share changes by more than this part of an even share."""
+"""A change is large if a rank's share changes by more than this fraction of an equal share."""
 
 FIELDS: Final = len(Row._fields)
 NO_STOP: Final = -1
 HEAD: Final = 6
-"""In front of the leader's shares: whether it has orders, their version, where to stop, whether to hold, the batch of
-the next pass, and the rule of the learning rate."""
+"""Values before the leader's shares: whether it has orders, their version, where to stop, whether to pause, the batch
+of the next pass, and the rule of the learning rate.
+"""
 
 
 class Change(NamedTuple):
-    """Shares, and the iteration that they hold from."""
+    """Shares, and the first iteration in which they apply."""
 
     first: int
     version: int
@@ -104,7 +105,7 @@ class Change(NamedTuple):
 
 
 class Timeline:
-    """The agreed shares, with past changes that may still be needed."""
+    """The agreed shares, including past changes that may still be needed."""
 
     __slots__ = ("_changes",)
 
@@ -112,11 +113,11 @@ class Timeline:
         self._changes = [Change(first, version, list(shares))]
 
     def shares(self, iteration: int) -> list[int]:
-        """Of all ranks in that iteration."""
+        """Shares of all ranks in that iteration."""
         return next((change.shares for change in reversed(self._changes) if change.first <= iteration), self.oldest)
 
     def add(self, change: Change) -> None:
-        """One more change, from a later iteration than those before."""
+        """Add a change, from a later iteration than the previous ones."""
         if change.first <= self.newest.first:
             raise ValueError(f"shares from iteration {change.first} on, behind those from {self.newest.first} on")
         self._changes.append(change)
@@ -128,7 +129,7 @@ class Timeline:
 
     @property
     def newest(self) -> Change:
-        """The last change, which may still be to come."""
+        """The last change, which may not apply yet."""
         return self._changes[-1]
 
     @property
@@ -138,7 +139,7 @@ class Timeline:
 
 
 class Settled(NamedTuple):
-    """What all ranks know behind an iteration."""
+    """The result of an exchange, the same on all ranks."""
 
     columns: Columns
     hold: bool
@@ -146,21 +147,21 @@ class Settled(NamedTuple):
     stop: bool
     """Do not begin the next iteration."""
     leaves: bool
-    """Do not begin it either, but the job continues: the ranks will be started again."""
+    """Do not begin the next iteration either; the ranks will be restarted, and the job continues."""
     change: Change | None
     """New shares."""
     next_round: int
-    """The next iteration in which all exchange their words."""
+    """The next iteration that has an exchange."""
 
 
 class Agreement:
-    """One rank's part in it.
+    """One rank's part in the agreement.
 
     Args:
         rank: its own.
-        timeline: the shares at the begin, the same at all ranks.
-        multiple: what shares are multiples of.
-        fixed: whether shares stay as they are, regardless of orders.
+        timeline: the initial shares, the same on all ranks.
+        multiple: shares are multiples of this number.
+        fixed: whether shares never change, regardless of orders.
         grows: whether the global batch may grow: each rank's learning rate follows it.
     """
 
@@ -170,25 +171,25 @@ class Agreement:
         self.rank, self.timeline, self.multiple = rank, timeline, multiple
         self.world = len(timeline.newest.shares)
         self.base = self.batch = sum(timeline.newest.shares)
-        """Samples of a full iteration over all ranks: at the start, and in this pass."""
+        """Samples of a full iteration over all ranks: at the start, and in the current pass."""
         self.fixed, self.grows = fixed, grows
         self._next_batch, self._rule = 0, ""
         self.leader = 0
-        """Whose orders count: that of the newest, by the last sum."""
+        """The rank with the newest orders, according to the last sum."""
         self.refusal = ""
-        """Why the shares in the newest orders cannot be followed; empty: they can."""
+        """Why the shares in the newest orders cannot be applied; empty: they can."""
         self._orders: Orders | None = None
         self._wanted = timeline.newest.shares
         self._ceilings: Sequence[float] = []
         self._rounds, self._awaited = 0, AWAITED
 
     def receive(self, orders: Orders) -> None:
-        """Take in orders that are newer than all before."""
+        """Accept orders that are newer than all previous ones."""
         self._orders, self.refusal = orders, self._objection(orders)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the next exchange is made and awaited at the end of its iteration; the same at all ranks."""
+        """Whether the next exchange is made and awaited at the end of its iteration; the same on all ranks."""
         return self._rounds < self._awaited
 
     @property
@@ -197,7 +198,7 @@ class Agreement:
         return self.world * (FIELDS + 1) + HEAD
 
     def encode(self, row: Row) -> list[float]:
-        """What this rank adds to the sum."""
+        """Return this rank's part of the sum."""
         orders, vector = self._orders, [0.0] * self.width
         if orders is not None:
             row = row._replace(incarnation=orders.incarnation, generation=orders.generation, sequence=orders.sequence)
@@ -212,7 +213,7 @@ class Agreement:
         return vector
 
     def read(self, vector: Sequence[float], iteration: int) -> Settled:
-        """What the sum of all ranks' words behind ``iteration`` means; the same at each of them."""
+        """Interpret the sum of all ranks' rows after ``iteration``; the result is the same on each of them."""
         world = self.world
         rows = Columns(*[vector[at * world : (at + 1) * world] for at in range(FIELDS)])
         has_orders, version, stop_at, hold, fill, rule = map(int, vector[world * FIELDS : world * FIELDS + HEAD])
@@ -232,7 +233,7 @@ class Agreement:
         return Settled(columns=rows, hold=holds, stop=stop, leaves=leaves, change=change, next_round=after)
 
     def _round_after(self, iteration: int, rows: Columns, stop_at: int) -> int:
-        """The next exchange: seldom in a fast loop, and in the last iteration before a stop."""
+        """The next exchange: less frequent in a fast loop, and always in the last iteration before a stop."""
         self._rounds += 1
         if self._rounds < FIRST_ROUNDS or not all(rows.usual_s):
             return iteration + 1
@@ -240,8 +241,8 @@ class Agreement:
         return min(after, stop_at - 1) if stop_at > iteration + 1 else after
 
     def begin_pass(self, iteration: int) -> None:
-        """A pass begins with that iteration, behind everything that was drawn: from here on the batch may be larger,
-        or smaller again, down to the script's.
+        """A pass begins with that iteration, after everything that was drawn: from here on the batch may be larger, or
+        smaller again, but not below the script's.
         """
         size, newest = self._next_batch, self.timeline.newest
         if self.fixed or not self.grows or not self._rule or size == self.batch or size % self.multiple:
@@ -257,7 +258,7 @@ class Agreement:
 
     @property
     def lr_scale(self) -> float:
-        """What the learning rate of this pass is multiplied by."""
+        """The factor of this pass's learning rate."""
         return lr_scale(self._rule, self.batch, self.base) if self.batch != self.base else 1.0
 
     def _agree(self, rows: Columns, version: int) -> Change | None:

@@ -1,4 +1,4 @@
-"""What a job's spec says about its autopilot: which policies it may choose, and how carefully."""
+"""The autopilot's section of a spec: which policies it may choose, and its parameters."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -15,7 +15,7 @@ BALANCING: Final = (
     Choice(name="lb-bsp-cpu", parameters={"predictor": "ema"}),
     Choice(name="lb-bsp-linear"),
 )
-"""Ways to divide the same global batch: an iteration learns equally much under each.
+"""Ways to divide the same global batch, which do not change the training result.
 
 They are those that *what-if* compares by default (``compared`` in the catalogue of policies): a test holds them equal.
 """
@@ -26,7 +26,9 @@ Choices = Annotated[tuple[Choice, ...], msgspec.Meta(max_length=8)]
 
 
 class Autopilot(Part, frozen=True, kw_only=True):
-    """Policies that the job changes by itself, or proposes. It starts with those of ``synchronization``."""
+    """The job changes its policies by itself, or proposes changes. It starts with the policies
+    of ``synchronization``.
+    """
 
     mode: Annotated[Mode, msgspec.Meta(description="Switch policies (auto), or only propose to (suggest).")] = "auto"
     learn: Annotated[
@@ -54,10 +56,10 @@ class Autopilot(Part, frozen=True, kw_only=True):
 
 
 def read_shorthand(document: dict[str, Any]) -> dict[str, Any]:
-    """``policy: auto`` and ``policy: suggest`` are short for ``autopilot: {mode: ...}``; else nothing is changed.
+    """Expand ``policy: auto`` and ``policy: suggest`` to ``autopilot: {mode: ...}``; anything else is unchanged.
 
     Raises:
-        SpecError: for another ``policy``, or one beside an autopilot.
+        SpecError: for another ``policy``, or both fields.
     """
     if "policy" not in document:
         return document

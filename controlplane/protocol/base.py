@@ -1,7 +1,7 @@
-"""The base class of everything that is sent or logged, and the bounded types of its fields.
+"""The base class of all messages and logged values, and the bounded types of their fields.
 
-No field is a bare ``int``, ``float`` or ``str``: what is accepted here can be kept by SQLite and PostgreSQL, and be
-counted with. A NaN is within no range, so that a bounded number is a number.
+No field is a bare ``int``, ``float`` or ``str``: every accepted value can be stored by SQLite and PostgreSQL and used
+in calculations. NaN is in no range, so a bounded number is a number.
 """
 
 import sys
@@ -13,25 +13,25 @@ from controlplane.protocol.text import NO_NUL, PLAIN
 
 MAX_INT32: Final = 2**31 - 1
 MAX_COUNT: Final = 2**53 - 1
-"""Exact in JSON and as a float, and a thousand of them add up within 64 bits."""
+"""Exact in JSON and as a float; a thousand of them fit into 64 bits when added up."""
 
 MAX_SECONDS: Final = 1e9
 MAX_TEXT: Final = 8_192
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not a message: also for strings that are not UTF-8, and too many levels."""
+"""Exceptions of msgspec for bytes that are not a message, including invalid UTF-8 and too deep nesting."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 """A number of things: zero or more."""
 
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
-"""A number of things of which there must be at least one."""
+"""A number of things, at least one."""
 
 Count32 = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT32)]
-"""A count that is kept in 32 bits: iterations, generations, ranks, slots, samples of one iteration."""
+"""A count of at most 32 bits: iterations, generations, ranks, slots, samples of one iteration."""
 
 Positive32 = Annotated[int, msgspec.Meta(ge=1, le=MAX_INT32)]
-"""Such a count of which there must be at least one."""
+"""Such a count, at least one."""
 
 Status = Annotated[int, msgspec.Meta(ge=-MAX_INT32, le=MAX_INT32)]
 """An exit status; negative: the signal."""
@@ -39,16 +39,16 @@ Status = Annotated[int, msgspec.Meta(ge=-MAX_INT32, le=MAX_INT32)]
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
-"""A duration from the reporter's monotonic clock, in seconds: finite, and at most some thirty years."""
+"""A duration of the reporter's monotonic clock, in seconds: finite, and at most about thirty years."""
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-"""A share of a whole."""
+"""A fraction from 0 to 1."""
 
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """Any number, but neither infinite nor NaN."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=PLAIN)]
-"""What something is called: on one line, without control characters, since names reach terminals, logs and pages."""
+"""A name: one line without control characters, since names are shown in terminals, logs and pages."""
 
 Host = Annotated[str, msgspec.Meta(max_length=255, pattern=PLAIN)]
 """An address; empty: none."""
@@ -56,13 +56,13 @@ Host = Annotated[str, msgspec.Meta(max_length=255, pattern=PLAIN)]
 LabelKey = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=PLAIN)]
 LabelValue = Annotated[str, msgspec.Meta(max_length=200, pattern=PLAIN)]
 Labels = Annotated[dict[LabelKey, LabelValue], msgspec.Meta(max_length=64)]
-"""What machines carry, and jobs ask for."""
+"""Labels of machines, and the labels that jobs require."""
 
 Word = Annotated[str, msgspec.Meta(max_length=255, pattern=NO_NUL)]
-"""A few characters, or none: a version, an address, a label."""
+"""A short text, or none: a version, an address, a label."""
 
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=NO_NUL)]
-"""Sentences for people, or the end of a process's output."""
+"""Sentences for display, or the end of a process's output."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
-"""Every workload and data set by name, with options: what a job can ask for and machines can do.
+"""The catalogue of workloads and datasets by name, with their options.
 
-Control plane and machines read the same table, so what is accepted can be carried out.
+Control plane and machines use the same table, so every accepted job can be run.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,13 @@ from controlplane.protocol.spec import JobSpec
 from controlplane.protocol.training import Workload
 
 Kind = Literal["rows", "images", "series", "sparse", "targets", "ratings", "traffic"]
-"""What samples are: rows of numbers, images, series of rows, sparse rows (these four with a class each), rows with a
-number to be predicted, users with ratings, or nothing at all."""
+"""The kind of samples: rows of numbers, images, series of rows, sparse rows (these four with a class each), rows with a
+regression target, users with ratings, or none.
+"""
 
 
 class DatasetEntry(Value, frozen=True, kw_only=True):
-    """One data set, or one form of files."""
+    """One dataset, or one file format."""
 
     name: str
     kind: Kind
@@ -31,7 +32,7 @@ class DatasetEntry(Value, frozen=True, kw_only=True):
 
 
 class WorkloadEntry(Value, frozen=True, kw_only=True):
-    """One workload: what it is, and what it can be trained on."""
+    """One workload and its possible datasets."""
 
     name: str
     explanation: str
@@ -40,7 +41,7 @@ class WorkloadEntry(Value, frozen=True, kw_only=True):
     binary: bool = False
     """Whether it is a binary classification."""
     sums: bool = False
-    """Whether its updates are sums of another kind than gradients, added up by its own rule."""
+    """Whether its updates are sums other than gradients, applied by its own rule."""
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -208,7 +209,7 @@ WORKLOADS: Mapping[str, WorkloadEntry] = _table(
 
 
 def describe() -> list[dict[str, Any]]:
-    """Every workload by name, as a form or a person needs it, with JSON schemas of options."""
+    """Describe every workload by name, for forms and users, with JSON schemas of options."""
     data = {name: _described(entry) for name, entry in DATASETS.items()}
     return [
         _described(entry) | {"datasets": list(entry.datasets), "data": [data[name] for name in entry.datasets]}
@@ -217,12 +218,12 @@ def describe() -> list[dict[str, Any]]:
 
 
 def is_foreign(workload: Workload) -> bool:
-    """Whether the workload is a user's own, ``package.module:factory``; what it takes only the machines know."""
+    """Whether the workload is a user's own, ``package.module:factory``; only machines know its options."""
     return ":" in workload.name
 
 
 def check_workload(workload: Workload) -> None:
-    """Raise ``SpecError``, naming the field, unless the workload exists and takes that data set and these options."""
+    """Raise ``SpecError`` with the field unless the workload exists and supports that dataset and these options."""
     if is_foreign(workload):
         return
     entry = WORKLOADS.get(workload.name)
@@ -238,7 +239,7 @@ def check_workload(workload: Workload) -> None:
 
 
 def check_training(spec: JobSpec) -> None:
-    """Raise ``SpecError`` unless workload, optimizers and rule of aggregation exist and go together."""
+    """Raise ``SpecError`` unless workload, optimizers and aggregation rule exist and are compatible."""
     check_workload(spec.workload)
     check_optimizers(spec)
     entry = WORKLOADS.get(spec.workload.name)

@@ -1,7 +1,7 @@
 """Random numbers without generator state: a number is a function of a seed and of its purpose.
 
-So a draw does not depend on earlier draws, or on who made them, and a restored engine continues alike. The mixing
-function is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014). Not for secrets.
+A draw does not depend on earlier draws, or on where it is made, so a restored engine continues identically. The mixing
+function is the finalizer of SplitMix64 (Steele, Lea and Flood, 2014). Not for secrets.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def key(*numbers: int, after: int = 0) -> int:
     """A 64-bit hash of ``numbers``, in their order; ``after``: the hash of those before them, if there are any."""
     mixed = after
     for number in numbers:
-        # The finaliser, as in ``draw``: written out, since a call would cost more than it does.
+        # The finalizer, as in ``draw``: inlined, since a call would cost more than the computation.
         mixed = ((mixed ^ (number & _MASK)) + _STEP) & _MASK
         mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & _MASK
         mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & _MASK
@@ -43,7 +43,7 @@ def draw(key: int, size: int, count: int) -> list[int]:
 
 
 def others(ranks: Sequence[int], but: int | None, count: int, chance: int) -> list[int]:
-    """``count`` of ``ranks`` without the one at place ``but``; each is equally likely."""
+    """``count`` of ``ranks`` without the one at index ``but``; each is equally likely."""
     size = len(ranks) - (but is not None)
     skip = size if but is None else but
     return [ranks[place + (place >= skip)] for place in draw(chance, size, count)]

@@ -16,14 +16,14 @@ class SavedBlock(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class FoundCheckpoint(Value, frozen=True, kw_only=True):
-    """A checkpoint that a server has looked at, and that is whole."""
+    """A complete checkpoint that a server has checked."""
 
     iteration: Count32
     position: Count
 
 
 class WholeCheckpoint(Value, frozen=True, kw_only=True):
-    """A checkpoint all of whose pieces are written: one server should write its manifest."""
+    """All pieces of a checkpoint are written: one server should write its manifest."""
 
     iteration: Count32
     position: Count
@@ -31,8 +31,8 @@ class WholeCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class Restore(Value, frozen=True, kw_only=True):
-    """Where blocks begin that no other server hands over."""
+    """The source of blocks that no other server hands over."""
 
     iteration: Count32
     is_start: bool = False
-    """It is a checkpoint that the job starts from, not one that it wrote."""
+    """Whether the job starts from this checkpoint, rather than having written it."""

@@ -1,7 +1,7 @@
-"""Text that came from elsewhere (a process's output, an error's message, a driver's name) made fit for a message.
+"""Cleans external text (output of a process, error messages, driver names) for messages.
 
-A message with a NUL or a lone surrogate, or with too long a text, is rejected by its receiver. So text from elsewhere
-is cleaned before it is sent.
+A message with a NUL, a lone surrogate or too long a text is rejected by its receiver, so external text is cleaned
+before it is sent.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def clean_text(text: str, limit: int = MAX_TEXT) -> str:
 
 
 def cleaned(message: Message) -> Message:
-    """The message with every text clean; itself where all are."""
+    """The message with every text cleaned; the same object if nothing changed."""
     found: Message = _clean_struct(message)
     return found
 
@@ -47,7 +47,7 @@ def _clean_struct(value: Any) -> Any:
 
 
 def _plan(kind: type[Any]) -> Plan:
-    """The fields of such a message that may hold text, and how each is cleaned; worked out once."""
+    """The fields of a message type that may contain text, and how each is cleaned; computed once."""
     if (known := _plans.get(kind)) is None:
         found = type_info(kind)
         assert isinstance(found, StructType)

@@ -1,6 +1,6 @@
-"""The one place where bytes become messages: limits, decoding and validation.
+"""Decodes and validates messages, within size limits.
 
-A frame that cannot be accepted raises ``BadFrame`` with the close code for its sender; nothing else is raised.
+A frame that is not accepted raises ``BadFrame`` with the close code for its sender; nothing else is raised.
 """
 
 from typing import Any, Generic, Literal, TypeVar
@@ -21,7 +21,7 @@ from controlplane.protocol.orders import (
 )
 
 MAX_FRAME_BYTES = 256 * 1024
-"""Largest control message in bytes; parameters never travel here."""
+"""Largest control message in bytes; parameters are not sent on these connections."""
 
 WorkerReply = Orders | Placement | Durable | Rejection
 RankReply = Orders | Durable | Rejection
@@ -32,7 +32,7 @@ Message = TypeVar("Message")
 
 
 class BadFrame(ValueError):
-    """A frame that was refused: ``code`` is for machines, the text for people."""
+    """A frame was refused: ``code`` for programs, the message for users."""
 
     def __init__(self, code: Literal["malformed", "oversized"], detail: str) -> None:
         self.code: Literal["malformed", "oversized"] = code
@@ -50,7 +50,7 @@ class Codec(Generic[Message]):
         """The message in ``frame``.
 
         Raises:
-            BadFrame: if it is over the limit, is not msgpack, or is none of the union's messages.
+            BadFrame: if it exceeds the limit, is not msgpack, or is not a message of the union.
         """
         if len(frame) > self._limit:
             raise BadFrame("oversized", f"message of {len(frame)} bytes, at most {self._limit} are accepted")

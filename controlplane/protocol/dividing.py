@@ -1,7 +1,7 @@
-"""Which samples of a pass belong to which iteration and rank of an attached job, for any shares. Pure.
+"""Maps the samples of a pass to iterations and ranks of an attached job, for any shares. Pure.
 
-A pass is a permutation of the data set. Iteration ``k`` is a range of it, as long as the global batch; the last one is
-what is left. Each rank's range follows those of the ranks before it, as long as its share.
+A pass is a permutation of the dataset. Iteration ``k`` is a range of it with the length of the global batch; the last
+one is the rest. Each rank's range has the length of its share and follows those of lower ranks.
 """
 
 from collections.abc import Sequence
@@ -40,10 +40,10 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
         return left // self.batch if self.drop_last else -(-left // self.batch)
 
     def span(self, iteration: int) -> Span:
-        """What one iteration takes, over all ranks.
+        """The range of one iteration, over all ranks.
 
         Raises:
-            IndexError: if it is not of this pass.
+            IndexError: if it is not in this pass.
         """
         place = iteration - self.first
         if not 0 <= place < self.iterations:
@@ -73,7 +73,7 @@ def divide(weights: Sequence[int], size: int, multiple: int = 1) -> list[int]:
 
 
 def within(shares: Sequence[int], ceilings: Sequence[int], multiple: int = 1) -> list[int]:
-    """The same number of samples with no rank above its ceiling (0: it has none), if there is room.
+    """The same number of samples with no rank above its ceiling (0: it has none), if that is possible.
 
     Samples that do not fit stay with the ranks above their ceilings, in proportion: the global batch is constant.
     """

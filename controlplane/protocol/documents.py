@@ -11,7 +11,7 @@ MOST: Final = 2**63 - 1
 
 
 def check_storable(field: str, document: Any) -> None:
-    """Raise ``SpecError``, naming the place below ``field``, if a value cannot be stored as JSON in every database."""
+    """Raise ``SpecError`` with the place below ``field`` if a value cannot be stored as JSON in every database."""
     for place, value in _leaves(field, document):
         if isinstance(value, str) and not _is_text(value):
             raise SpecError(place, value, "text without NULs and lone surrogates")

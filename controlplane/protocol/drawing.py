@@ -1,6 +1,6 @@
-"""Which other workers a barrier looks at (PSP section 3.3): drawn alike by the control plane and by workers themselves.
+"""Draws the workers that a barrier samples (PSP section 3.3): the control plane and workers draw identically.
 
-A draw depends on the job's seed, the worker, its iteration and the number of the try, and on nothing else.
+A draw depends only on the job's seed, the worker, its iteration and the number of the attempt.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from controlplane.protocol.parts import Seed
 MAX_RECHECK = 100.0
 
 _FIXED, _DYNAMIC = range(2)
-"""What a draw is for, so that no two of them share their chance."""
+"""Purposes of draws, so that different ones are independent."""
 
 
 class PeerSampling(Value, frozen=True, kw_only=True):
-    """How a worker samples the others itself (``sampling: peers``)."""
+    """How a worker samples its peers itself (``sampling: peers``)."""
 
     sample: Count32
     staleness: Count32 = 0
@@ -29,7 +29,7 @@ class PeerSampling(Value, frozen=True, kw_only=True):
     held: bool = False
     """A waiting worker waits for its first sample; otherwise it draws another one."""
     recheck: Annotated[float, Meta(gt=0.0, le=MAX_RECHECK)] = 0.25
-    """How soon a waiting worker asks again, in iteration times of its own."""
+    """After how many of its own iteration times a waiting worker repeats its requests."""
     seed: Seed = 0
 
 
@@ -59,10 +59,10 @@ def any_others(ranks: Sequence[int], place: int, count: int, chance: int) -> lis
 
 
 def fixed_order(ranks: Sequence[int], seed: int) -> list[int]:
-    """The order in which the one subset of the job takes the workers (section 6.5: the basic strategy)."""
+    """The order in which the single subset of the job includes workers (section 6.5: the basic strategy)."""
     return sorted(ranks, key=lambda rank: (key(seed, _FIXED, rank), rank))
 
 
 def first_others(ordered: Sequence[int], rank: int, count: int) -> list[int]:
-    """The first ``count`` of ``ordered``; a worker among them looks at one more instead of itself. Sorted."""
+    """The first ``count`` of ``ordered``; a worker among them samples one more instead of itself. Sorted."""
     return sorted([other for other in ordered[: count + 1] if other != rank][:count])

@@ -1,4 +1,4 @@
-"""Machines and links worse than the real ones, for demonstrations and tests; pages mark what is emulated."""
+"""Emulation of slower machines and links, for demonstrations and tests; pages mark what is emulated."""
 
 import csv
 from typing import Annotated, Any
@@ -51,7 +51,7 @@ class LinkEmulation(Part, frozen=True, kw_only=True):
     changes: list[LinkChange] = []
 
     def at(self, iteration: int) -> float | None:
-        """The limit that holds in ``iteration``."""
+        """The limit in ``iteration``."""
         passed = [change for change in self.changes if change.iteration <= iteration]
         return max(passed, key=lambda change: change.iteration).bytes_per_second if passed else self.bytes_per_second
 
@@ -64,16 +64,18 @@ class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     samples_per_second: Speed | None = None
     slower: Annotated[float, Meta(ge=1.0, le=10_000.0)] | None = None
-    """Work takes so many times as long as it does."""
+    """Work takes this many times as long."""
     trace: Annotated[list[TracePoint], Meta(min_length=1, max_length=MAX_POINTS)] | None = None
     """Speed and the load that is reported, together, by time."""
     repeat: bool = False
-    """Whether the trace restarts where it ends, its last point as long as the one before; else that holds on."""
+    """Whether the trace repeats, with its last point as long as the one before; otherwise the last point applies
+    indefinitely.
+    """
     competitor: Competitor | None = None
     launch_s: Annotated[float, Meta(ge=0.0, le=3600.0)] = 0.0
-    """With ``samples_per_second``: what each iteration takes besides, however few samples it has."""
+    """With ``samples_per_second``: a fixed time per iteration, in addition."""
     saturation: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    """With ``samples_per_second``: fewer samples than this take no less time, as on a GPU."""
+    """With ``samples_per_second``: iterations with fewer samples take as long as with this many, as on a GPU."""
     link: LinkEmulation | None = None
     """Between this worker and all servers."""
 
@@ -91,7 +93,7 @@ class Emulation(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def description(self) -> str:
-        """What is emulated, in words."""
+        """A description of the emulation, for display."""
         parts = []
         if self.samples_per_second is not None:
             parts.append(f"{self.samples_per_second:,.6g} samples/s")
@@ -114,7 +116,7 @@ def read_trace(text: str, field: str = "trace") -> list[dict[str, Any]]:
     """The points of a CSV text with the columns time, speed and, if it has them, cpu and memory.
 
     Raises:
-        SpecError: naming the line that cannot be read.
+        SpecError: with the line that cannot be read.
     """
     rows = csv.reader(text.strip("\ufeff \t\r\n").splitlines(), skipinitialspace=True)
     try:

@@ -1,7 +1,7 @@
-"""What machines draw and cost: ``energy`` in a job's spec, and labels of machines that say the same.
+"""Power and prices: ``energy`` in a job's spec, and the corresponding labels of machines.
 
-Where nothing is measured or stated, a worker draws ``IDLE_WATTS`` while it waits and ``BUSY_WATTS`` while it works:
-about what one data center GPU with its part of the machine around it does.
+If nothing is measured or stated, a worker draws ``IDLE_WATTS`` while it waits and ``BUSY_WATTS`` while it works: about
+the power of one data center GPU with its part of the machine.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ Watts = Annotated[float, Meta(ge=0.0, le=1e6)]
 Price = Annotated[float, Meta(ge=0.0, le=1e6)]
 
 LABELS: Final = {"idle-watts": "idle_watts", "busy-watts": "busy_watts", "hour-price": "hour"}
-"""Labels of machines, and the fields that they state for every worker there."""
+"""Labels of machines, and the fields that they set for every worker there."""
 
 Objective = Literal["time", "energy", "cost"]
 
 
 class Power(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one worker; None: as the whole job, or its machine's labels, have it."""
+    """Power and price of one worker; None: from the machine's labels or the whole job."""
 
     idle_watts: Watts | None = None
     busy_watts: Watts | None = None
@@ -38,25 +38,25 @@ class Power(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Energy(Part, frozen=True, kw_only=True):
-    """The power model of a job's workers, and prices. What machines measure themselves comes before ``busy_watts``."""
+    """The power model of a job's workers, and prices. Measured power overrides ``busy_watts``."""
 
     idle_watts: Watts | None = None
     """While a worker waits; None: 60."""
     busy_watts: Watts | None = None
     """While it loads, computes and communicates; None: 300."""
     hour: Price | None = None
-    """The price of an hour of one worker, however busy; None: 0."""
+    """The price of an hour of one worker, busy or not; None: 0."""
     kwh: Price = 0.0
     """The price of a kilowatt-hour."""
     workers: list[Power | None] | None = None
-    """Of single workers, by rank; comes before their machines' labels."""
+    """Values of single workers, by rank; they override their machines' labels."""
 
     def __post_init__(self) -> None:
         check_order(self.idle_watts, self.busy_watts)
 
 
 class Draw(Value, frozen=True, kw_only=True):
-    """What one worker draws and costs, from whatever is known of it."""
+    """Power and cost of one worker, from all sources."""
 
     idle_watts: float
     busy_watts: float
@@ -68,7 +68,7 @@ class Draw(Value, frozen=True, kw_only=True):
         return self.idle_watts * whole_s + (self.busy_watts - self.idle_watts) * busy_s
 
     def cost(self, joules: float, whole_s: float) -> float:
-        """What so much energy costs, with the worker's time."""
+        """The cost of this energy and of the worker's time."""
         return joules * self.kwh / JOULES_PER_KWH + self.hour * whole_s / 3600
 
     def with_busy(self, watts: float) -> "Draw":
@@ -77,15 +77,15 @@ class Draw(Value, frozen=True, kw_only=True):
 
 
 def check_order(idle: float | None, busy: float | None) -> None:
-    """Raise ``ValueError`` where waiting would draw more than work."""
+    """Raise ``ValueError`` if the idle power exceeds the busy power."""
     least = IDLE_WATTS if idle is None and busy is not None and busy < IDLE_WATTS else idle
     if least is not None and (most := BUSY_WATTS if busy is None else busy) < least:
         raise ValueError(f"busy_watts of at least idle_watts, which is {least:g} (found {most:g}); give both")
 
 
 def draw_of(energy: Energy, rank: int, power: Power | None = None) -> Draw:
-    """Of the worker ``rank`` on a machine whose labels say ``power``: by the spec's list, the labels, the spec, or by
-    default, whichever says it first.
+    """Power of worker ``rank`` on a machine with the labelled ``power``: the first of the spec's list, the labels, the
+    spec, the default.
     """
     own = energy.workers[rank] if energy.workers is not None and rank < len(energy.workers) else None
     idle = _first(own, power, energy, "idle_watts")
@@ -100,7 +100,7 @@ def draw_of(energy: Energy, rank: int, power: Power | None = None) -> Draw:
 
 
 def labelled_power(labels: Mapping[str, str]) -> Power | None:
-    """What a machine's labels state; None: nothing. A label that is no number in range counts as none."""
+    """The values in a machine's labels; None: there are none. A label that is not a number in range is ignored."""
     found: dict[str, Any] = {}
     for label, field in LABELS.items():
         try:

@@ -13,7 +13,7 @@ _SENTENCE = re.compile(r"(?P<expected>.*?)(?: - at `(?:key` in `)?\$\.?(?P<field
 
 
 class Fault(NamedTuple):
-    """The first thing that does not fit."""
+    """The first invalid value."""
 
     field: str
     """``groups[0].machine.slowness``; empty: the value as a whole."""
@@ -21,7 +21,7 @@ class Fault(NamedTuple):
 
 
 def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
-    """The fault that the error is about; with the type that was expected, it lists the values of an enumeration."""
+    """The fault in an error of msgspec; the expected type is used to list the values of an enumeration."""
     found = _SENTENCE.fullmatch(str(error))
     assert found is not None, "the pattern takes any text"
     field, expected = found["field"] or "", found["expected"].removeprefix("Expected ")
@@ -31,7 +31,7 @@ def fault_of(error: msgspec.ValidationError, kind: Any = None) -> Fault:
 
 
 def _in_words(expected: str) -> str:
-    """A regular expression does not help users."""
+    """Replace a regular expression by a description for users."""
     return next((words for pattern, words in IN_WORDS.items() if repr(pattern) in expected), expected)
 
 

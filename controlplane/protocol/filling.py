@@ -1,4 +1,6 @@
-"""``fill``: the global batch of an attached job grows into free memory, and the learning rate follows it. Pure."""
+"""``fill``: the global batch of an attached job grows into free memory, and the learning rate
+is scaled with it. Pure.
+"""
 
 import math
 from typing import Annotated, Final, Literal, get_args
@@ -9,19 +11,19 @@ from controlplane.protocol.parts import Part
 
 Rule = Literal["linear", "square-root"]
 RULES: Final[tuple[str, ...]] = ("", *get_args(Rule))
-"""Ranks send one another a rule as its place here; the first: none."""
+"""Ranks exchange a rule as its index here; the first: none."""
 
 
 class Fill(Part, frozen=True, kw_only=True):
-    """How far the global batch may grow, and what becomes of the learning rate. Both must be chosen."""
+    """Limit of the global batch, and the rule for the learning rate. Both are required."""
 
     limit: Annotated[float, Meta(gt=1.0, le=64.0)]
-    """The most that it grows to, as a multiple of the script's."""
+    """Maximum of the global batch, as a multiple of the script's."""
     learning_rate: Rule
-    """Multiplied by what the batch is multiplied by, or by the square root of it."""
+    """The learning rate is multiplied by the growth of the batch, or by its square root."""
 
 
 def lr_scale(rule: str, batch: int, base: int) -> float:
-    """What the learning rate is multiplied by where ``batch`` samples are trained on instead of ``base``."""
+    """The factor of the learning rate if the batch is ``batch`` samples instead of ``base``."""
     ratio = batch / base if rule and base else 1.0
     return math.sqrt(ratio) if rule == "square-root" else ratio

@@ -1,4 +1,4 @@
-"""What a job's spec says about its guard: what happens where a change of policies harms convergence."""
+"""The guard's section of a spec: what happens if a change of policies harms convergence."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -40,5 +40,5 @@ def nest(document: object) -> object:
 
 
 def read(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a spec with its guard written out."""
+    """The document of a spec with its guard expanded."""
     return {**document, "guard": nest(document["guard"])} if "guard" in document else dict(document)

@@ -1,9 +1,9 @@
-"""Credentials of processes, derived from the job's key so that none can pose as another.
+"""Credentials of processes, derived from the job's key, so that no process can impersonate another.
 
-``process_key`` opens the control socket of one process instance; ``data_key`` authenticates one worker to one server,
-and the server can derive it from its own key alone; ``peer_key`` is the same between two servers. For encryption,
+``process_key`` authenticates the control socket of one process instance. ``data_key`` authenticates one worker to one
+server, which can derive it from its own key; ``peer_key`` does the same between two servers. For encryption,
 ``authority_seed`` is the private key that signs the certificates of the job's processes, ``certificate_seed`` that of
-one of them (both Ed25519).
+one process (both Ed25519).
 """
 
 import hashlib

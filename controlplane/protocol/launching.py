@@ -1,7 +1,7 @@
-"""Native jobs, started by agents, and attached jobs, started by a launcher whose script attaches its ranks.
+"""Rules for native jobs, whose workers agents start, and attached jobs, whose ranks a launcher starts.
 
-In an attached job the script and its engine own processes, model, optimizer and sums. So most fields of a spec do not
-apply: each of these is refused with what to do instead.
+In an attached job the script owns processes, model, optimizer and gradient sums. So most fields of a spec do not apply;
+each of these is refused with the alternative.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ Wait = Annotated[float, Meta(ge=1.0, le=1e7)]
 DEFAULT_WAIT_S: Final = 3600.0
 
 Lease = Annotated[float, Meta(ge=10.0, le=1e6)] | None
-"""How long a launcher may be silent while no rank is here."""
+"""How long a job without ranks continues without a renewal by its launcher."""
 
 IMPLIED: Final[Mapping[str, Any]] = {"servers": 0, "communication": "all-reduce"}
 """Defaults for the spec of an attached job."""
 
 WORKLOAD: Final = "attached"
 DATASET: Final = "none"
-"""The workload of an attached job is only displayed: any name, and no data set of Paceline."""
+"""The workload of an attached job is only displayed: any name is accepted, and no dataset."""
 
 SCRIPT: Final = "with launch attached, where the script has its own"
 
@@ -55,7 +55,7 @@ NATIVE_ONLY: Final = ("options", "data", "partition", "init")
 
 
 def with_implied(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of an attached job with defaults: its ranks report their number and batch later."""
+    """The document of an attached job with defaults: its ranks report their number and batch size later."""
     workload = document.get("workload", {})
     if isinstance(workload, str):
         workload = {"name": workload}
@@ -77,7 +77,7 @@ def check_launch(spec: Any) -> None:
     """Check that every field of a ``JobSpec`` applies to its kind of launch.
 
     Raises:
-        SpecError: naming the field, what was found, what is expected and what to do instead.
+        SpecError: with the field, what was found, what is expected and the alternative.
     """
     defaults = {each.name: each.default for each in fields(type(spec))}
     if spec.launch == "native":
@@ -109,10 +109,10 @@ def check_launch(spec: Any) -> None:
 
 
 def check_multiple(spec: Any) -> None:
-    """Whether shares that are multiples of so many samples can add up to the global batch, within the limits.
+    """Check that shares which are multiples of this number can add up to the global batch, within the limits.
 
     Raises:
-        SpecError: naming the field, what was found and what is allowed.
+        SpecError: with the field, what was found and what is allowed.
     """
     multiple = spec.sample_multiple
     if spec.batch_size % multiple:
@@ -125,9 +125,10 @@ def check_multiple(spec: Any) -> None:
 
 
 def as_native(spec: Any) -> Any:
-    """An attached job as it is simulated: all ranks wait for one server, which takes as long as the sum of the ranks.
+    """An attached job as it is simulated: all ranks wait for one server, whose exchange takes as long as the
+    all-reduce.
 
-    Any other ``JobSpec`` is itself.
+    Any other ``JobSpec`` is returned unchanged.
     """
     if spec.launch == "native":
         return spec

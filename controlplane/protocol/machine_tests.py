@@ -1,7 +1,7 @@
-"""The test of a machine before it works: what its agent is ordered to measure, and what it answers.
+"""Messages of a machine test: what its agent is ordered to measure, and the results.
 
-The machine computes, copies memory, and exchanges data with the machines that run servers. Those listen meanwhile, as a
-server of a job would: the test has a key of its own, from which both ends derive what they prove themselves with.
+The machine computes, copies memory, and exchanges data with machines that run servers. Those listen meanwhile as a
+server of a job would: the test has its own key, from which both ends derive their credentials.
 """
 
 from typing import Annotated, Final
@@ -12,10 +12,10 @@ from controlplane.protocol.base import Count32, Name, Port, Positive, Seconds, T
 from controlplane.protocol.orders import Certificate, ServerAddress
 
 TEST_LIMIT_S: Final = 60.0
-"""The agent ends a test after this time."""
+"""Time limit of a test, enforced by the agent."""
 
 LISTEN_LIMIT_S: Final = 90.0
-"""The far end of a link listens for this long at most."""
+"""Time limit for the far end of a link."""
 
 MATRIX: Final = 1024
 """Rows and columns of the float32 matrices that a CPU multiplies."""
@@ -26,22 +26,22 @@ GPU_MATRIX: Final = 4096
 COMPUTE_S: Final = 2.0
 MEMORY_S: Final = 1.0
 LINK_S: Final = 1.0
-"""How long each of these is measured for; one round at least."""
+"""How long each of these is measured; at least one round."""
 
 LINKS_S: Final = 20.0
-"""All links together, with their handshakes, and far ends that do not answer."""
+"""Time limit of all links together, including handshakes and unresponsive far ends."""
 
 GPUS_S: Final = 15.0
-"""All GPUs of a machine together: where there are more, each is measured for less time."""
+"""Time limit of all GPUs of a machine together: with several, each is measured for less time."""
 
 COPIED_BYTES: Final = 256 * 2**20
-"""Memory that is copied, to as much memory: no cache holds it. At most one part in 16 of the machine's."""
+"""Size of a memory copy: larger than any cache, but at most 1/16 of the machine's memory."""
 
 LINK_BYTES: Final = 2**20
-"""Sent in one exchange with a far end, and as much back."""
+"""Bytes per exchange with a far end, in each direction."""
 
 MOST_LINK_BYTES: Final = 256 * 2**20
-"""Sent to one far end, and as much back: on a fast link before ``LINK_S`` is over. It takes no more."""
+"""Maximum bytes per far end in each direction, which fast links reach before ``LINK_S``."""
 
 MOST_FAR_ENDS: Final = 3
 
@@ -50,7 +50,7 @@ Rate = Annotated[float, Meta(ge=0.0, le=1e18)]
 
 
 class FarEnd(Value, frozen=True, kw_only=True):
-    """A machine that listens for the test; its address includes what proves the tested machine to it."""
+    """A machine that listens for the test; its address includes the tested machine's credential."""
 
     machine: Name
     address: ServerAddress
@@ -60,11 +60,11 @@ class FarEnd(Value, frozen=True, kw_only=True):
 
 
 class MachineTestOrder(Value, frozen=True, kw_only=True, tag="machine-test"):
-    """Test the machine now; said only to an agent whose hello has ``tests``."""
+    """Test the machine now; sent only to an agent whose hello has ``tests``."""
 
     test: Positive
     instance: Name
-    """How the tested machine is called in the links' handshakes."""
+    """The tested machine's name in the links' handshakes."""
     key: Word
     """As a hex string."""
     certificate: Certificate = b""
@@ -103,9 +103,9 @@ class MeasuredLink(Value, frozen=True, kw_only=True):
 
     machine: Name
     round_trip_s: Seconds = 0.0
-    """Of a few bytes, the median."""
+    """Round-trip time of a few bytes, the median."""
     bytes_per_s: Rate = 0.0
-    """Each way, the median."""
+    """In each direction, the median."""
     failure: Text = ""
     """Why it was not measured; empty: it was."""
 
@@ -127,7 +127,7 @@ class MachineTested(Value, frozen=True, kw_only=True, tag="machine-tested"):
     links: Annotated[list[MeasuredLink], Meta(max_length=MOST_FAR_ENDS)] = []
     seconds: Seconds = 0.0
     failure: Text = ""
-    """Why there is no result."""
+    """Why there is no result; empty: there is one."""
 
 
 PreflightAnswer = Listening | MachineTested

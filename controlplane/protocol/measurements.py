@@ -1,10 +1,9 @@
-"""What is measured. Each number is declared once, at the field of the message that carries it.
+"""Declares each measurement once, at the field of the message that contains it.
 
-``Annotated[Seconds, number("data loading", "s", chart="Data loading")]`` is all that a new number of a worker or of a
-machine needs besides the place where it is measured (``workers/readings.py``, and ``paceline/load.py`` for attached
-ranks): its wire field and range, its columns and rollups, its series in REST, its column in the export and its chart
-follow from the declaration. A field that is ``UNSET`` by default may be absent: an older release did not measure it, or
-there is nothing to measure on that machine. Absent is not zero.
+``Annotated[Seconds, number("data loading", "s", chart="Data loading")]`` declares a new number of a worker or machine.
+It only has to be measured (``workers/readings.py``, and ``paceline/load.py`` for attached ranks): its wire field and
+range, columns, rollups, series in REST, column in the export and chart follow from the declaration. A field that is
+``UNSET`` by default may be absent, because an older release or that machine does not measure it. Absent is not zero.
 """
 
 import math
@@ -20,7 +19,7 @@ from controlplane.protocol.base import Count32, Finite, Fraction, Seconds, Value
 
 MAX_BYTES: Final = 2.0**60
 Bytes = Annotated[float, Meta(ge=0.0, le=MAX_BYTES)]
-"""An amount of memory, or of data; with ``B/s`` as unit: a rate."""
+"""An amount of memory or data; with the unit ``B/s``, a rate."""
 
 Celsius = Annotated[float, Meta(ge=-100.0, le=1_000.0)]
 Samples = Annotated[float, Meta(ge=0.0, le=1e12)]
@@ -28,7 +27,7 @@ Watts = Annotated[float, Meta(ge=0.0, le=1e6)]
 Joules = Annotated[float, Meta(ge=0.0, le=1e12)]
 
 Fold = Literal["mean", "max"]
-"""What a chart shows of several iterations or samples that it merges. Rollups keep count, sum, minimum and maximum."""
+"""How charts merge several iterations or samples. Rollups keep count, sum, minimum and maximum."""
 
 DECLARED: Final = "measurement"
 
@@ -37,10 +36,10 @@ def number(title: str, unit: str = "", *, chart: str = "", fold: Fold = "mean") 
     """Declare the field to be a measurement.
 
     Args:
-        title: what it is, as the API and charts name it.
-        unit: ``s``, ``B``, ``B/s``, ``W``, ``J``, ``°C``, ``samples``; none: a count or a share.
-        chart: the title of its default chart; measurements of a machine may share one. Empty: it has none of its own.
-        fold: what a chart shows of several iterations at once.
+        title: its name in the API and charts.
+        unit: ``s``, ``B``, ``B/s``, ``W``, ``J``, ``°C``, ``samples``; none: a count or a fraction.
+        chart: the title of its default chart; measurements of a machine may share one. Empty: it has none.
+        fold: how charts merge several iterations.
     """
     return Meta(extra={DECLARED: {"title": title, "unit": unit, "chart": chart, "fold": fold}})
 
@@ -48,16 +47,16 @@ def number(title: str, unit: str = "", *, chart: str = "", fold: Fold = "mean") 
 class WorkerNumbers(Value, frozen=True, kw_only=True):
     """What one worker measured over one iteration.
 
-    ``data_s + compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration's length: from the
-    acknowledgement of the previous iteration's last push to that of this one's. ``pull_s`` excludes the time for
-    which a server held the reply; that is waiting.
+    ``data_s + compute_s + push_s + pull_s + waiting_s + coordination_s`` is the iteration time: from the
+    acknowledgement of the previous iteration's last push to that of this one. ``pull_s`` excludes the time for which a
+    server delayed the reply; that is waiting.
     """
 
     samples: Annotated[Count32, number("share: samples of the iteration", "samples")]
     loss: Annotated[Finite, number("mean training loss over the samples")]
-    """Mean over the samples; 0 where it is ``spoilt``."""
+    """Mean over the samples; 0 if it is ``spoilt``."""
     data_s: Annotated[Seconds, number("time waiting for the next batch", "s", chart="Data loading")] | UnsetType = UNSET
-    """Absent: not measured by itself, and part of ``compute_s``."""
+    """Absent: not measured separately, and included in ``compute_s``."""
     compute_s: Annotated[Seconds, number("computation", "s")]
     push_s: Annotated[Seconds, number("push", "s")]
     pull_s: Annotated[Seconds, number("pull, less the time it was held", "s")]
@@ -67,7 +66,7 @@ class WorkerNumbers(Value, frozen=True, kw_only=True):
         Annotated[Seconds, number("time between the iteration before and this one", "s", chart="Outside the loop")]
         | UnsetType
     ) = UNSET
-    """What the script of an attached job does between two iterations: evaluation, checkpoints. No part of either."""
+    """Time of an attached job's script between two iterations: evaluation, checkpoints. Part of neither iteration."""
     cpu: Annotated[Fraction, number("CPU use of the machine, 0 to 1")] = 0.0
     memory: Annotated[Fraction, number("memory use of the machine, 0 to 1")] = 0.0
     """CPU and memory use when the report is sent: of the machine, or of the GPU that the worker computes on."""
@@ -78,26 +77,26 @@ class WorkerNumbers(Value, frozen=True, kw_only=True):
         Annotated[Bytes, number("memory of its GPU in use by all processes", "B", chart="GPU memory", fold="max")]
         | UnsetType
     ) = UNSET
-    """By all processes, when the report is sent."""
+    """Memory in use by all processes, when the report is sent."""
     gpu_temperature: (
         Annotated[Celsius, number("temperature of its GPU", "°C", chart="GPU temperature", fold="max")] | UnsetType
     ) = UNSET
     gpu_power: Annotated[Watts, number("power that its GPU draws", "W", chart="GPU power")] | UnsetType = UNSET
     joules: Annotated[Joules, number("energy that it used in the iteration", "J", chart="Energy")] | UnsetType = UNSET
-    """Of its GPU, or its part of the processors' energy by CPU time; absent where neither has a counter."""
+    """Of its GPU, or its part of the CPUs' energy by CPU time; absent if neither has a counter."""
     noise_scale: (
         Annotated[Samples, number("gradient-noise scale, smoothed", "samples", chart="Gradient noise")] | UnsetType
     ) = UNSET
-    """Of how many samples a mean gradient has as much noise as signal (``protocol/noise.py``)."""
+    """The number of samples whose mean gradient has as much noise as signal (``protocol/noise.py``)."""
 
     @property
     def processing_s(self) -> float:
-        """What its samples took: to load them, and to compute on them."""
+        """Time to load its samples and to compute on them."""
         return self.compute_s if self.data_s is UNSET else self.data_s + self.compute_s
 
     @property
     def busy_s(self) -> float:
-        """Processing and unoverlapped communication: the batch processing time t of LB-BSP, section 4."""
+        """Processing and non-overlapping communication: the batch processing time t of LB-BSP, section 4."""
         return self.processing_s + self.push_s + self.pull_s
 
     @property
@@ -116,7 +115,7 @@ class MachineNumbers(Value, frozen=True, kw_only=True):
     network_in: Annotated[Bytes, number("received", "B/s", chart="Network")] | UnsetType = UNSET
     network_out: Annotated[Bytes, number("sent", "B/s", chart="Network")] | UnsetType = UNSET
     cpu_power: Annotated[Watts, number("power that its processors draw", "W", chart="Power")] | UnsetType = UNSET
-    """By RAPL, where its counters can be read."""
+    """From RAPL, if its counters can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +129,7 @@ class Measurement:
     """The title of its default chart; empty: none."""
     fold: Fold
     is_optional: bool
-    """Whether a message may come without it."""
+    """Whether a message may lack it."""
     is_integer: bool
     least: float
     most: float
@@ -179,7 +178,7 @@ OF_MACHINES: Final = declared(MachineNumbers)
 
 
 def values_of(message: msgspec.Struct, names: Iterable[str]) -> list[float]:
-    """These measurements of a message; not a number where it came without one."""
+    """These measurements of a message; NaN if absent."""
     found = (getattr(message, name) for name in names)
     return [math.nan if value is UNSET else value for value in found]
 
@@ -190,7 +189,9 @@ def known_of(message: msgspec.Struct, names: Iterable[str]) -> dict[str, float]:
 
 
 def fitting(measurements: Iterable[Measurement], found: Mapping[str, float | None]) -> dict[str, Any]:
-    """The valid values of ``found``: an odd value from a driver is dropped, so that no message is refused for it."""
+    """The valid values of ``found``: an invalid value of a driver is dropped, so that the message is not refused for
+    it.
+    """
     kept: dict[str, Any] = {}
     for each in measurements:
         value = found.get(each.name)

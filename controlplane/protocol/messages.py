@@ -1,7 +1,7 @@
-"""What workers, servers and agents say to the control plane.
+"""Messages from workers, servers and agents to the control plane.
 
-Every message but a heartbeat carries a ``number``, counted from 1 within one process instance; the sender keeps it
-until the ``Durable`` number has passed it, and sends it again after a reconnect. Numbers rise by one.
+Every message except heartbeats has a ``number``, counted from 1 within one process instance. The sender keeps it until
+the ``Durable`` number has passed it, and resends it after a reconnect.
 """
 
 from typing import Annotated, Literal
@@ -35,73 +35,71 @@ from controlplane.protocol.text import NO_NUL, PLAIN
 
 
 class WorkerHello(Value, frozen=True, kw_only=True, tag="worker-hello"):
-    """The first message of a worker process and of each of its reconnections: answered with current orders."""
+    """The first message of a worker process on each connection: answered with current orders."""
 
     number: Positive
     parameter_count: Positive
     sample_count: Positive
     """Samples of the training split that the worker can draw from."""
     own_samples: Count = 0
-    """Those that this worker alone draws from, where the job divides them; 0: it may draw any."""
+    """The samples that only this worker draws, if the job divides them; 0: it may draw any."""
     host: Host = ""
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
-    """Where an all-reduce job's worker lets the others find each other; 0: nowhere."""
+    """The port for other workers of an all-reduce job; 0: none."""
     release: Word = ""
     """Of the worker's software; empty: not known."""
     initial: Word = ""
-    """A checksum of version 0 of the parameters, where every worker creates it."""
+    """A checksum of version 0 of the parameters, if every worker computes it."""
     found: list[FoundCheckpoint] = []
-    """Checkpoints that a job which should start from one can start from, where its workers hold the parameters."""
+    """Checkpoints that the job can start from, if its workers hold the parameters."""
     skipped: list[Text] = []
-    """Why others cannot be used."""
+    """Why other checkpoints cannot be used."""
 
 
 class RankHello(Value, frozen=True, kw_only=True, tag="rank-hello"):
-    """The first message of an attached rank after it starts and after each reconnection: answered with current
-    orders.
-    """
+    """The first message of an attached rank on each connection: answered with current orders."""
 
     number: Positive
     rank: Count32
     world: Annotated[int, Meta(ge=1, le=MAX_WORKERS)]
-    """How many ranks its launcher has started."""
+    """Number of ranks that its launcher has started."""
     batch_size: Positive32
-    """Of one rank, if all had the same: the global batch is ``world`` times this."""
+    """Batch size of one rank with equal shares: the global batch is ``world`` times this."""
     sample_count: Count = 0
-    """Samples of one pass; 0: not known, as of an iterable data set."""
+    """Samples of one pass; 0: not known, as for an iterable dataset."""
     multiple: Positive32 = 1
     """Its shares should be multiples of this many samples."""
     iteration: Count32 | None = None
-    """The next iteration that it starts; None: a loop without its own state continues where the job is."""
+    """The next iteration that it starts; None: a loop without saved state continues at the job's position."""
     position: Count | None = None
-    """Where in the job's permutations that iteration begins, if the loop knows it."""
+    """Position in the job's permutations at which that iteration begins, if the loop knows it."""
     prefetched: Annotated[int, Meta(ge=-1, le=MAX_INT32)] = -1
-    """The last iteration whose samples its loader has handed out."""
+    """The last iteration whose samples its loader has yielded."""
     micro_batch: Positive32 | None = None
-    """Samples of one step of gradient accumulation, where it accumulates."""
+    """Samples of one step of gradient accumulation, if it accumulates."""
     scales_lr: bool = False
-    """Whether the script lets its learning rate follow the global batch."""
+    """Whether the script scales its learning rate with the global batch."""
     host: Host = ""
     device: Word = ""
     launcher: Word = ""
-    """What started it: torchrun, slurm, mpirun, ..."""
+    """The launcher: torchrun, slurm, mpirun, ..."""
     pid: Count32 = 0
     release: Word = ""
     """Of its Paceline; empty: not known."""
     environment: Labels = {}
-    """What else is worth showing, by name."""
+    """Further information for display, by name."""
 
 
 MAX_LOGGED = 32
-"""Series that an attached script may log in addition to its loss."""
+"""Maximum number of series that an attached script may log in addition to its loss."""
 
 
 class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
-    """How long one iteration's exchange with one server took, without what the server held back for others."""
+    """Duration of one iteration's exchange with one server, without the time for which the server waited for others."""
 
     server: Count32
     bytes: Count
-    """Parameters that it was about, each pulled and pushed once."""
+    """Parameters in bytes, each pulled and pushed once."""
     push_s: Seconds
     pull_s: Seconds
     is_probe: bool = False
@@ -109,50 +107,52 @@ class Exchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
 
     @property
     def seconds(self) -> float:
-        """Both ways."""
+        """In both directions."""
         return self.push_s + self.pull_s
 
 
 class BlockExchanged(Value, frozen=True, kw_only=True, array_like=True, gc=False):
-    """What the exchange of one block took by itself, per exchange, over those since the last report of blocks."""
+    """Mean duration of the exchange of one block, over the exchanges since the last report of blocks."""
 
     block: Count32
     server: Count32
     bytes: Count
     push_s: Seconds
     pull_s: Seconds
-    """From the answer before it to its own; without what the server held back for others."""
+    """From the previous reply to its own; without the time for which the server waited for others."""
     exchanges: Positive
 
 
 class IterationReport(WorkerNumbers, frozen=True, kw_only=True, tag="report", gc=False):
-    """What one worker measured over one iteration, and what of the iteration it was measured."""
+    """Measurements of one worker in one iteration, and details of the iteration."""
 
     number: Positive
     generation: Count32
     iteration: Count32
     position: Count
-    """Where in the job's permutations the samples began."""
+    """Position of the samples in the job's permutations."""
     spoilt: Word = ""
-    """The loss where it, or its gradient, is no finite number (``nan``, ``inf``): the update was left out, and
-    ``samples`` is 0."""
+    """The loss if it, or its gradient, is not finite (``nan``, ``inf``): the update was
+    dropped, and ``samples`` is 0.
+    """
     overran: bool = False
-    """An emulated machine that could not keep its stated speed in this iteration."""
+    """An emulated machine could not keep its stated speed in this iteration."""
     ceiling: Positive32 | None = None
     """The largest number of samples that fits into its device's memory, once it has run out of memory."""
     exchanges: list[Exchanged] = []
-    """With each server. They run in parallel, so they sum to more than ``push_s + pull_s``."""
+    """With each server. They run in parallel, so their sum exceeds ``push_s + pull_s``."""
     blocks: list[BlockExchanged] = []
-    """Of each block, about once a second."""
+    """For each block, about once a second."""
     moving_s: Seconds = 0.0
-    """Part of ``waiting_s``: for blocks on their way from one server to another."""
+    """Part of ``waiting_s``: for blocks that were moving from one server to another."""
     sampled: dict[Count32, Count32] = {}
-    """Where workers sample the others themselves: by which it passed, and how many iterations each had finished, as far
-    as it knew."""
+    """If workers sample their peers: the sampled ones, and how many iterations each had finished as far as known."""
     questions: Count32 = 0
-    """Likewise: how many others it asked for that."""
+    """If workers sample their peers: number of requests sent."""
     unanswered: Annotated[list[Count32], Meta(max_length=MAX_WORKERS)] = []
-    """Likewise: which have not answered it for so long that it continues without them."""
+    """If workers sample their peers: those that have not responded for so long that the worker
+    continues without them.
+    """
     logged: Annotated[dict[Word, Finite], Meta(max_length=MAX_LOGGED)] = {}
     """Values that an attached script logs in addition to its loss, by name."""
 
@@ -163,14 +163,14 @@ class Evaluation(Value, frozen=True, kw_only=True, tag="evaluation"):
     number: Positive
     iteration: Count32
     loss: Finite | None
-    """None: it was no finite number."""
+    """None: it was not finite."""
     accuracy: Fraction | None
     samples: Positive32
     seconds: Seconds
 
 
 class WorkerFinished(Value, frozen=True, kw_only=True, tag="worker-finished"):
-    """The worker reached ``stop_at``; ``model_saved`` if it uploaded the final parameters."""
+    """The worker reached ``stop_at``; ``model_saved``: it uploaded the final parameters."""
 
     number: Positive
     iteration: Count32
@@ -178,7 +178,7 @@ class WorkerFinished(Value, frozen=True, kw_only=True, tag="worker-finished"):
 
 
 class ProgressReport(Value, frozen=True, kw_only=True, tag="progress"):
-    """How many samples of an iteration are processed so far; sent each ``Orders.progress_s`` while computing.
+    """Number of samples of an iteration that are processed so far; sent each ``Orders.progress_s`` while computing.
 
     With ``samples_done`` equal to the share it is the synchronisation request of A-BSP Alg. 1.
     """
@@ -199,12 +199,12 @@ class Computed(Value, frozen=True, kw_only=True, tag="computed"):
 
 
 class MicroBatch(Value, frozen=True, kw_only=True, tag="micro-batch"):
-    """How large the pieces are in which work is done that may be cut: the smallest that cost little."""
+    """Size of the micro-batches for work that may be cut short: the smallest with a low overhead."""
 
     number: Positive
     samples: Positive32
     whole: Positive32
-    """The batch that it was compared with."""
+    """The batch size that it was compared with."""
     overhead: Finite
     """Measured overhead of computing in such pieces, as a fraction of the time in one piece."""
 
@@ -219,7 +219,7 @@ class Quiesced(Value, frozen=True, kw_only=True, tag="held"):
 
 
 class Copies(Value, frozen=True, kw_only=True, array_like=True):
-    """Blocks of which a worker has a whole copy, all pulled at this version, after so many steps."""
+    """Blocks of which a worker has a complete copy, all pulled at this version, after this many steps."""
 
     version: Count32
     steps: Count
@@ -227,11 +227,11 @@ class Copies(Value, frozen=True, kw_only=True, array_like=True):
 
 
 class CopiesHeld(Value, frozen=True, kw_only=True, tag="copies-held"):
-    """What the worker last pulled of the blocks that ``Orders.lost`` names; it will pull none of them any more."""
+    """The worker's copies of the blocks in ``Orders.lost``; it will not pull those blocks any more."""
 
     number: Positive
     refill: Positive32
-    """That of the orders that asked."""
+    """``Orders.refill`` of the orders that requested it."""
     copies: list[Copies]
 
 
@@ -243,11 +243,11 @@ class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 Place = Literal["data", "compute", "sum", "outside"]
-"""What a rank is doing: waiting for its next batch, computing, waiting in the gradients' sum, or none of its loop."""
+"""What a rank is doing: waiting for its next batch, computing, waiting in the gradient sum, or none of these."""
 
 
 class Stalled(Value, frozen=True, kw_only=True, tag="stalled"):
-    """A rank's iteration has been open for much longer than usual; said again while it stays so."""
+    """A rank's iteration takes much longer than usual; repeated while it does."""
 
     number: Positive
     iteration: Count32
@@ -257,51 +257,52 @@ class Stalled(Value, frozen=True, kw_only=True, tag="stalled"):
 
 
 class ServerHello(Value, frozen=True, kw_only=True, tag="server-hello"):
-    """A server that listens. Sizes are the workload's tensors in order, in elements."""
+    """The first message of a server, which listens. Sizes are those of the workload's tensors in order, in elements."""
 
     number: Positive
     host: Host
     port: Port
     tensor_sizes: list[Positive]
     found: list[FoundCheckpoint] = []
-    """Checkpoints that a job which should start from one can start from."""
+    """Checkpoints that the job can start from."""
     skipped: list[Text] = []
-    """Why others cannot be used."""
+    """Why other checkpoints cannot be used."""
     release: Word = ""
     """Of the server's software; empty: not known."""
     initial: Word = ""
-    """A checksum of version 0 of the parameters, where several servers make it of a module as it is built."""
+    """A checksum of version 0 of the parameters, if several servers compute it from the module as built."""
 
 
 class ServerReport(Value, frozen=True, kw_only=True, tag="server-report"):
-    """What one server did since its last report."""
+    """A server's work since its last report."""
 
     number: Positive
     iteration: Count32
-    """The lowest version of its blocks: iterations that are closed on all of them. In asynchronous modes, one past
-    the furthest iteration that was contributed to."""
+    """The lowest version of its blocks: the number of completed iterations. In asynchronous modes, one past the latest
+    iteration with a contribution.
+    """
     highest: Count32 = 0
     """The highest version of its blocks."""
     generation: Count32 = 0
-    """The roster that it followed when it looked at them."""
+    """The generation of its roster at that time."""
     bytes_in: Count
     bytes_out: Count
     busy_s: Seconds
     missing: list[tuple[Count32, Count32]] = []
-    """(iteration, rank) of members that left before they had contributed everywhere."""
+    """(iteration, rank) of members that left before they had contributed to all blocks."""
     late: list[tuple[Count32, Count32]] = []
     """(iteration, rank) of updates that were dropped, since others were named for their iteration (backup workers)."""
 
 
 class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
-    """Blocks that this server froze for a coming placement, and that their new servers have acknowledged."""
+    """Blocks that this server froze for the next placement, and that their new servers have acknowledged."""
 
     number: Positive
     placement: Positive32
     """The version of the next placement."""
     blocks: list[Count32]
     bytes: Count = 0
-    """All that was sent for them: values, optimizer state, partial sums."""
+    """Bytes sent for them: values, optimizer state, partial sums."""
     seconds: Seconds = 0.0
     """From the first freeze to the last acknowledgement."""
     failure: Text = ""
@@ -309,36 +310,36 @@ class BlocksHanded(Value, frozen=True, kw_only=True, tag="blocks-handed"):
 
 
 class BlocksFilled(Value, frozen=True, kw_only=True, tag="blocks-filled"):
-    """Blocks that the server should restore from a worker's copy, and now has."""
+    """Blocks that the server was to restore from a worker's copy, and now has."""
 
     number: Positive
     blocks: list[Count32]
 
 
 class CheckpointSaved(Value, frozen=True, kw_only=True, tag="checkpoint-saved"):
-    """A server has written blocks of a checkpoint, or its manifest, or failed to; or the worker that holds the
-    parameters.
+    """A server, or the worker that saves checkpoints, has written blocks of a checkpoint or
+    its manifest, or failed to.
     """
 
     number: Positive
     iteration: Count32
     pieces: list[SavedBlock] = []
     is_whole: bool = False
-    """The manifest is written: the checkpoint can be returned to."""
+    """The manifest is written: the checkpoint can be restored."""
     failure: Text = ""
     is_spoilt: bool = False
-    """The parameters are no finite numbers any more: there is nothing to keep, now or later."""
+    """The parameters are not finite: no further checkpoint can be saved."""
 
 
 class FolderApart(Value, frozen=True, kw_only=True, tag="folder-apart"):
-    """The sender's folder for checkpoints cannot be used, or is not the one of the others who need it."""
+    """The sender's checkpoint folder cannot be used, or is not the one of the other processes that need it."""
 
     number: Positive
     reason: Text
 
 
 class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
-    """The sender cannot begin with the checkpoint that its orders name."""
+    """The sender cannot restore the checkpoint in its orders."""
 
     number: Positive
     iteration: Count32
@@ -346,14 +347,14 @@ class RestoreFailed(Value, frozen=True, kw_only=True, tag="restore-failed"):
 
 
 MAX_SLOTS = 1_024
-"""Places for workers, and as many for servers, that one machine may offer."""
+"""Maximum number of worker slots, and of server slots, of one machine."""
 
 ShortText = Annotated[str, Meta(max_length=1_000, pattern=NO_NUL)]
 """A machine's description, for users."""
 
 
 class SlotOffer(Value, frozen=True, kw_only=True):
-    """One place for a worker on an agent's machine."""
+    """One worker slot of a machine."""
 
     emulate: Emulation | None = None
 
@@ -368,7 +369,7 @@ class ProcessName(Value, frozen=True, kw_only=True):
 
 
 class Environment(Value, frozen=True, kw_only=True):
-    """What the processes of a machine run on, as text for people; empty is what could not be found out."""
+    """The environment of a machine's processes, as text for display; unknown values are empty."""
 
     python: ShortText = ""
     torch: ShortText = ""
@@ -383,13 +384,13 @@ class Environment(Value, frozen=True, kw_only=True):
 
 
 class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
-    """The first message of an agent's connection: what it offers and what it is running."""
+    """The first message of an agent's connection: its slots and running processes."""
 
     number: Positive
     name: Name
     version: Annotated[str, Meta(max_length=100, pattern=PLAIN)]
     host: Host
-    """The address at which workers elsewhere reach servers on this machine."""
+    """The address at which workers on other machines reach servers on this one."""
     slots: Annotated[list[SlotOffer], Meta(max_length=MAX_SLOTS)]
     server_slots: Annotated[int, Meta(ge=0, le=MAX_SLOTS)]
     labels: Labels
@@ -399,15 +400,15 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     """Older agents do not send it."""
     running: Annotated[list[ProcessName], Meta(max_length=4 * MAX_SLOTS)] = []
     rotates: bool = False
-    """Whether it takes ``CredentialIssued``; agents of earlier releases do not."""
+    """Whether it supports ``CredentialIssued``; agents of earlier releases do not."""
     tests: bool = False
-    """Whether it takes ``MachineTestOrder`` and ``ListenOrder``; agents of earlier releases do not."""
+    """Whether it supports ``MachineTestOrder`` and ``ListenOrder``; agents of earlier releases do not."""
     testing: Annotated[list[Positive], Meta(max_length=100)] = []
-    """Tests that it has begun, and whose result is still to come."""
+    """Tests in progress, whose result is still pending."""
 
 
 class ProcessStarted(Value, frozen=True, kw_only=True, tag="process-started"):
-    """A process that the agent was ordered to start runs."""
+    """A process that the agent was ordered to start is running."""
 
     number: Positive
     process: ProcessName
@@ -422,7 +423,7 @@ class ProcessEnded(Value, frozen=True, kw_only=True, tag="process-ended"):
     status: Status
     tail: Text = ""
     out_of_memory: bool = False
-    """It was killed while the kernel ended processes of its machine for want of memory."""
+    """It was killed while the kernel killed processes of its machine for lack of memory."""
 
 
 class CredentialKept(Value, frozen=True, kw_only=True, tag="credential-kept"):
@@ -450,7 +451,7 @@ class Line(Value, frozen=True, kw_only=True):
 
 
 class LogLines(Value, frozen=True, kw_only=True, tag="log-lines"):
-    """What a process of the agent wrote; not numbered, not kept. ``dropped`` lines before these were discarded."""
+    """Output of a process of the agent; not numbered, not kept. ``dropped`` lines before these were discarded."""
 
     process: ProcessName
     lines: Annotated[list[Line], Meta(max_length=MAX_LINES)]
@@ -462,7 +463,7 @@ class AgentHeartbeat(MachineNumbers, frozen=True, kw_only=True, tag="agent-heart
 
 
 class Refresh(Value, frozen=True, kw_only=True, tag="refresh"):
-    """A page asks for what it missed after ``since``."""
+    """A page requests what it missed after ``since``."""
 
     since: Count = 0
 

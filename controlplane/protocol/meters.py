@@ -1,8 +1,7 @@
-"""Meters of energy, for workers and attached ranks: NVML's counter of a GPU, or RAPL's of the processors.
+"""Energy meters for workers and attached ranks: NVML's counter of a GPU, or RAPL's of the CPUs.
 
-RAPL counts whole processors, for all processes together. A process is charged by its part of the CPU time that was
-used in the same span; so the processes of a machine add up to what its processors drew. Counters and clocks are
-arguments: they are read elsewhere.
+RAPL counts whole CPUs, for all processes together. A process is charged by its fraction of the CPU time in the same
+interval, so the processes of a machine add up to its CPUs' energy. Counters and clocks are arguments: no I/O here.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +12,12 @@ MILLI: Final = 1e-3
 
 
 class Zone(NamedTuple):
-    """One processor (package), whose counter includes its cores."""
+    """One CPU package, whose counter includes its cores."""
 
     read_uj: Callable[[], int | None]
     """Microjoules; None: it cannot be read."""
     range_uj: int
-    """The number at which the counter starts again."""
+    """The value at which the counter wraps around."""
 
 
 class Rapl:
@@ -35,7 +34,7 @@ class Rapl:
         return any(last is not None for last in self._last)
 
     def joules(self) -> float | None:
-        """Since this object was made; None: there is no counter."""
+        """Joules since this object was created; None: there is no counter."""
         if not self.is_there:
             return None
         for at, zone in enumerate(self._zones):
@@ -49,7 +48,7 @@ class Rapl:
 
 
 class ProcessorMeter:
-    """What one process used of the processors' energy.
+    """The CPUs' energy that one process used.
 
     Args:
         rapl: the processors' counters.
@@ -70,12 +69,12 @@ class ProcessorMeter:
         used, own_s, all_s = (now - then for now, then in zip(self._last, before, strict=True))
         if own_s <= 0.0:
             return 0.0
-        # The system's counter of CPU time has coarse steps.
+        # The system's counter of CPU time has a coarse resolution.
         return used * min(1.0, own_s / max(own_s, all_s))
 
 
 class GpuMeter:
-    """A GPU's energy by NVML: its counter, or on GPUs without one its power over the time.
+    """A GPU's energy from NVML: its counter, or on GPUs without one its power over time.
 
     Args:
         library: the module ``pynvml``, initialised.
@@ -89,7 +88,7 @@ class GpuMeter:
         self._watts = self._power() if self._last is None else None
 
     def joules(self) -> float | None:
-        """Since the last call; None: neither is supported."""
+        """Joules since the last call; None: neither is supported."""
         before_s, self._at_s = self._at_s, self._clock()
         if self._last is not None:
             before, now = self._last, self._counted()

@@ -1,4 +1,4 @@
-"""The gradient-noise scale: of how many samples a mean gradient has as much noise as signal.
+"""The gradient noise scale: the number of samples whose mean gradient has as much noise as signal.
 
 McCandlish et al., "An Empirical Model of Large-Batch Training" (2018), appendix A.1. The squared norm of a mean
 gradient over ``b`` samples is ``|G|^2 + tr(S) / b`` in expectation, with the true gradient ``G`` and the covariance
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 EVERY: Final = 8
-"""It is measured in each such iteration: two passes over the gradients."""
+"""It is measured in every n-th iteration: two passes over the gradients."""
 
 SMOOTHING: Final = 0.05
 """Weight of the newest measurement."""
@@ -26,7 +26,7 @@ LEAST: Final = 10
 """Measurements before the first value."""
 
 MOST: Final = 1e12
-"""Samples; above, the gradient is not known to differ from zero."""
+"""Maximum in samples; above it, the gradient cannot be distinguished from zero."""
 
 
 class NoiseScale:
@@ -50,7 +50,7 @@ class NoiseScale:
 
     @property
     def samples(self) -> float | None:
-        """The scale; None: too little was measured, or noise hides the gradient."""
+        """The scale; None: too few measurements, or noise hides the gradient."""
         if self._count < LEAST or self._signal <= 0.0 or self._noise < 0.0:
             return None
         scale = self._noise / self._signal
@@ -58,10 +58,10 @@ class NoiseScale:
 
 
 def combined(scales: Mapping[int, float], shares: Mapping[int, int]) -> float | None:
-    """One scale of those that ranks report, both by rank; None: no rank reports one.
+    """Combine the scales that ranks report, by rank; None: no rank reports one.
 
-    What a rank reports depends on how its own gradient happens to lie, the more the larger its share is. In parts of
-    ``|mean|^2``, and with weights ``1 - b / B``, that cancels between ranks: the sum of ``b |own - mean|^2`` is left.
+    A rank's value depends on the direction of its own gradient, the more the larger its share is. In units of
+    ``|mean|^2``, and with weights ``1 - b / B``, this cancels between ranks: the sum of ``b |own - mean|^2`` remains.
     """
     batch = sum(shares.values())
     weights = {rank: 1.0 - shares[rank] / batch for rank in scales if 0 < shares.get(rank, 0) < batch}

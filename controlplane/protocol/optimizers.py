@@ -1,6 +1,6 @@
-"""Every optimizer and schedule by name: torch's own, what can be set about each, and where it can run.
+"""The table of optimizers and schedules: torch's names, their options, and where each can run.
 
-Control plane and machines read the same table. The control plane has no torch; a test compares the table with it.
+Control plane and machines use the same table. The control plane has no torch; a test compares the table with it.
 """
 
 from collections.abc import Mapping
@@ -130,7 +130,7 @@ class AdafactorOptions(Part, frozen=True, kw_only=True):
 
 
 class MuonOptions(Part, frozen=True, kw_only=True):
-    """Of ``torch.optim.Muon``, which takes matrices alone."""
+    """Of ``torch.optim.Muon``, which accepts only matrices."""
 
     weight_decay: Penalty = 0.1
     momentum: Momentum = 0.95
@@ -148,16 +148,16 @@ class OptimizerEntry(Value, frozen=True, kw_only=True):
     torch: str
     """The class in ``torch.optim``."""
     lr: float
-    """Unless the spec says another."""
+    """Default learning rate."""
     options: type[Part]
     element_wise: bool = True
-    """Whether what becomes of an element depends on no other: then blocks may be cut anywhere."""
+    """Whether the update of an element is independent of all others: then blocks may be cut anywhere."""
     matrices: bool = False
-    """Whether it takes no parameters but matrices."""
+    """Whether it accepts only matrices."""
     proportional: bool = False
-    """Whether its step without momentum is as long as the gradient."""
+    """Whether its step without momentum is proportional to the gradient."""
     fused: bool = False
-    """Whether torch has a kernel on CPUs that makes the step in one pass over the memory."""
+    """Whether torch has a fused CPU kernel that makes the step in one pass over memory."""
 
 
 def _table(*entries: OptimizerEntry) -> dict[str, OptimizerEntry]:
@@ -185,7 +185,7 @@ REFUSED: Mapping[str, str] = {
     "lbfgs": "it computes gradients several times within one step, and workers push one for each iteration",
     "sparseadam": "it takes sparse gradients, and those of workers are dense; adam is the same on these",
 }
-"""What torch has and jobs cannot use, and why."""
+"""Optimizers of torch that jobs cannot use, and why."""
 
 SCHEDULES: Mapping[str, str | None] = {
     "constant": None,
@@ -199,13 +199,13 @@ SCHEDULES: Mapping[str, str | None] = {
     "one-cycle": "OneCycleLR",
     "inverse-sqrt": None,
 }
-"""By the name in a spec, what torch calls the same; either name may be written, in any case."""
+"""Schedules by name in a spec, with torch's name; either may be used, in any case."""
 
 _BY_TORCH = {torch.lower(): name for name, torch in SCHEDULES.items() if torch is not None}
 
 
 class Setting(Value, frozen=True, kw_only=True):
-    """What some of the parameters are trained by."""
+    """The optimizer settings of some of the parameters."""
 
     name: str
     """A name of ``OPTIMIZERS``, or ``module:factory``."""
@@ -221,22 +221,22 @@ class Setting(Value, frozen=True, kw_only=True):
 
 
 def is_factory(name: str) -> bool:
-    """Whether it is code of a user's own, ``module:factory``."""
+    """Whether it is a user's own code, ``module:factory``."""
     return ":" in name
 
 
 def setting_of(optimizer: Optimizer, field: str = "optimizer") -> Setting:
-    """What trains the parameters that are in no group.
+    """The settings of the parameters that are in no group.
 
     Raises:
-        SpecError: unless there is such an optimizer and it has what was set.
+        SpecError: unless the optimizer exists and has the given options.
     """
     name = _known(optimizer.name, f"{field}.name")
     return _setting(name, optimizer.lr, optimizer.options | _short(optimizer, name, field), field)
 
 
 def setting_of_group(optimizer: Optimizer, at: int, field: str = "optimizer") -> Setting:
-    """What trains the group with that index: where it names no other optimizer, what is not written is the others'.
+    """The settings of the group with that index; unless it names another optimizer, it inherits the others.
 
     Raises:
         SpecError: as ``setting_of``.
@@ -272,7 +272,7 @@ def schedule_of(schedule: Schedule, field: str = "optimizer") -> str:
 
 
 def check_optimizer(optimizer: Optimizer, field: str = "optimizer") -> None:
-    """Raise ``SpecError`` unless there is such an optimizer and it has what was set."""
+    """Raise ``SpecError`` unless the optimizer exists and has the given options."""
     setting_of(optimizer, field)
     schedule_of(optimizer.schedule, field)
     for at, group in enumerate(optimizer.groups):
@@ -286,7 +286,7 @@ def check_optimizer(optimizer: Optimizer, field: str = "optimizer") -> None:
 
 
 def settings(optimizer: Optimizer, field: str = "optimizer") -> list[tuple[str, Setting]]:
-    """All that it trains by, with the field that names each."""
+    """All settings, with the field of each."""
     groups = range(len(optimizer.groups))
     own = [(f"{field}.groups[{at}].name", setting_of_group(optimizer, at, field)) for at in groups]
     return [(f"{field}.name", setting_of(optimizer, field)), *own]
@@ -312,12 +312,12 @@ def check_optimizers(spec: JobSpec) -> None:
 
 
 def clips_by_norm(optimizer: Optimizer) -> bool:
-    """Whether a step depends on the norm of the gradient of all parameters."""
+    """Whether a step depends on the gradient norm of all parameters."""
     return optimizer.clip is not None and optimizer.clip.norm is not None
 
 
 def is_proportional(optimizer: Optimizer) -> bool:
-    """Whether n steps of an n-th are one step: as long as the gradient, and without momentum."""
+    """Whether n steps of 1/n equal one step: proportional to the gradient, and without momentum."""
     return all(
         each.entry is not None and each.entry.proportional and not each.options.get("momentum")
         for _, each in settings(optimizer)
@@ -325,7 +325,7 @@ def is_proportional(optimizer: Optimizer) -> bool:
 
 
 def knows_step(optimizer: Optimizer) -> bool:
-    """Whether it is known what becomes of a step in parts: not of an optimizer of a user's own."""
+    """Whether the effect of a fraction of a step is known: not for a user's own optimizer."""
     return all(each.entry is not None for _, each in settings(optimizer))
 
 
@@ -335,10 +335,10 @@ def is_stateless(optimizer: Optimizer) -> bool:
 
 
 def scaled(optimizer: Optimizer, times: float) -> Optimizer:
-    """The same at so many times the learning rates.
+    """The same settings with scaled learning rates.
 
     Raises:
-        SpecError: if a rate is a factory's own.
+        SpecError: if a rate is a factory's own default.
     """
 
     def rate(field: str, setting: Setting) -> float:

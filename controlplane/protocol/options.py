@@ -1,4 +1,4 @@
-"""What can be set about each workload and each data set: types, ranges, defaults and a sentence each."""
+"""Options of each workload and dataset: types, ranges, defaults and descriptions."""
 
 from typing import Annotated, Literal
 

@@ -1,6 +1,6 @@
 """Orders: everything that a worker, server or agent may do next, in one small message each.
 
-Newer orders replace older ones whole, so a lost, late or repeated message is harmless. Orders compare by
+Newer orders replace older ones completely, so lost, late and repeated messages are harmless. Orders are compared by
 ``(incarnation, generation, sequence)``.
 """
 
@@ -29,7 +29,7 @@ from controlplane.protocol.text import NO_NUL
 from controlplane.protocol.training import Aggregation
 
 ELEMENT_BYTES: Final = 4
-"""Parameters travel as float32."""
+"""Parameters are sent as float32."""
 
 Role = Literal["worker", "server"]
 
@@ -40,7 +40,7 @@ Apply = Literal["quorum", "arrival", "release"]
 class Range(Value, frozen=True, kw_only=True):
     """Samples that were granted for the iterations ``first`` to ``last``.
 
-    Iteration ``k`` takes the ``share`` positions from ``position + (k - first) * share`` on.
+    Iteration ``k`` uses the ``share`` positions from ``position + (k - first) * share`` on.
     """
 
     first: Count32
@@ -60,10 +60,10 @@ class Piece(Value, frozen=True, kw_only=True):
 class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     """What one worker may do next.
 
-    The share holds for iterations ``share_from`` to ``share_until``. Where ``share_until`` is behind the worker, it
-    waits at most ``decision_timeout_s`` for newer orders and then continues with this share. With data ``shared``,
-    iteration ``k`` takes positions ``origin_position + (k - origin_iteration) * global_batch + offset`` onwards of
-    the job's seeded permutations.
+    The share applies to iterations ``share_from`` to ``share_until``. If ``share_until`` is before the worker's
+    iteration, it waits at most ``decision_timeout_s`` for newer orders and then continues with this share. With data
+    ``shared``, iteration ``k`` uses positions ``origin_position + (k - origin_iteration) * global_batch + offset``
+    onwards of the job's seeded permutations.
     """
 
     incarnation: Count32
@@ -77,69 +77,78 @@ class Orders(Value, frozen=True, kw_only=True, tag="orders"):
     share_from: Count32
     share_until: Count32
     watermark: Annotated[int, Meta(ge=-1, le=MAX_INT32)]
-    """May start iterations up to and including this one; -1: none yet."""
+    """The granted iteration: iterations up to and including this one may start; -1: none yet."""
     placement_version: Count32
     stop_at: Count32 | None = None
     """Do not start this iteration or any later one."""
     decision_timeout_s: Seconds = 1.0
     evaluator: bool = False
-    """Whether this worker scores the held-out split and saves the final parameters."""
+    """Whether this worker evaluates the held-out split and saves the final parameters."""
     held_s: Seconds = 0.0
-    """How long the control plane itself held the answer back, waiting for others."""
+    """How long the control plane delayed the orders because it waited for other workers."""
     ranges: list[Range] = []
-    """Asynchronous modes hand out samples in order of release: those of every iteration that was granted to this
-    worker and not reported. Where there are any, they replace share, offset and origin; those describe the last one."""
+    """In asynchronous modes samples are assigned in order of release: those of every iteration that was granted to this
+    worker and not reported. If there are any, they replace share, offset and origin, which then describe the last one.
+    """
     skip_to: Count32 = 0
     """Skip iterations before this one: abandon the one in progress, do not report it, continue with this one."""
     hold: bool = False
-    """Start no further iteration, whatever was granted, and send ``Quiesced``, until newer orders come without it."""
+    """Start no further iteration, even if granted, and send ``Quiesced``, until newer orders without it."""
     cut: Count32 | None = None
-    """Stop processing samples of this iteration and push what there is (A-BSP); ignored when it is over."""
+    """Stop processing samples of this iteration and push the partial sum (A-BSP); ignored when it is over."""
     progress_s: Seconds | None = None
     """How often to send ``ProgressReport`` while computing; None: never."""
     announce: bool = False
     """Send ``Computed`` before each push."""
     budget_s: Seconds | None = None
-    """Stop processing samples of an iteration after so long and push what there is; None: when the share is done."""
+    """Stop processing samples of an iteration after this time and push the partial sum; None:
+    when the share is done.
+    """
     ceiling: Count32 | None = None
-    """With a budget: how many samples to process at most, which is the share or more."""
+    """With a budget: maximum number of samples to process, at least the share."""
     pieces: list[Piece] = []
-    """Where the data set is split among the workers: the samples of iteration ``pieces_of``, in order. They replace
-    the positions of share, offset, origin and ranges for that iteration."""
+    """If the dataset is divided among the workers: the samples of iteration ``pieces_of``, in order. They replace
+    share, offset, origin and ranges for that iteration.
+    """
     pieces_of: Count32 | None = None
     final: bool = True
-    """Only this worker will still push: when it ends, its parameters are the final ones."""
+    """No other worker will push any more: when this one ends, its parameters are the final ones."""
     probes: dict[Count32, Count] = {}
-    """Servers to time by an extra exchange of so many bytes."""
+    """Servers to time with an extra exchange of this many bytes."""
     probe_round: Count32 = 0
-    """Probes of one round are made once, however often they are ordered."""
+    """Probes of one round are made once, even if they are ordered repeatedly."""
     refill: Count32 = 0
-    """Servers were lost: stop using them, and report once for each number the copies of the ``lost`` blocks."""
+    """Servers were lost: stop using them, and report the copies of the ``lost`` blocks once per number."""
     lost: list[Count32] = []
-    """Their blocks that are not filled again."""
+    """Their blocks that are not restored yet."""
     fills: list[Count32] = []
-    """Those of them to be given to their new server, as this worker pulled them last."""
+    """Blocks of these that this worker should send to their new server, as last pulled."""
     restore: Restore | None = None
-    """Where the workers hold the parameters: the checkpoint that this instance begins with; None: the first version, or
-    what the others have."""
+    """If the workers hold the parameters: the checkpoint that this instance starts from; None: version 0, or the
+    parameters of the other workers.
+    """
     keeper: Name | None = None
-    """Likewise, if checkpoints are written: the worker that writes them, to a folder that all workers share."""
+    """If the workers hold the parameters: the worker that saves checkpoints, to a folder that all workers share."""
     whole: WholeCheckpoint | None = None
-    """To that worker: write the manifest of this checkpoint."""
+    """For that worker: write the manifest of this checkpoint."""
     shares: list[Count32] = []
-    """To attached ranks: the share of every rank. They hold from an iteration on that the ranks agree on."""
+    """For attached ranks: the share of every rank. They apply from an iteration on which the ranks agree."""
     shares_version: Count = 0
-    """Increases with each change of ``shares``, as long as the job exists."""
+    """Increases with each change of ``shares``, for the whole life of the job."""
     begins: Count | None = None
-    """To attached ranks: where in the permutations ``share_from`` begins, by reports; None: not known."""
+    """For attached ranks: the position in the permutations at which ``share_from`` begins, from reports; None: not
+    known.
+    """
     fill_batch: Count32 = 0
-    """To attached ranks: samples of one iteration, over all, from the next pass on; 0: as in this one. Fewer than in
-    this one: the guard takes back a larger batch."""
+    """For attached ranks: samples of one iteration, over all, from the next pass on; 0: unchanged. Smaller than the
+    current batch: the guard reverts a larger one.
+    """
     fill_rule: Literal["", "linear", "square-root"] = ""
-    """Of the learning rate, where ``fill`` was asked for."""
+    """The rule of the learning rate, if ``fill`` was requested."""
     sampling: PeerSampling | None = None
-    """The worker samples the others itself: granted iterations begin once those have come far enough. None: what is
-    granted may begin."""
+    """The worker samples its peers itself: granted iterations may start once the sampled peers have progressed far
+    enough. None: granted iterations may start.
+    """
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -162,7 +171,9 @@ class Block(Value, frozen=True, kw_only=True):
 
 
 class ServerAddress(Value, frozen=True, kw_only=True):
-    """Where a server listens, and what proves the reader of this to it (a worker, or another server) and it to them."""
+    """The address of a server, and the credential between it and the recipient of this message (a worker or another
+    server).
+    """
 
     index: Count32
     instance: Name
@@ -172,33 +183,33 @@ class ServerAddress(Value, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """For people."""
+        """For display."""
         return f"server {self.index} at {self.host}:{self.port}"
 
 
 class PeerAddress(Value, frozen=True, kw_only=True):
-    """A worker, and where the others find it: the store of an all-reduce job, or where it says how far it is."""
+    """A worker's address for other workers: the store of an all-reduce job, or for progress requests."""
 
     rank: Count32
     host: Host
     port: Port
     instance: Word = ""
-    """Where workers ask one another: the one that should answer."""
+    """For progress requests: the instance that should respond."""
     from_iteration: Count32 = 0
-    """Likewise: it need not finish those before."""
+    """For progress requests: it need not finish iterations before this one."""
     key: Annotated[bytes, Meta(max_length=64)] = b""
-    """Likewise: what proves the reader of this to it, and it to them."""
+    """For progress requests: the credential between it and the recipient of this message."""
 
     @property
     def where(self) -> str:
-        """For people."""
+        """For display."""
         return f"worker {self.rank} at {self.host}:{self.port}"
 
 
 class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     """Which server holds which block, for one worker. Replaced as a whole; versions only increase.
 
-    An all-reduce job has neither: each of its generations is a placement, with the workers that make it.
+    An all-reduce job has no servers and blocks: each of its generations is a placement with its workers.
     """
 
     incarnation: Count32
@@ -207,15 +218,15 @@ class Placement(Value, frozen=True, kw_only=True, tag="placement"):
     servers: list[ServerAddress]
     generation: Count32 = 0
     peers: list[PeerAddress] = []
-    """The members of that generation, by rank: of an all-reduce job, or where workers ask one another."""
+    """The members of that generation by rank: in all-reduce jobs, or for progress requests."""
     refills: dict[Count32, Count32] = {}
-    """How often a block began again with a worker's copy, since its server was lost, by block."""
+    """By block: how often it was restored from a worker's copy after its server was lost."""
     again: bool = True
     """Whether updates that such a block may lack should be pushed to it again."""
 
 
 class Member(Value, frozen=True, kw_only=True):
-    """A worker that counts in the roster, from an iteration on."""
+    """A worker that counts in the roster from an iteration on."""
 
     rank: Count32
     instance: Name
@@ -223,7 +234,7 @@ class Member(Value, frozen=True, kw_only=True):
 
 
 class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
-    """What one server holds, and whose contributions close an iteration."""
+    """The blocks of one server, and whose contributions complete an iteration."""
 
     incarnation: Count32
     generation: Count32
@@ -233,44 +244,44 @@ class ServerOrders(Value, frozen=True, kw_only=True, tag="server-orders"):
     blocks: list[Block]
     """Only those of this server."""
     next_placement: Count32 = 0
-    """The placement that a change under way leads to; 0: there is none, and what was frozen for one is in use again."""
+    """The placement of a move in progress; 0: there is none, and blocks frozen for one are in use again."""
     sends: dict[Count32, Count32] = {}
-    """Blocks that this server should hand over for it, by block: the server that should hold it."""
+    """Blocks that this server should hand over for it, by block: the receiving server."""
     receivers: list[ServerAddress] = []
-    """Where those servers are, and what proves this server to each of them; where servers clip gradients by their norm,
-    all others, which must agree on it."""
+    """Addresses and credentials of those servers; if servers clip gradients by their norm, of all other servers."""
     freeze_at: Count32 = 0
-    """The version of the values from which on those blocks are frozen."""
+    """The version from which on those blocks are frozen."""
     apply: Apply = "quorum"
     apply_from: Count32 = 0
-    """From which iteration on ``apply`` holds; those before it are finished as the orders before had it."""
+    """The first iteration for which ``apply`` holds; earlier ones are completed under the previous orders."""
     skip_to: Count32 = 0
-    """No worker must contribute to iterations before this one: if an older one is open, open this one."""
+    """Iterations before this one need no contributions: if an older one is open, open this one."""
     scale: Annotated[float, Meta(gt=0.0, le=1e6)] = 1.0
-    """With ``apply`` "arrival" and "release": each contribution makes so much of a step."""
+    """With ``apply`` "arrival" and "release": each contribution is this fraction of a step."""
     gather: Positive32 = 1
-    """Likewise: so many contributions make one step along their mean, and none is made before."""
+    """With ``apply`` "arrival" and "release": this many contributions make one step along their mean."""
     aggregation: Aggregation = "sample-weighted"
-    """What each contribution weighs."""
+    """The weight of each contribution."""
     awaits: list[Count32] = []
-    """Blocks that begin with what a worker gives: a copy that it had pulled from the server that was lost."""
+    """Blocks to restore from a worker's copy, which it had pulled from the lost server."""
     beside: list[Name] = []
-    """Instances of all servers of the job, where it keeps checkpoints: they must all write to the same folder."""
+    """Instances of all servers of the job, if it saves checkpoints: they must all write to the same folder."""
     restore: Restore | None = None
     """The checkpoint for new blocks that no server hands over; None: version 0."""
     save_at: Count32 | None = None
-    """Asynchronous modes: every worker has stopped; save all blocks as they are, as the checkpoint of this
-    iteration."""
+    """In asynchronous modes: every worker is quiesced; save all blocks as the checkpoint of this iteration."""
     whole: WholeCheckpoint | None = None
-    """To one server: write the manifest of this checkpoint."""
+    """For one server: write the manifest of this checkpoint."""
     quorums: dict[Count32, list[Count32]] = {}
-    """Backup workers: an iteration listed here closes with the contributions of exactly these ranks."""
+    """Backup workers: an iteration listed here consists of the contributions of exactly these ranks."""
     named_from: Count32 | None = None
-    """From this iteration on, none closes before it is listed in ``quorums``; earlier ones need every member's
-    contribution."""
+    """From this iteration on, an iteration is complete only if it is listed in ``quorums``; earlier ones need every
+    member's contribution.
+    """
     passed: dict[Count32, Count32] = {}
-    """With ``apply`` "release": by rank, up to which iteration its contributions may be applied. Those that newer
-    orders let pass together are applied as one sum (PSP Alg. 1)."""
+    """With ``apply`` "release": by rank, the last iteration whose contribution may be applied. Those that the same
+    orders release are applied as one sum (PSP Alg. 1).
+    """
 
     @property
     def rank_in_time(self) -> tuple[int, int, int]:
@@ -282,9 +293,9 @@ class CheckpointFolders(Value, frozen=True, kw_only=True):
     """Folders below an agent's checkpoint folder."""
 
     own: Name
-    """Where this job's are written."""
+    """The folder to which this job writes."""
     start: Word = ""
-    """Where those are that the job should start from; "" where it is not."""
+    """The folder from which the job should start; "" if none."""
 
 
 Certificate = Annotated[bytes, Meta(max_length=4096)]
@@ -304,13 +315,13 @@ class ProcessOrder(Value, frozen=True, kw_only=True):
     emulate: Emulation | None = None
     checkpoints: CheckpointFolders | None = None
     certificate: Certificate = b""
-    """What the process shows to those that it exchanges parameters with; its private key follows from ``key``."""
+    """The certificate that the process presents on the data plane; its private key is derived from ``key``."""
     authority: Certificate = b""
-    """Of the job: it signed the certificates of all its processes."""
+    """The job's CA certificate, which signed the certificates of all its processes."""
 
 
 class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):
-    """Every process that the agent should be running; any other process of a job should end."""
+    """Every process that the agent should be running; it ends all other processes of jobs."""
 
     sequence: Count
     processes: list[ProcessOrder]
@@ -324,7 +335,7 @@ class Durable(Value, frozen=True, kw_only=True, tag="durable"):
 
 
 class CredentialIssued(Value, frozen=True, kw_only=True, tag="credential-issued"):
-    """A new credential for the agent on this connection; said only to one whose hello has ``rotates``."""
+    """A new credential for the agent on this connection; sent only to one whose hello has ``rotates``."""
 
     secret: Annotated[str, Meta(min_length=20, max_length=200, pattern=NO_NUL)]
 
@@ -333,7 +344,7 @@ class CredentialIssued(Value, frozen=True, kw_only=True, tag="credential-issued"
 
 
 class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
-    """The typed error to the sender of a message that changed nothing."""
+    """The error reply for a message that was not accepted."""
 
     code: Literal[
         "malformed", "oversized", "out-of-order", "slow-down", "stale", "foreign", "unexpected", "unauthorised"
@@ -342,4 +353,4 @@ class Rejection(Value, frozen=True, kw_only=True, tag="rejection"):
     detail: Text
     number: Count | None = None
     incarnation: Count32 = 0
-    """Of the job's log, where a message was out of order."""
+    """Incarnation of the job's log, if a message was out of order."""

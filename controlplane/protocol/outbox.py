@@ -9,11 +9,11 @@ A driver owns the connection. It adds messages at any time, and sends those that
     outbox.resend_from(number, incarnation)  # it refused a message as out of order, and waits for that one
     outbox.observe_incarnation(incarnation)  # a newer control plane may know only what is durable
 
-Within a connection messages are sent in the order of their numbers without gaps, so the other side has a gap only where
-it lost something itself. Where it lost what it had called durable, as with a database restored from an older dump, the
-messages that are kept are numbered from there on. The engine recognizes repetitions by a worker's or server's numbers:
-a message keeps its number, and the renewed hello comes behind what is kept. The gateway wants an agent's hello first
-and takes its messages by their content, so an agent's are numbered again behind each hello (``renumber``).
+Within a connection messages are sent in the order of their numbers without gaps, so the other side has a gap only if it
+lost data itself. If it lost messages that it had reported as durable, as after a restore of an older database dump, the
+kept messages are numbered from there on. The engine recognizes repetitions by a worker's or server's numbers: a message
+keeps its number, and the renewed hello follows the kept messages. The gateway requires an agent's hello first and
+handles its messages by their content, so an agent's messages are numbered again after each hello (``renumber``).
 """
 
 from collections import deque
@@ -27,11 +27,11 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class Kept(NamedTuple, Generic[Message]):
-    """A message that is not durable yet, and how it was made."""
+    """A message that is not durable yet, and the function that built it."""
 
     number: int
     build: Callable[[int], Message] | None
-    """None: its content stays, whatever its number becomes."""
+    """None: its content is independent of its number."""
     message: Message
 
 
@@ -39,7 +39,7 @@ class Outbox(Generic[Message]):
     """Messages of one process, from ``say`` until they are durable.
 
     Args:
-        renumber: whether each connection begins with the hello, and the rest is numbered behind it.
+        renumber: whether each connection starts with the hello, and the rest is numbered after it.
     """
 
     __slots__ = (
@@ -64,14 +64,14 @@ class Outbox(Generic[Message]):
         self._ever_sent = 0
         self._incarnation: int | None = None
         self._acknowledged = 0
-        """The highest number that was called durable on this connection."""
+        """The highest number that was reported as durable on this connection."""
         self._acknowledged_in: int | None = None
-        """The incarnation in which a number was last called durable."""
+        """The incarnation in which a number was last reported as durable."""
 
     # -- messages
 
     def say(self, build: Callable[[int], Message]) -> int:
-        """Keep ``build(number)`` under the next number; the number."""
+        """Store ``build(number)`` under the next number; return the number."""
         self._hello = self._hello or build
         self._keep(build)
         return self._last
@@ -88,7 +88,7 @@ class Outbox(Generic[Message]):
     # -- inputs
 
     def reopen(self) -> None:
-        """A new connection: messages that are not durable are resent, after a fresh hello."""
+        """Start a new connection: messages that are not durable are resent, after a new hello."""
         self._acknowledged = 0
         if self._hello is None:
             return
@@ -100,15 +100,15 @@ class Outbox(Generic[Message]):
             self._keep(self._hello)
 
     def resend(self, number: int = 0) -> None:
-        """The other side missed something: resend all messages from that one on that are not durable."""
+        """Resend all messages from that number on that are not durable."""
         self._sent = min(self._sent, max(self._first, number) - 1)
 
     def resend_from(self, number: int, incarnation: int) -> int:
-        """The other side waits for that message, in that incarnation; how many it waits for in vain.
+        """Resend from the message that the other side waits for, in that incarnation; return how many messages it lost.
 
-        It waits in vain for what it called durable in an earlier incarnation and has lost since: then the messages
-        that are kept are numbered from ``number`` on. Late refusals, of messages that became durable meanwhile, have
-        no effect.
+        Lost messages are those that it reported as durable in an earlier incarnation and does not have any more: the
+        kept messages are then numbered from ``number`` on. Late rejections of messages that have become durable have no
+        effect.
         """
         lost = self._first - number
         is_newer = incarnation > (self._acknowledged_in or 0)
@@ -124,7 +124,9 @@ class Outbox(Generic[Message]):
         return lost
 
     def observe_incarnation(self, incarnation: int) -> bool:
-        """Orders of that incarnation came; whether it is newer than before, so that all messages are resent."""
+        """Record the incarnation of received orders; return whether it is newer than before, so that all messages are
+        resent.
+        """
         before = self._incarnation
         self._incarnation = incarnation if before is None else max(before, incarnation)
         if before is None or incarnation <= before:
@@ -133,7 +135,7 @@ class Outbox(Generic[Message]):
         return True
 
     def acknowledge(self, durable: int) -> None:
-        """Forget messages that need not be resent; those never sent are always kept."""
+        """Drop messages that need not be resent; those never sent are always kept."""
         durable = min(durable, self._ever_sent)
         self._acknowledged = max(self._acknowledged, durable)
         while self._kept and self._first <= durable:
@@ -145,27 +147,27 @@ class Outbox(Generic[Message]):
 
     @property
     def last(self) -> int:
-        """The highest number given; 0 before the first message."""
+        """The highest assigned number; 0 before the first message."""
         return self._last
 
     @property
     def opened(self) -> bool:
-        """Whether a hello was taken."""
+        """Whether a hello was sent."""
         return self._ever_sent > 0
 
     @property
     def all_sent(self) -> bool:
-        """Whether everything said was taken on this connection."""
+        """Whether all messages were taken on this connection."""
         return self._sent >= self._last
 
     @property
     def pending(self) -> list[Message]:
-        """What is kept."""
+        """The kept messages."""
         return [kept.message for kept in self._kept]
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages are kept."""
+        """Number of kept messages."""
         return len(self._kept)
 
     @property
@@ -173,7 +175,7 @@ class Outbox(Generic[Message]):
         return self._kept[0].number if self._kept else self._last + 1
 
     def _renumber_behind(self, hello: Callable[[int], Message]) -> None:
-        """Numbers that never left this process are free again. The hello may look at what is ``pending``."""
+        """Numbers that were never sent can be reused. The hello may depend on ``pending``."""
         self._sent = self._last = self._ever_sent
         builds = [kept.build for kept in self._kept if kept.build is not None and kept.build is not hello]
         messages = [build(self._last + 1 + place) for place, build in enumerate([hello, *builds])]

@@ -1,10 +1,10 @@
-"""What a browser's websocket carries: numbered ticks, as JSON. Figures and tables are fetched, never pushed."""
+"""Messages of a browser's websocket: numbered ticks, as JSON. Figures and tables are fetched, never pushed."""
 
 from controlplane.protocol.base import Count, Value, Word
 
 
 class Tick(Value, frozen=True, kw_only=True, tag="tick"):
-    """Something that a page may show has moved. ``seq`` rises by one; after a gap the page refetches."""
+    """Data of a page has changed. ``seq`` increases by one; after a gap the page refetches."""
 
     seq: Count
     at_ms: Count

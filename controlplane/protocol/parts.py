@@ -1,4 +1,4 @@
-"""What every part of a spec is made of: its base class, the error that names a field, and bounded numbers."""
+"""The base class of all parts of a spec, the error with the invalid field, and bounded numbers."""
 
 from typing import Annotated, Any
 
@@ -20,7 +20,7 @@ Seed = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEED)]
 
 
 class SpecError(ValueError):
-    """A spec that cannot be accepted: names the field, what was found, and what is allowed."""
+    """A spec is refused: the field, what was found, and what is allowed."""
 
     def __init__(self, field: str, found: object, expected: str) -> None:
         self.field, self.found, self.expected = field, found, expected
@@ -28,7 +28,7 @@ class SpecError(ValueError):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a spec; a field that does not exist is an error, since it is most often a typing mistake."""
+    """A part of a spec; unknown fields are errors, since they are most often typing mistakes."""
 
 
 class Choice(Part, frozen=True, kw_only=True):

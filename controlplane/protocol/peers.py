@@ -1,7 +1,8 @@
-"""A barrier without a centre: one worker samples the others itself, asks them, and decides alone (PSP section 3.2).
+"""A barrier without the control plane: one worker samples its peers, requests their progress and decides (PSP section
+3.2).
 
-Before iteration ``k`` a worker must know of each worker in its sample that it has finished iteration ``k - 1 - s``.
-Pure: a driver carries questions and answers, and owns the clock::
+Before iteration ``k`` a worker must know that each worker in its sample has finished iteration ``k - 1 - s``. Pure: a
+driver sends requests, passes on responses, and owns the clock::
 
     barrier.enlist(peers, version)             # a newer roster replaces an older one
     match barrier.examine(k, sampling, now_s):
@@ -9,13 +10,14 @@ Pure: a driver carries questions and answers, and owns the clock::
         case Passing.ASK:  ...   # ask ``barrier.asks``; then ``answered`` or ``silent`` for each
         case Passing.WAIT: ...   # until an answer, a newer roster, or ``barrier.wake_at_s``
 
-Progress only increases during the life of a process. So a late or repeated answer does no harm, and an answer
-stays valid: a peer that is known to be far enough is not asked again. An answer of another instance than the
-roster's is ignored.
+Progress only increases during the life of a process. So late and repeated responses are harmless, and a response stays
+valid: a peer that is known to be far enough gets no further request. A response of another instance than the roster's
+is ignored.
 
-A peer that does not answer is replaced by another one, drawn from those that are left. Where no one is left, the worker
-waits until the silent ones have been silent for ``GONE_S``; from then on they do not count, and are tried again every
-``RETRY_S``. At least one answer is always needed: a worker that reaches no one is most likely cut off itself.
+A peer that does not respond is replaced by another one, drawn from the remaining ones. If none remains, the worker
+waits until the unresponsive ones have been silent for ``GONE_S``; from then on they do not count, and are tried again
+every ``RETRY_S``. At least one response is always required: a worker that reaches no other is most likely disconnected
+itself.
 """
 
 from collections.abc import Iterable
@@ -27,28 +29,30 @@ from controlplane.protocol.drawing import PeerSampling, any_others, chance_of, f
 from controlplane.protocol.orders import PeerAddress
 
 LEAST_RECHECK_S: Final = 0.01
-"""A waiting worker does not ask more often, however short its iterations are."""
+"""Minimum interval between requests of a waiting worker, regardless of its iteration time."""
 
 GONE_S: Final = 4.0
-"""After so long without an answer a peer does not count; the control plane takes a silent process for lost as soon."""
+"""After this long without a response a peer does not count; the control plane declares a process lost after the same
+time.
+"""
 
 RETRY_S: Final = 10.0
-"""How often one that does not count is asked again."""
+"""Interval of requests to a peer that does not count."""
 
 SMOOTHING: Final = 0.2
 """Weight of the newest iteration in a worker's time per iteration."""
 
 _INSTEAD: Final = 4
-"""What a draw is for, beside those of ``drawing`` and of the policies."""
+"""The purpose of replacement draws, in addition to those of ``drawing`` and of the policies."""
 
 Version = tuple[int, int]
-"""Of a roster: incarnation and generation."""
+"""Version of a roster: incarnation and generation."""
 
 
 NO_ROSTER: Final = (-1, -1)
 
 ROSTER_S: Final = 0.1
-"""How soon to look again whether the first roster has come."""
+"""Interval of checks for the first roster."""
 
 
 class Passing(Enum):
@@ -60,7 +64,7 @@ class Passing(Enum):
 
 
 class PeerBarrier:
-    """What one worker knows of the others.
+    """What one worker knows about its peers.
 
     Args:
         rank: its own.
@@ -96,7 +100,7 @@ class PeerBarrier:
         self._peers: dict[int, PeerAddress] = {}
         self._order: list[int] = []
         self._next: dict[int, int] = {}
-        """The iteration that each is known to have come to: it has finished those before."""
+        """The current iteration of each peer as far as known: it has finished the previous ones."""
         self._silent_since_s: dict[int, float] = {}
         self._retry_at_s: dict[int, float] = {}
         self._iteration, self._attempt, self._passed = -1, 0, -1
@@ -108,29 +112,29 @@ class PeerBarrier:
         self._began_s: float | None = None
         self._busy_s = 0.0
         self.asks: list[PeerAddress] = []
-        """Whom to ask, after ``ASK``."""
+        """The peers to send requests to, after ``ASK``."""
         self.wake_at_s: float | None = None
-        """When to examine again, after ``WAIT``; None: when the outstanding answers are here."""
+        """When to call ``examine`` again, after ``WAIT``; None: when the outstanding responses have arrived."""
         self.sampled: dict[int, int] = {}
-        """By whom it passed last: how many iterations each had finished, as far as was known."""
+        """The peers sampled at the last pass, and how many iterations each had finished as far as known."""
         self.questions = 0
-        """How many peers it asked before it passed last."""
+        """Number of requests before the last pass."""
 
     @property
     def gone(self) -> list[int]:
-        """Peers that do not answer and do not count."""
+        """Peers that do not respond and do not count."""
         return sorted(self._retry_at_s)
 
     def passed_by(self, iteration: int) -> tuple[dict[int, int], int]:
-        """Whom it passed by into ``iteration``, with how far each had come, and how many it asked for that."""
+        """The peers sampled before ``iteration`` with their progress, and the number of requests."""
         return (self.sampled, self.questions) if self._passed == iteration else ({}, 0)
 
     def unanswered(self, iteration: int) -> list[int]:
-        """Without whom it passed into ``iteration``."""
+        """The unresponsive peers that were ignored before ``iteration``."""
         return self.gone if self._passed == iteration else []
 
     def enlist(self, peers: Iterable[PeerAddress], version: Version) -> None:
-        """The members of the job, itself among them; an older roster than the present one changes nothing."""
+        """Set the members of the job, including itself; a roster older than the current one is ignored."""
         if version <= self._version:
             return
         self._version = version
@@ -144,7 +148,7 @@ class PeerBarrier:
         self._sample = None
 
     def answered(self, rank: int, instance: str, iteration: int, now_s: float) -> None:
-        """It is in ``iteration``, or before it; it has finished all before."""
+        """The peer is in ``iteration`` or later; it has finished all previous ones."""
         if not self._is(rank, instance):
             return
         self._outstanding.discard(rank)
@@ -155,7 +159,7 @@ class PeerBarrier:
         self._next[rank] = max(self._next.get(rank, 0), iteration)
 
     def silent(self, rank: int, instance: str, now_s: float) -> None:
-        """It was asked, and did not answer in time or cannot be reached."""
+        """The peer did not respond in time or cannot be reached."""
         if not self._is(rank, instance) or rank not in self._outstanding:
             return
         self._outstanding.discard(rank)
@@ -217,7 +221,7 @@ class PeerBarrier:
         return Passing.BEGIN
 
     def _try_again(self, sampling: PeerSampling, now_s: float) -> None:
-        """Those that are waited for are asked again, or those of another sample."""
+        """Repeat the requests to those it waits for, or draw another sample."""
         self._asked_at_s = now_s
         self._answered.clear()
         self._silent.clear()
@@ -228,7 +232,7 @@ class PeerBarrier:
     # -- the sample
 
     def _drawn(self, sampling: PeerSampling, now_s: float) -> list[int]:
-        """The present sample, with others in place of those that are silent, as far as there are any."""
+        """The current sample, with replacements for unresponsive peers, as far as there are any."""
         here = self._here(now_s)
         count = min(sampling.sample, len(here))
         if self._sample is None:
@@ -243,7 +247,7 @@ class PeerBarrier:
         return sample
 
     def _first(self, sampling: PeerSampling, here: list[int], count: int) -> list[int]:
-        """As the control plane would draw it."""
+        """The same draw as the control plane's."""
         if count == len(here):
             return list(here)
         ranks = sorted([*here, self._rank])
@@ -253,7 +257,7 @@ class PeerBarrier:
         return any_others(ranks, ranks.index(self._rank), count, chance)
 
     def _here(self, now_s: float) -> list[int]:
-        """Peers that may be sampled now."""
+        """Peers that may be sampled."""
         retry_at_s = self._retry_at_s
         if not retry_at_s:
             return self._order

@@ -1,8 +1,7 @@
-"""What an agent and the gateway send on ``/ws/relay``: the frames of a machine's processes, in batches.
+"""Messages between agent and gateway on ``/ws/relay``: the frames of a machine's processes, in batches.
 
-A channel is the conversation of one process instance, as on a websocket of its own. The agent numbers channels upwards
-and uses no number twice on a connection, so that late frames of a channel that
-has ended can be distinguished from hostile ones.
+A channel is the connection of one process instance, as on a separate websocket. The agent numbers channels upwards and
+never reuses a number on a connection, so that late frames of a closed channel can be distinguished from hostile ones.
 """
 
 from typing import Annotated, Final
@@ -14,7 +13,7 @@ from controlplane.protocol.codec import MAX_FRAME_BYTES, Codec
 from controlplane.protocol.orders import Role
 
 MAX_BATCH_BYTES: Final = 1024 * 1024
-"""Largest batch of an agent in bytes: the web process takes no larger message."""
+"""Maximum size of an agent's batch in bytes: the web process accepts no larger message."""
 
 MAX_RELAYED_BYTES: Final = 2 * MAX_FRAME_BYTES
 """Largest frame of a process that its agent puts into a batch."""
@@ -30,7 +29,7 @@ Code = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class Opening(Value, frozen=True, kw_only=True):
-    """Which process instance speaks on a channel, and its key."""
+    """Opens a channel: the process instance and its key."""
 
     job: Positive32
     role: Role
@@ -40,7 +39,7 @@ class Opening(Value, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Channels that are opened, then frames, then channels that have ended."""
+    """Channels to open, then frames, then channels to close."""
 
     opened: list[tuple[Channel, bytes]]
     """Each with an encoded ``Opening``; the gateway opens none."""
@@ -57,7 +56,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 class Outgoing:
-    """What waits for the next batch. A batch is complete above ``most_bytes``; the rest waits for the one after it."""
+    """Collects the next batch. A batch is complete above ``most_bytes``; the rest is sent in the following one."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -65,9 +64,9 @@ class Outgoing:
         self._frames: list[tuple[int, bytes]] = []
         self._closed: list[tuple[int, int]] = []
         self.added = 0
-        """How many things were ever added."""
+        """Total number of added items."""
         self.waiting_bytes = 0
-        """Of frames."""
+        """Bytes of waiting frames."""
 
     def __bool__(self) -> bool:
         return bool(self._frames or self._opened or self._closed)
@@ -84,7 +83,7 @@ class Outgoing:
         self.added += 1
 
     def close(self, channel: int, code: int = 0) -> None:
-        """End a channel, after the frames that were added to it."""
+        """Close a channel, after the frames that were added to it."""
         self._closed.append((channel, code))
         self.added += 1
 
@@ -102,7 +101,7 @@ class Outgoing:
         return _encoder.encode(Batch(opened, frames, closed))
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop everything that waits."""
         self._opened, self._frames, self._closed = [], [], []
         self.waiting_bytes = 0
 

@@ -1,4 +1,4 @@
-"""Which orders apply to one iteration, and which samples it takes. Pure.
+"""Selects the orders that apply to an iteration, and the samples it uses. Pure.
 
 The newest orders may apply to later iterations only, so older ones are kept while they are needed.
 """
@@ -13,13 +13,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     iteration: int
     position: int
-    """Where in the job's permutations they begin."""
+    """Position in the job's permutations."""
     share: int
-    """How many are expected."""
+    """Expected number of samples."""
     most: int
-    """How many there are; with a budget that may be more than are expected."""
+    """Maximum number of samples; larger than ``share`` with a time budget."""
     pieces: list[Piece] = []
-    """Where the data set is split among the workers: they replace the position."""
+    """If the dataset is divided among the workers: replaces the position."""
     budget_s: float | None = None
     """Stop after so long."""
 
@@ -33,14 +33,16 @@ class Schedule:
         self._received: list[Orders] = []
 
     def receive(self, orders: Orders) -> bool:
-        """Store ``orders``, unless they or newer ones were received before; whether they are new."""
+        """Store ``orders``, unless they or newer ones were received before; return whether they are new."""
         if self._received and orders.rank_in_time <= self._received[-1].rank_in_time:
             return False
         self._received.append(orders)
         return True
 
     def task(self, iteration: int) -> Task:
-        """The task by the newest orders that name its share, or else the oldest; call with increasing iterations."""
+        """The task according to the newest orders with its share, or else the oldest; call
+        with increasing iterations.
+        """
         self.forget_before(iteration)
         return task_of(self._received[0], iteration)
 
@@ -54,7 +56,7 @@ class Schedule:
             del received[:at]
 
     def coming(self, iteration: int) -> Task:
-        """What ``task`` would return now; for iterations that have not begun."""
+        """The current result of ``task``, for iterations that have not begun."""
         orders = next(
             (orders for orders in reversed(self._received) if names_share(orders, iteration)), self._received[0]
         )
@@ -62,10 +64,9 @@ class Schedule:
 
 
 def task_of(orders: Orders, iteration: int) -> Task:
-    """The samples that ``orders`` give for ``iteration``.
+    """The samples that ``orders`` assign to ``iteration``.
 
-    Those are its pieces, or the range that was handed out for it, or its place in the permutations by the common
-    formula.
+    Those are its pieces, or its assigned range, or its range by the common formula.
     """
     if orders.pieces_of == iteration:
         pieces = orders.pieces
@@ -88,7 +89,7 @@ def task_of(orders: Orders, iteration: int) -> Task:
 
 
 def names_share(orders: Orders, iteration: int) -> bool:
-    """Whether ``orders`` say what ``iteration`` takes."""
+    """Whether ``orders`` define the samples of ``iteration``."""
     if orders.pieces_of is not None:
         return orders.pieces_of <= iteration
     if orders.share_from <= iteration:

@@ -10,10 +10,10 @@ from controlplane.protocol.parts import Part, SpecError
 
 
 def settings_from(owner: str, kind: type[Part], given: Mapping[str, Any], field: str) -> Any:
-    """``given`` as a ``kind``, whose defaults hold for what is not given.
+    """Convert ``given`` to a ``kind``, with its defaults for missing options.
 
     Raises:
-        SpecError: naming the option below ``field``, what was found and what is allowed.
+        SpecError: with the option below ``field``, what was found and what is allowed.
     """
     known = {info.name: info for info in msgspec.structs.fields(kind)}
     for name in given:

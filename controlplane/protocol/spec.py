@@ -1,4 +1,4 @@
-"""The job spec, from YAML or JSON to one validated value.
+"""The job spec: parses YAML or JSON documents into one validated value.
 
 Shapes and ranges are checked here. The registries check names and parameters of policies and workloads.
 """
@@ -38,7 +38,7 @@ Priority = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 
 
 class Synchronization(Part, frozen=True, kw_only=True):
-    """The four independent choices of a job."""
+    """The four independent policy choices of a job."""
 
     batching: Choice = Choice(name="uniform")
     barrier: Choice = Choice(name="bsp")
@@ -52,7 +52,7 @@ class Synchronization(Part, frozen=True, kw_only=True):
 
 
 CHOICES: Final = Synchronization.__struct_fields__
-"""The names of the four: batching, barrier, placement, data."""
+"""The names of the four choices: batching, barrier, placement, data."""
 
 
 class Evaluate(Part, frozen=True, kw_only=True):
@@ -77,17 +77,18 @@ class Limits(Part, frozen=True, kw_only=True):
 
 
 class Elastic(Part, frozen=True, kw_only=True):
-    """What happens when processes fail, and the minimum number of workers."""
+    """Behaviour when processes fail, and the minimum number of workers."""
 
     restarts: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 3
-    """How often each worker and server is started again; one that lived for ten minutes counts again."""
+    """How often each worker and server is restarted; the count starts again after ten minutes of uptime."""
     minimum_workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)] | None = None
-    """With fewer the job pauses, and with so many it may begin; None: it begins with all ``workers``, and continues
-    with any number."""
+    """With fewer workers the job pauses, and with this many it may start; None: it starts with all ``workers``, and
+    continues with any number.
+    """
     global_batch: Literal["keep", "scale"] = "keep"
-    """Whether the workers that are left share the whole global batch, or it shrinks and grows with their number."""
+    """Whether the remaining workers share the whole global batch, or it is proportional to their number."""
     from_scratch: bool = False
-    """Whether the job may restart where a server is lost and there is no checkpoint."""
+    """Whether the job may restart from scratch if a server is lost and there is no checkpoint."""
 
 
 Folder = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=RELATIVE_PATH)]
@@ -119,52 +120,52 @@ class JobSpec(Part, frozen=True, kw_only=True):
     name: Name
     workload: Workload
     launch: Launch = "native"
-    """Who starts the workers: agents, or a launcher that owns its ranks and attaches them (``attached``)."""
+    """Who starts the workers: agents, or a launcher whose script attaches its ranks (``attached``)."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
     servers: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERVERS)] = 1
     communication: Literal["servers", "all-reduce"] = "servers"
     server_mode: Literal["stateful", "aggregating"] = "stateful"
-    """Whether servers hold the parameters and make the steps, or only add up what every worker then applies."""
+    """Whether servers hold the parameters and apply the steps, or only sum what every worker then applies."""
     batch_size: Batch
     labels: Labels = {}
     priority: Priority = 0
-    """Of jobs that wait, the one with the highest starts first."""
+    """Waiting jobs with a higher priority start first."""
     limits: Limits = Limits()
     sample_multiple: Batch = 1
-    """Attached: every share is a multiple of so many samples."""
+    """Attached jobs: every share is a multiple of this number."""
     wait_s: Wait = DEFAULT_WAIT_S
-    """Attached: how long the job waits for ranks, at first and whenever all are gone, before it fails."""
+    """Attached jobs: how long the job waits for ranks, at first and whenever all are lost, before it fails."""
     lease_s: Lease = None
-    """Attached: its launcher renews a lease; the job fails after so long without it and without ranks."""
+    """Attached jobs: the launcher renews a lease; the job fails after this long without renewal and without ranks."""
     fill: Fill | None = None
-    """Attached: the global batch grows between passes, as memory allows; None: it stays as the script has it."""
+    """Attached jobs: the global batch grows between passes, as memory allows; None: it keeps the script's size."""
     synchronization: Synchronization = Synchronization()
     autopilot: Autopilot | None = None
-    """Whether the job changes its policies by itself, or proposes to; None: they stay until someone changes them."""
+    """Whether the job changes its policies by itself, or proposes changes; None: only users change them."""
     guard: Guard | None = None
     """Whether a change of policies is judged by the training loss after it; None: it is not."""
     optimizer: Optimizer = Optimizer()
     aggregation: Aggregation | None = None
-    """None: by samples, or in a federation equal weights."""
+    """None: weighted by samples, or equal weights in a federation."""
     federated: Federated | None = None
     evaluate: Evaluate = Evaluate()
     elastic: Elastic = Elastic()
     checkpoint: Checkpointing | None = None
     start_from: StartFrom | None = None
     on_nan: Literal["fail", "skip"] = "fail"
-    """If a loss is not a number: end the job, or skip that worker's update."""
+    """If a loss is NaN: end the job, or skip that worker's update."""
     stop: Stop = Stop()
     energy: Energy = Energy()
-    """What workers draw and cost, as far as it is not measured."""
+    """Power and prices of workers that are not measured."""
     emulate: list[Emulation | None] | None = None
-    """The machine of each worker; None, in place of one: as its agent says, or real."""
+    """The emulation of each worker; None in its place: the agent's own, or none."""
     emulate_servers: list[LinkEmulation] | None = None
-    """Of the first servers, in order of their index; those that are added come after the others."""
+    """Emulations of the first servers, by index; servers that are added later follow."""
     seed: Seed = 0
 
     @property
     def usual_share(self) -> int:
-        """Samples of one worker in one iteration, if all have the same; a federated round has several batches."""
+        """Samples of one worker in one iteration with equal shares; a federated round has several batches."""
         return self.batch_size * (self.federated.local_steps if self.federated else 1)
 
     @property
@@ -174,17 +175,17 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
     @property
     def attached(self) -> bool:
-        """Whether a launcher owns the workers, and the user's script the loop."""
+        """Whether a launcher owns the workers, and the user's script the training loop."""
         return self.launch == "attached"
 
     @property
     def reduces(self) -> bool:
-        """Whether workers add up among themselves, without servers."""
+        """Whether workers all-reduce, without servers."""
         return self.communication == "all-reduce"
 
     @property
     def workers_hold(self) -> bool:
-        """Whether every worker holds all parameters and makes each step, so that no other process could keep them."""
+        """Whether every worker holds all parameters and applies each step, so that no other process has them."""
         return self.reduces or self.server_mode == "aggregating"
 
     @property
@@ -194,22 +195,22 @@ class JobSpec(Part, frozen=True, kw_only=True):
 
     @property
     def asks_peers(self) -> bool:
-        """Whether workers listen for one another from the beginning, to ask how far each is."""
+        """Whether workers listen for progress requests of their peers from the start."""
         return self.synchronization.barrier.parameters.get("sampling") == "peers"
 
     @property
     def weighing(self) -> Aggregation:
-        """What each contribution weighs."""
+        """The weight of each contribution."""
         return self.aggregation or ("fedavg" if self.federated else "sample-weighted")
 
     @property
     def division(self) -> Division | None:
-        """How samples are divided where each worker keeps its own, as clients of a federation always do."""
+        """How samples are divided if each worker keeps its own, as in every federation."""
         return self.workload.partition or ("iid" if self.federated else None)
 
     @property
     def applied(self) -> Optimizer:
-        """The update rule that a sum of contributions drives, at the process that holds the parameters."""
+        """The update rule for a sum of contributions, in the process that holds the parameters."""
         return self.federated.server if self.federated else self.optimizer
 
 
@@ -306,7 +307,7 @@ def check_combination(spec: JobSpec) -> None:
 
 
 def _check_server_mode(spec: JobSpec) -> None:
-    """Servers that only add up have no parameters: a worker that joins later could not get them from there."""
+    """Aggregating servers have no parameters: a worker that joins later could not get them there."""
     if spec.server_mode == "stateful":
         return
     why = "with server_mode aggregating, where only the workers hold parameters"

@@ -1,4 +1,4 @@
-"""The parts of a spec for the workload, its data, and the step from an iteration's sums."""
+"""The sections of a spec for the workload, its data, and the optimizer."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,27 +8,27 @@ from controlplane.protocol.base import Fraction, Name, Word
 from controlplane.protocol.parts import Iterations, Part, Penalty, Rate
 
 Division = Literal["iid", "by-label", "two-shards", "by-writer"]
-"""How the samples are divided where each worker keeps its own."""
+"""How samples are divided if each worker keeps its own."""
 
 Aggregation = Literal["sample-weighted", "naive", "fedavg", "fedavg-scaled-steps", "fedavg-scaled-rate"]
-"""What each contribution weighs: the rules of ``policies.aggregation`` by name."""
+"""The weight of each contribution: the rules of ``policies.aggregation`` by name."""
 
 EQUAL: frozenset[Aggregation] = frozenset({"naive", "fedavg", "fedavg-scaled-steps", "fedavg-scaled-rate"})
-"""Rules by which every contribution of any samples weighs the same."""
+"""Rules with equal weights, regardless of the number of samples."""
 
 FEDERATED: tuple[Aggregation, ...] = ("fedavg", "fedavg-scaled-steps", "fedavg-scaled-rate")
 """Rules for clients that take local steps."""
 
 
 Init = Literal["module", "seed"]
-"""What training begins with: the values that a module was built with, or some that only depend on the job's seed."""
+"""Initial parameters: the values of the module as built, or values that only depend on the job's seed."""
 
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
 
 class Workload(Part, frozen=True, kw_only=True):
-    """The model and data: ``module:factory`` or a catalogue name, a data set, and the options of both."""
+    """The model and data: ``module:factory`` or a catalogue name, a dataset, and the options of both."""
 
     name: Name
     dataset: Name = "digits"
@@ -36,9 +36,9 @@ class Workload(Part, frozen=True, kw_only=True):
     data: dict[Word, Any] = {}
     """Options of the data set."""
     partition: Division | None = None
-    """Each worker draws from its own samples, divided so; None: any worker may draw any sample."""
+    """Each worker draws only from its own samples, divided in this way; None: any worker may draw any sample."""
     init: Init | None = None
-    """What training begins with; None: the seed with a catalogue name, else what the factory chose (a module's own)."""
+    """Initial parameters; None: from the seed with a catalogue name, else the factory's choice (a module's own)."""
     precision: Annotated[
         Precision,
         Meta(
@@ -88,12 +88,12 @@ class Clip(Part, frozen=True, kw_only=True):
 
 
 class Group(Part, frozen=True, kw_only=True):
-    """Parameters with options of their own. A parameter belongs to the first group that matches its name."""
+    """Parameters with their own options. A parameter belongs to the first group that matches its name."""
 
     parameters: Word | Annotated[list[Word], Meta(max_length=10_000)]
-    """Names as torch has them, with ``*``, ``?`` and ``[...]`` as in a shell."""
+    """Torch's names, with the shell wildcards ``*``, ``?`` and ``[...]``."""
     name: Name | None = None
-    """Another optimizer; it takes only the options that are written here."""
+    """Another optimizer; it uses only the options that are written here."""
     lr: Annotated[float, Meta(ge=0.0, le=1e6)] | None = None
     weight_decay: Penalty | None = None
     options: dict[str, Any] = {}
@@ -106,7 +106,7 @@ class Optimizer(Part, frozen=True, kw_only=True):
     """
 
     name: Name = "sgd"
-    """Any of torch.optim that ``optimizers`` knows, or ``module:factory``."""
+    """Any of torch.optim in ``optimizers``, or ``module:factory``."""
     lr: Rate | None = None
     """None: 0.1 for sgd, else torch's own."""
     options: dict[str, Any] = {}
@@ -124,5 +124,5 @@ class Federated(Part, frozen=True, kw_only=True):
     """Federated averaging: rounds of local steps. ``optimizer`` is the clients', ``server`` the server's."""
 
     local_steps: Annotated[int, Meta(ge=1, le=10_000)] = 5
-    """tau: the steps that a client takes between two synchronisations."""
+    """tau: the steps of a client between two synchronizations."""
     server: Optimizer = Optimizer(lr=1.0)

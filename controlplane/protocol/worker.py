@@ -1,7 +1,7 @@
-"""The worker's half of the conversation: what a worker may do next, under the orders received so far. Pure.
+"""The worker's state machine: what a worker may do next, under the orders received so far. Pure.
 
 A driver owns everything else: sockets, threads, clocks, data, tensors. It passes in orders and completed steps, and
-asks for the next step::
+requests the next step::
 
     worker.receive(orders)           # newer orders replace older ones as a whole; others change nothing
     while True:
@@ -16,12 +16,12 @@ asks for the next step::
 A pull or push is made under ``worker.term``; a server that has newer orders refuses it (``refused``). Each step is
 returned once. ``say`` is called with each message for the control plane, as a function of the message's number:
 numbering, and resending until messages are durable, belong to ``protocol.outbox``. The driver itself sends hellos and
-reports; where sending one may bring orders before it returns, it calls ``pushed`` first.
+reports. If sending one may cause orders to arrive before it returns, the driver calls ``pushed`` first.
 
-An iteration goes through these phases. Orders may take it back to the boundary from any of them (``skip_to``): then
-``attempt`` rises, by which a driver detects that its work in progress is no longer needed.
+An iteration goes through these phases. Orders may return it to the boundary from any of them (``skip_to``): then
+``attempt`` increases, by which a driver detects that its work in progress is no longer needed.
 
-At the boundary a worker may have to ask others before it continues (``peers``); at the job's end no one waits.
+At the boundary a worker may have to query its peers before it continues (``peers``); at the job's end no worker waits.
 
     STARTING -orders--> BOUNDARY --> PULL --pulled--> SHARE --> COMPUTE --computed--> PUSH --pushed--> BOUNDARY
                           |         |  ^                                             |  ^
@@ -41,14 +41,14 @@ from controlplane.protocol.peers import Passing, PeerBarrier
 from controlplane.protocol.schedule import Schedule, Task
 
 Due = Computed | Quiesced | ProgressReport | WorkerFinished
-"""Messages that the machine itself emits."""
+"""Messages that the state machine itself sends."""
 
 Build = Callable[[int], Due]
 """Makes a message from its number."""
 
 
 class Phase(IntEnum):
-    """Where a worker is."""
+    """The phase of a worker."""
 
     STARTING = 0
     """It has received no orders yet."""
@@ -56,7 +56,7 @@ class Phase(IntEnum):
     """Between two iterations: it waits to be granted the next one."""
     PULL = 2
     SHARE = 3
-    """It has the parameters, and waits for orders that name its share, but not for long."""
+    """It has the parameters, and waits for orders that name its share, with a time limit."""
     COMPUTE = 4
     PUSH = 5
     STALE = 6
@@ -65,11 +65,13 @@ class Phase(IntEnum):
 
 
 STARTING, BOUNDARY, PULL, SHARE, COMPUTE, PUSH, STALE, FINISHED = Phase
-"""By name: looking a member up in its class takes ten times as long, and a simulation looks up millions."""
+"""Bound to names: looking up a member in its class takes ten times as long, and a simulation
+does so millions of times.
+"""
 
 
 class Step(Enum):
-    """What comes next."""
+    """The next step."""
 
     WAIT = "wait"
     ASK = "ask"
@@ -90,19 +92,19 @@ WAIT: Final = Step.WAIT
 COMPUTE_STEP: Final = Step.COMPUTE
 
 STEPS: Final = {PULL: Step.PULL, PUSH: Step.PUSH}
-"""What is done with servers, and may have to be done again."""
+"""Steps that involve servers and may have to be repeated."""
 
 
 class UnexpectedStep(RuntimeError):
-    """A driver reports a step that was not due."""
+    """A driver reported a step that was not due."""
 
 
 class WorkerMachine:
     """One worker instance.
 
     Args:
-        say: called with each message that is due.
-        rank: its own, where orders may have it ask the others.
+        say: called with each message to send.
+        rank: its own, if orders may let it sample its peers.
     """
 
     __slots__ = (
@@ -125,32 +127,32 @@ class WorkerMachine:
     def __init__(self, say: Callable[[Build], object], rank: int = 0) -> None:
         self._say, self._schedule = say, Schedule()
         self.peers = PeerBarrier(rank)
-        """What it knows of the other workers, where it asks them itself."""
+        """What it knows about other workers, if it samples them itself."""
         self.orders: Orders | None = None
-        """The newest."""
+        """The newest orders."""
         self.phase = STARTING
         self.iteration = 0
-        """The one that it is in, or before."""
+        """The current iteration, or the next one between iterations."""
         self.attempt = 0
         """Increases whenever the work in progress is no longer needed."""
         self.task: Task | None = None
         """The samples of the iteration, from ``COMPUTE`` on."""
         self.term: Term = NO_TERM
-        """Of the orders under which it pulls or pushes."""
+        """The term of the orders under which it pulls or pushes."""
         self.wake_at_s: float | None = None
         """When to call ``next`` again, even without new orders."""
         self.can_hold = True
-        """Whether it can stop here: with all-reduce, all workers must stop before the same sum."""
+        """Whether it can pause here: with all-reduce, all workers must pause before the same sum."""
         self._held_at: tuple[int, int, int] | None = None
         self._given = True
-        """Whether the step of this phase was given."""
+        """Whether the step of this phase was returned."""
         self._refused_in = PULL
-        """The phase that it goes back to from ``STALE``."""
+        """The phase to which it returns from ``STALE``."""
 
     # -- inputs
 
     def receive(self, orders: Orders) -> bool:
-        """Take ``orders`` in, if they are newer than all before; whether they are."""
+        """Accept ``orders`` if they are newer than all previous ones; return whether they are."""
         if not self._schedule.receive(orders):
             return False
         if self.orders is None:
@@ -164,7 +166,7 @@ class WorkerMachine:
     # -- what it may do
 
     def next(self, now_s: float) -> Step:
-        """The next step. ``now_s`` is by the driver's own clock, also used for ``pulled``."""
+        """The next step. ``now_s``: of the driver's own clock, also used for ``pulled``."""
         phase = self.phase
         if phase is SHARE:
             return self._await_share(now_s)
@@ -180,12 +182,12 @@ class WorkerMachine:
 
     @property
     def is_cut(self) -> bool:
-        """Whether to stop computing and push what is done."""
+        """Whether to stop computing and push the partial sum."""
         return self.orders is not None and self.orders.cut == self.iteration
 
     @property
     def may_end_early(self) -> bool:
-        """Whether an iteration may have to end before all of its share is computed, by a cut or a time budget."""
+        """Whether an iteration may have to end before its whole share is computed, by a cut or a time budget."""
         orders = self.orders
         return orders is not None and (orders.progress_s is not None or orders.budget_s is not None or orders.announce)
 
@@ -195,14 +197,14 @@ class WorkerMachine:
         return None if self.orders is None else self.orders.progress_s
 
     def coming(self, iteration: int) -> Task | None:
-        """The task of a later iteration by the present orders, which may change before it begins. None: the end."""
+        """The task of a later iteration under the current orders, which may change before it begins. None: the end."""
         ends_at = None if self.orders is None else self.orders.stop_at
         return None if ends_at is not None and ends_at <= iteration else self._schedule.coming(iteration)
 
     # -- what it has done
 
     def pulled(self, now_s: float) -> None:
-        """The parameters for the iteration are here."""
+        """The parameters for the iteration have arrived."""
         if self.phase is not PULL:
             raise self._unexpected(PULL)
         assert self.orders is not None
@@ -210,7 +212,7 @@ class WorkerMachine:
         self.wake_at_s = now_s + self.orders.decision_timeout_s
 
     def progressed(self, samples: int) -> None:
-        """So many samples are done; reported if orders request it."""
+        """Number of samples done so far; reported if orders request it."""
         if self.phase is not COMPUTE:
             raise self._unexpected(COMPUTE)
         if self.progress_s is not None:
@@ -218,7 +220,7 @@ class WorkerMachine:
             self._say(self._of_generation(message))
 
     def computed(self, samples: int) -> None:
-        """The update covers so many samples; announced before the push if orders request it."""
+        """The update covers this many samples; announced before the push if orders request it."""
         if self.phase is not COMPUTE:
             raise self._unexpected(COMPUTE)
         if self.orders is not None and self.orders.announce:
@@ -226,38 +228,38 @@ class WorkerMachine:
         self._enter(PUSH)
 
     def pushed(self) -> None:
-        """The update counts. The driver sends its report, under ``term`` with the samples of ``task``."""
+        """The update was counted. The driver sends its report, under ``term`` with the samples of ``task``."""
         if self.phase is not PUSH:
             raise self._unexpected(PUSH)
         self.iteration += 1
         self._enter(BOUNDARY)
 
     def again(self) -> None:
-        """Blocks have moved, and the pull or push is not complete: it should be made once more."""
+        """Blocks have moved, and the pull or push is incomplete: it should be repeated."""
         if self.phase not in STEPS:
             raise self._unexpected(*STEPS)
         self._enter(self.phase)
 
     def refused(self) -> None:
-        """A server has orders of a newer generation: the pull or push should be made again under those."""
+        """A server has orders of a newer generation: the pull or push should be repeated under those."""
         if self.phase not in STEPS:
             raise self._unexpected(*STEPS)
         self._refused_in = self.phase
         self._enter(STALE)
 
     def missed(self) -> None:
-        """Others made the iteration, or it need not be reported for another reason."""
+        """Other workers completed the iteration, or it need not be reported for another reason."""
         if self.phase not in (STARTING, BOUNDARY, FINISHED):
             self._skip_to(self.iteration + 1)
 
     def finished(self, *, model_saved: bool) -> None:
-        """All that was left to do is done."""
+        """All remaining work is done."""
         if self.phase is not FINISHED:
             raise self._unexpected(FINISHED)
         self._say(partial(_finished, self.iteration, model_saved))
 
     def jump(self, iteration: int, phase: Phase) -> None:
-        """Be at that step, where a driver knows without asking that the orders lead there: ``PULL`` or ``COMPUTE``."""
+        """Go to that step, if a driver knows that the orders lead there: ``PULL`` or ``COMPUTE``."""
         self.iteration = iteration
         self.task = self._schedule.task(iteration if phase is COMPUTE else iteration - 1)
         self._enter(phase)
@@ -265,7 +267,7 @@ class WorkerMachine:
             self._given, self.term = True, self._newest_term()
 
     def forget_before(self, iteration: int) -> None:
-        """Drop orders that no iteration from that one on needs, where a driver passes over ``next``."""
+        """Drop orders that no iteration from that one on needs, if a driver bypasses ``next``."""
         self._schedule.forget_before(iteration)
 
     # -- phases

@@ -27,5 +27,7 @@ def test_a_job_is_not_stalled_because_ingest_is_behind() -> None:
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
-def test_a_job_that_was_silent_for_less_than_after_s_before_the_lag_is_not_stalled(silent: int, behind: int) -> None:
+def test_a_job_that_was_unresponsive_for_less_than_after_s_before_the_lag_is_not_stalled(
+    silent: int, behind: int
+) -> None:
     assert bool(stalled(silent, behind)) == (silent - behind >= 120)

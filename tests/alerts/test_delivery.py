@@ -174,7 +174,7 @@ def test_a_receiver_that_is_away_is_given_up_after_all_attempts_and_is_seen(cloc
     assert "127.0.0.1" in row.error
 
 
-def test_what_a_target_missed_is_said_when_it_works_again(receiver: Receiver, clock: Clock) -> None:
+def test_what_a_target_missed_is_reported_when_it_works_again(receiver: Receiver, clock: Clock) -> None:
     target = rows.webhook(receiver.url)
     missed = queue(target, alert=firing_alert(), state="failed", attempts=10, error="status 404", ended_at=clock.now)
     over = queue(target, state="failed", attempts=10, error="status 404", ended_at=clock.now)
@@ -239,7 +239,7 @@ def test_resolved_is_sent_if_a_repetition_was_delivered(receiver: Receiver, cloc
     assert [state for _, state, _ in deliveries()] == ["failed", "delivered", "delivered"]
 
 
-def test_only_the_newest_message_of_an_alert_is_said_when_a_target_works_again(
+def test_only_the_newest_message_of_an_alert_is_reported_when_a_target_works_again(
     receiver: Receiver, clock: Clock
 ) -> None:
     target, up_to_date, behind = rows.webhook(receiver.url), firing_alert(), firing_alert()
@@ -254,7 +254,7 @@ def test_only_the_newest_message_of_an_alert_is_said_when_a_target_works_again(
     assert [got.document["notice"] for got in receiver.received] == ["again", "again"]
 
 
-def test_what_a_target_refused_for_good_is_not_said_again_when_it_works(receiver: Receiver, clock: Clock) -> None:
+def test_what_a_target_refused_for_good_is_not_sent_again_when_it_works(receiver: Receiver, clock: Clock) -> None:
     target = rows.webhook(receiver.url)
     queue(target, alert=firing_alert())
     queue(target, notice="test")
@@ -389,7 +389,7 @@ def test_slack_s_body_has_text_and_nothing_that_it_reads_as_markup() -> None:
     assert msgspec.json.decode(body(MESSAGE, "paceline"))["text"]
 
 
-def test_a_mail_says_it_on_one_line_and_whole(clock: Clock) -> None:
+def test_a_mail_reports_it_on_one_line_and_whole(clock: Clock) -> None:
     row = queue(rows.mailbox("ada@example.org", "eve@example.org"))
     assert deliver_due(clock) == 1
     sent, other = outbox.outbox
@@ -451,7 +451,7 @@ def test_a_mail_is_a_file_where_that_is_configured(clock: Clock, settings: Any, 
     assert "Subject: [Paceline] Firing (critical)" in written.read_text()
 
 
-def test_without_a_mail_server_the_delivery_says_so(clock: Clock, settings: Any) -> None:
+def test_without_a_mail_server_the_delivery_reports_it(clock: Clock, settings: Any) -> None:
     settings.EMAIL_BACKEND, settings.EMAIL_HOST = "django.core.mail.backends.smtp.EmailBackend", ""
     queue(rows.mailbox("ada@example.org"))
     deliver_due(clock)

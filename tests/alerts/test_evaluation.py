@@ -85,7 +85,7 @@ def test_what_pends_and_stops_was_nothing() -> None:
     assert evaluate(watched(rule(for_s=10)), pending, (), at(5)) == Outcome(memory={}, changes=(), notifications=())
 
 
-def test_it_is_said_again_as_long_as_it_fires() -> None:
+def test_it_is_sent_again_as_long_as_it_fires() -> None:
     assert told_over(rule(repeat_s=60), [True] * 30) == [(0, "firing"), (60, "again"), (120, "again")]
     assert told_over(rule(repeat_s=0), [True] * 30) == [(0, "firing")]
 
@@ -170,7 +170,7 @@ def test_flapping_does_not_spam(conditions: Sequence[bool], needed: int, clear: 
 
 
 @given(conditions=CONDITIONS, repeat=st.integers(12, 40))
-def test_reminders_are_no_closer_than_the_rule_says(conditions: Sequence[bool], repeat: int) -> None:
+def test_reminders_are_no_closer_than_the_rule_allows(conditions: Sequence[bool], repeat: int) -> None:
     told = told_over(rule(clear_s=60, repeat_s=repeat * STEP_S), conditions)
     again = [now for now, notice in told if notice != "resolved"]
     pairs = itertools.pairwise(again)

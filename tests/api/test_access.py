@@ -60,14 +60,14 @@ def test_a_password_comes_from_standard_input(monkeypatch: pytest.MonkeyPatch) -
     assert User.objects.get(username="ada").check_password("pace-line-1")
 
 
-def test_a_token_is_made_where_it_is_asked_for() -> None:
+def test_a_token_is_made_where_it_is_requested() -> None:
     assert set(document("ada")) == {"user", "role", "login_link"}
     assert AuthToken.objects.count() == 0
     document("ada", "--token")
     assert AuthToken.objects.count() == 1
 
 
-def test_it_says_the_role_that_the_user_has() -> None:
+def test_it_reports_the_role_that_the_user_has() -> None:
     access("ada", "--role", "admin")
     assert document("ada", "--role", "viewer")["role"] == "admin"
     assert document("ada")["role"] == "admin"

@@ -129,7 +129,7 @@ def test_the_default_rules_can_be_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("do", ["check", "import"])
-def test_the_command_says_what_is_wrong_with_a_file(do: str, tmp_path: Path) -> None:
+def test_the_command_reports_what_is_wrong_with_a_file(do: str, tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="expected the YAML file of rules"):
         call_command("alerts", do)
     with pytest.raises(CommandError, match="cannot be read"):

@@ -172,7 +172,7 @@ def test_a_revoked_token_finishes_nothing(
     assert (answer["status"], "ended at" in answer["detail"]) == (401, True)
 
 
-def test_a_job_that_is_over_says_so_to_its_launcher(anybody: APIClient, submitted: dict[str, object]) -> None:
+def test_a_job_that_is_over_reports_it_to_its_launcher(anybody: APIClient, submitted: dict[str, object]) -> None:
     Job.objects.filter(pk=submitted["id"]).update(state="cancelled")
     path = f"/api/v1/jobs/{submitted['id']}/actions/finish"
     answer = refused(launched(anybody, submitted).post(path, {"exit_code": 0}, format="json"))

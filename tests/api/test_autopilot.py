@@ -49,14 +49,14 @@ def test_another_mode_is_refused(operator: APIClient, job: Job, body: Any, statu
     assert (reply.status_code, refused(reply)["detail"]) == (status, detail)
 
 
-def test_a_job_without_one_says_how_to_get_one(operator: APIClient, job: Job) -> None:
+def test_a_job_without_one_reports_how_to_get_one(operator: APIClient, job: Job) -> None:
     Job.objects.update(spec={name: value for name, value in job.spec.items() if name != "autopilot"})
     reply = operator.patch(f"/api/v1/jobs/{job.pk}/autopilot", {"mode": "auto"}, format="json")
     assert reply.status_code == 409
     assert refused(reply)["detail"].endswith("has no autopilot: submit it with policy: auto or policy: suggest")
 
 
-def test_the_short_form_says_the_same_and_every_form_is_read_back() -> None:
+def test_the_short_form_reports_the_same_and_every_form_is_read_back() -> None:
     short = validated_spec(document(policy="auto"))
     assert short == validated_spec(document(autopilot={"mode": "auto"})) == validated_spec(document(autopilot="auto"))
     flat = document(

@@ -94,7 +94,7 @@ def test_watching_follows_a_job_to_its_end(submit: Submit, monkeypatch: pytest.M
     ]
 
 
-def test_watching_says_how_it_ended(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watching_reports_how_it_ended(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     steps(monkeypatch, {"state": "succeeded", "iteration": 100, "accuracy": 0.9375, "reason": "reached 100 iterations"})
     last = submit(watch=True).splitlines()[-1]
     assert last == f"job {Job.objects.get().pk} succeeded: reached 100 iterations"
@@ -195,7 +195,7 @@ def test_enroll_makes_a_token_for_a_fleet() -> None:
         ),
     ],
 )
-def test_enroll_says_what_it_cannot_do(options: tuple[str, ...], sentence: str) -> None:
+def test_enroll_reports_what_it_cannot_do(options: tuple[str, ...], sentence: str) -> None:
     assert sentence in failure(lambda: call_command("enroll", *options))[1]
 
 

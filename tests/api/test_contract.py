@@ -67,7 +67,7 @@ def test_the_top_leads_to_everything_below_it(viewer: APIClient) -> None:
     assert viewer.get("/api/v1/").json().keys() == collections | {"schema", "docs"}
 
 
-def test_every_operation_says_how_it_refuses() -> None:
+def test_every_operation_reports_how_it_refuses() -> None:
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
     silent = [
         f"{method} {path}"
@@ -111,7 +111,7 @@ def served(transactional_db: None, redis_url: str, bearer: dict[str, str]) -> An
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_answers_are_as_the_document_says(served: Any, bearer: dict[str, str], mode: GenerationMode) -> None:
+def test_answers_are_as_documented(served: Any, bearer: dict[str, str], mode: GenerationMode) -> None:
     checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
     operations = [found.ok() for found in served.get_all_operations()]
     taking = [one for one in operations if one.body or one.query or one.path_parameters or one.headers]

@@ -69,7 +69,7 @@ def served(transactional_db: None, roles: None, redis_url: str, settings: Any) -
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.timeout(3_600 if CASES else 240)
-def test_every_role_is_answered_as_the_document_says(
+def test_every_role_is_answered_as_documented(
     served: Any, counted: Counter[tuple[str, int]], role: str, mode: GenerationMode
 ) -> None:
     user = None if role == "anybody" else user_of(None if role == "nobody" else Role(role))

@@ -20,7 +20,7 @@ def test_it_is_ready_with_database_and_redis(client: Client, redis_url: str) -> 
     assert (client.get("/readyz").status_code, client.get("/readyz").json()) == (200, {"status": "ok"})
 
 
-def test_without_redis_it_is_not_ready_and_says_why(client: Client, settings: Any, tmp_path: Any) -> None:
+def test_without_redis_it_is_not_ready_and_reports_why(client: Client, settings: Any, tmp_path: Any) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
     found = refused(client.get("/readyz"))
     assert (found["status"], found["detail"].partition(":")[0]) == (503, "redis")

@@ -32,7 +32,7 @@ def decide(job: Job, sequence: int, kind: str, **payload: object) -> Decision:
     )
 
 
-def test_metrics_are_series_that_say_what_they_left_out(viewer: APIClient, job: Job) -> None:
+def test_metrics_are_series_that_report_what_they_left_out(viewer: APIClient, job: Job) -> None:
     store_reports([report(job, rank, k) for rank in range(2) for k in range(50)])
     path = f"/api/v1/jobs/{job.pk}/metrics?metric=compute_s&metric=samples&worker=1&since=10&points=4"
     body = viewer.get(path).json()
@@ -72,7 +72,7 @@ def test_decisions_come_with_cause_and_reason_the_latest_first(viewer: APIClient
     assert [row["sequence"] for row in only] == [1]
 
 
-def test_flags_can_be_asked_for_that_are_open(viewer: APIClient, job: Job) -> None:
+def test_flags_can_be_filtered_by_open(viewer: APIClient, job: Job) -> None:
     for rank, closed in ((0, None), (1, NOON)):
         Flag.objects.create(
             job=job,
@@ -178,7 +178,7 @@ def test_a_window_of_iterations_is_to_be_had_as_a_trace(viewer: APIClient, job: 
     assert (found["field"], found["expected"]) == ("count", "a whole number from 1 to 20")
 
 
-def test_catalogues_say_what_can_be_chosen_and_set(viewer: APIClient) -> None:
+def test_catalogues_report_what_can_be_chosen_and_set(viewer: APIClient) -> None:
     policies = {(row["question"], row["name"]): row for row in viewer.get("/api/v1/policies").json()}
     chosen = policies["batching", "lb-bsp-cpu"]
     assert chosen["defaults"] == {

@@ -49,7 +49,7 @@ def test_a_submission_is_accepted_and_its_log_begins(
     assert [event.spec for event in log_of(redis_url, job.pk)] == [parse_spec(SPEC)]
 
 
-def test_a_job_says_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
+def test_a_job_reports_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
     online_agent("m1", slots=1, labels={"gpu": "t4"})
     job = submitted_job(ada, labels={"gpu": "t4"})
     assert viewer.get(f"/api/v1/jobs/{job.pk}").json()["waiting"] == {
@@ -70,7 +70,7 @@ def test_a_job_says_why_it_does_not_start(viewer: APIClient, ada: User) -> None:
     }
 
 
-def test_a_list_of_jobs_says_why_each_does_not_start(viewer: APIClient, ada: User) -> None:
+def test_a_list_of_jobs_reports_why_each_does_not_start(viewer: APIClient, ada: User) -> None:
     online_agent("m1")
     first, second = submitted_job(ada), submitted_job(ada)
     rows = {row["id"]: row["waiting"] for row in viewer.get("/api/v1/jobs").json()["results"]}

@@ -95,7 +95,7 @@ def test_jobs_machines_and_slots_are_counted(viewer: APIClient) -> None:
     assert of(found, "process_resident_memory_bytes")
 
 
-def test_a_job_says_how_it_trains(viewer: APIClient) -> None:
+def test_a_job_reports_how_it_trains(viewer: APIClient) -> None:
     job = training(samples=640, busy_s=6.0, waiting_s=3.0, coordination_s=1.0, iteration=60, loss=0.25, accuracy=0.9)
     at = timezone.now()
     Flag.objects.create(job=job, key="f", rank=3, kind="compute", persistence="lasting", opened_at=at)
@@ -118,7 +118,7 @@ def test_a_job_says_how_it_trains(viewer: APIClient) -> None:
     assert of(found, "paceline_job_decision_seconds_sum", **labels) == pytest.approx(0.034)
 
 
-def test_a_worker_says_how_long_its_iterations_take_and_what_its_gpu_does(viewer: APIClient) -> None:
+def test_a_worker_reports_how_long_its_iterations_take_and_what_its_gpu_does(viewer: APIClient) -> None:
     job = training()
     gpu = {"gpu_utilization": 0.75, "gpu_memory": 2.0**30, "gpu_temperature": 61.0, "gpu_power": 250.0}
     tally_reports(
@@ -170,7 +170,7 @@ def test_restarts_are_counted_and_the_newest_instance_shows(viewer: APIClient) -
     assert of(found, "paceline_worker_share_samples", **labels) == 9
 
 
-def test_a_machine_says_what_its_last_heartbeat_said(viewer: APIClient, redis_url: str) -> None:
+def test_a_machine_reports_what_its_last_heartbeat_reported(viewer: APIClient, redis_url: str) -> None:
     here, away = make_agents(2)
     seconds, microseconds = shared().time()
     now_ms = seconds * 1000 + microseconds // 1000

@@ -92,7 +92,7 @@ async def test_the_web_process_streams_it_without_blocking(async_client: AsyncCl
     await sync_to_async(connections.close_all)()  # that thread's own connection would outlive the test database
 
 
-def test_a_job_without_a_model_says_so(viewer: APIClient, job: Job) -> None:
+def test_a_job_without_a_model_reports_it(viewer: APIClient, job: Job) -> None:
     sentence = f"job {job.pk} (digits) has no model: the model is stored when a job succeeds"
     assert refused(viewer.get(f"/api/v1/jobs/{job.pk}/model")) == problem(404, sentence)
 

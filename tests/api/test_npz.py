@@ -78,7 +78,7 @@ def test_a_directory_of_many_entries_is_refused_unread(tmp_path: Path) -> None:
     assert peak_of(tmp_path, body) < MIB
 
 
-def test_a_directory_that_says_less_than_it_holds_costs_little(tmp_path: Path) -> None:
+def test_a_directory_that_declares_less_than_it_holds_costs_little(tmp_path: Path) -> None:
     body = bytearray(zipped({f"{number}": b"" for number in range(MAX_ENTRIES + 1)}))
     body[-14:-10] = struct.pack("<2H", 1, 1)
     assert peak_of(tmp_path, bytes(body)) < 16 * MIB

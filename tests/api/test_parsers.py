@@ -28,7 +28,7 @@ def views(resolver: URLResolver) -> Iterator[Any]:
             yield pattern.callback.cls  # type: ignore[union-attr]
 
 
-def test_every_view_that_asks_for_no_one_s_name_takes_json_alone() -> None:
+def test_every_view_without_a_user_name_takes_json_alone() -> None:
     ours = {view for view in views(get_resolver()) if view.__module__.startswith("controlplane.")}
     unasked = {view for view in ours if not view.authentication_classes}
     assert {"EnrolView", "NowhereView", "IndexView"} <= {view.__name__ for view in unasked}

@@ -254,7 +254,7 @@ def test_a_token_that_is_not_ours_is_refused(anybody: APIClient) -> None:
     assert (refused(reply), reply["WWW-Authenticate"]) == (told, CHALLENGE)
 
 
-def test_me_says_who_asks(client_of: Clients, anybody: APIClient) -> None:
+def test_me_reports_who_asks(client_of: Clients, anybody: APIClient) -> None:
     found = [client_of(role).get("/api/v1/me").json() for role in (None, *Role)]
     assert found == [
         {"username": "nobody", "role": None},

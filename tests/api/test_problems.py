@@ -27,7 +27,7 @@ def test_a_method_that_is_not_there(viewer: APIClient, admin: APIClient) -> None
     assert (refused(reply), reply["Allow"]) == (problem(405, 'Method "PUT" not allowed.'), "GET, POST, HEAD, OPTIONS")
 
 
-def test_what_breaks_here_says_so_and_nothing_more(viewer: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_breaks_here_reports_it_and_nothing_more(viewer: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret")
 
@@ -65,7 +65,7 @@ def test_pages_keep_their_own_errors() -> None:
     assert (reply.status_code, reply["Content-Type"].partition(";")[0]) == (404, "text/html")
 
 
-def test_a_request_has_an_id_of_its_own_that_its_answer_says(anybody: APIClient) -> None:
+def test_a_request_has_an_id_of_its_own_that_its_answer_reports(anybody: APIClient) -> None:
     first, second = anybody.get("/api/v1/nothing"), anybody.get("/healthz")
     assert re.fullmatch(r"[0-9a-f]{16}", first["X-Trace-Id"])
     assert first["X-Trace-Id"] != second["X-Trace-Id"]

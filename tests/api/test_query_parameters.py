@@ -55,7 +55,7 @@ def test_a_value_that_is_one_is_followed(query: str, viewer: APIClient, job: int
     assert viewer.get(f"/api/v1/{query.format(job=job)}").status_code == 200
 
 
-def test_the_document_says_the_bounds() -> None:
+def test_the_document_has_the_bounds() -> None:
     paths = SchemaGenerator().get_schema(request=None, public=True)["paths"]
     said = {each["name"]: each["schema"] for each in paths["/api/v1/jobs/{id}/flags"]["get"]["parameters"]}
     assert said["page_size"] == {"type": "integer", "minimum": 1, "maximum": 500}
@@ -122,7 +122,7 @@ def test_a_parameter_that_would_be_ignored_is_refused(
     assert cure in answer["expected"]
 
 
-def test_a_page_behind_the_last_one_says_how_many_there_are(viewer: APIClient, job: int) -> None:
+def test_a_page_behind_the_last_one_reports_how_many_there_are(viewer: APIClient, job: int) -> None:
     answer = refused(viewer.get("/api/v1/jobs?page=2147483647"))
     assert (answer["status"], answer["detail"]) == (404, "there is no page 2147483647: the last one is 1")
 

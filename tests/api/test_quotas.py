@@ -78,7 +78,7 @@ def test_a_job_whose_stored_spec_names_no_workers_stops_no_quota() -> None:
     assert asks.get("/api/v1/quotas").json()[0]["used"]["workers"] == SPEC["workers"]
 
 
-def test_a_job_that_waits_for_a_quota_says_so() -> None:
+def test_a_job_that_waits_for_a_quota_reports_it() -> None:
     online_agent("m1", slots=8, server_slots=4)
     ann = person("ann")
     running = running_job()

@@ -90,7 +90,7 @@ def test_what_is_accepted_passes_whatever_others_at_its_address_are_refused(
 
 
 @pytest.mark.django_db
-def test_without_redis_nothing_is_counted_no_one_waits_and_the_log_says_so_once(
+def test_without_redis_nothing_is_counted_no_one_waits_and_the_log_reports_it_once(
     client_of: Clients, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answering = settings.REDIS_URL

@@ -73,7 +73,7 @@ def test_a_scope_is_no_role() -> None:
     assert "this requires the role admin" in refused(reply)["detail"]
 
 
-def test_scopes_are_said_and_stored() -> None:
+def test_scopes_are_reported_and_stored() -> None:
     client = client_with(Scope.CREDENTIALS, Scope.READ)
     made = client.post("/api/v1/tokens", {"name": "narrow", "scopes": ["read"]}, format="json").json()
     assert made["scopes"] == ["read"]

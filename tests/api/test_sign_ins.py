@@ -45,7 +45,7 @@ async def inside(door: Door, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_sign_ins_above_the_limit_are_asked_to_retry_later() -> None:
+async def test_sign_ins_above_the_limit_get_a_retry_after_later() -> None:
     door = Door()
     served = SignIns(door)
     first = [asyncio.create_task(knock(served, said(b"a"))) for _ in range(MOST)]

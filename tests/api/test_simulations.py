@@ -251,7 +251,7 @@ def test_a_process_that_shuts_down_gives_its_simulation_back(client: APIClient, 
     assert simulations_rescue(timezone.now())
 
 
-def test_those_that_wait_are_simulated_in_the_order_in_which_they_were_asked_for(
+def test_those_that_wait_are_simulated_in_the_order_in_which_they_were_requested(
     client: APIClient, queued: list[Any]
 ) -> None:
     asked = [ask(client, policies=["bsp"], seed=seed).json()["id"] for seed in range(3)]

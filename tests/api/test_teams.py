@@ -274,7 +274,7 @@ def test_a_job_that_cannot_start_names_no_machine_of_another_team(vision: Team) 
 
 
 @pytest.mark.parametrize("path", ["/simulations/", "/simulations/job/"])
-def test_the_form_of_simulations_tells_nothing_of_another_teams_job(path: str, vision: Team) -> None:
+def test_the_form_of_simulations_reports_nothing_of_another_teams_job(path: str, vision: Team) -> None:
     job, insider, browser = Job.objects.get(team=vision), person("ina", "viewer"), Client()
     member_set(team=vision, user=insider, role="member", actor="root")
     for user, sees in ((insider, True), (person("eve", "operator"), False)):

@@ -35,7 +35,7 @@ def named(requirements: list[str]) -> dict[str, Requirement]:
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_an_extra_asks_for_what_make_installs(extra: str) -> None:
+def test_an_extra_requires_what_make_installs(extra: str) -> None:
     asked = named([*EXTRAS[extra], *BASE])
     there = {canonicalize_name(pin.name): pin for pin in pinned(*FILES[extra])}
     needed = named(EXTRAS[extra])

@@ -47,7 +47,7 @@ def ours(source: Source) -> list[tuple[str, int]]:
     return [(found.name, found.line) for found in source.imports if is_within(found.name, *PACKAGES)]
 
 
-def test_every_module_is_in_a_room() -> None:
+def test_every_module_is_in_a_layer() -> None:
     homeless = [
         name for name in sources() if not is_within(name, "workers") and name != "controlplane" and not room(name)
     ]

@@ -28,7 +28,7 @@ def own_files() -> list[Path]:
     return [path for path in paths if path.is_file() and path.suffix in TEXT_SUFFIXES]
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         source.where for source in sources().values() if not ast.get_docstring(source.tree) and source.text.strip()
     ]

@@ -65,7 +65,7 @@ def compared(tree: ast.AST, constants: Constants) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.unparse(node).partition("\n")[0]
 
 
-def test_no_module_asks_for_the_name_of_a_policy() -> None:
+def test_no_module_compares_the_name_of_a_policy() -> None:
     asked = [
         f"{source.where}:{line}: {text}"
         for source in sources().values()

@@ -116,13 +116,13 @@ def test_each_bar_that_is_missed_is_named() -> None:
     ]
 
 
-def test_the_table_says_frames_rates_and_answers() -> None:
+def test_the_table_reports_frames_rates_and_answers() -> None:
     lines = table(msgspec.to_builtins(result())).splitlines()
     assert " ".join(lines[2].split()) == "sockets 9 frames in 5.0 s 10.00 iterations/s 1.000 of its rate"
     assert lines[4:] == ["sockets: 2 x agent: closed with 4400", "memory in MB: web 100 -> 105"]
 
 
-def test_servers_are_sent_as_many_frames_as_said() -> None:
+def test_servers_are_sent_as_many_frames_as_requested() -> None:
     got: list[int] = []
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 

@@ -39,7 +39,7 @@ def test_training_that_stalled_before_the_attacks_is_no_baseline() -> None:
     ]
 
 
-def test_the_table_says_rate_answers_and_memory() -> None:
+def test_the_table_reports_rate_answers_and_memory() -> None:
     lines = table(msgspec.to_builtins(result())).splitlines()
     assert lines[2].split() == ["zips", "10.0", "1.00", *["100", "ms", "100", "ms", "100", "ms"]]
     assert lines[3:] == ["zips: 2 x HTTP 400", "memory in MB: web 100 -> 105"]
@@ -68,7 +68,9 @@ def test_every_offer_that_is_too_much_is_refused() -> None:
             from_agent.decode(malicious_agent._frame(malicious_agent.hello(1, 1), changes))
 
 
-def test_anonymous_connections_are_as_many_as_said_and_count_who_ended_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anonymous_connections_are_as_many_as_requested_and_count_who_ended_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(attacks, "ANONYMOUS", 20)
     monkeypatch.setattr(attacks, "TURN_S", 0.01)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:

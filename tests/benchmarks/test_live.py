@@ -314,7 +314,7 @@ def test_two_celery_processes_share_the_jobs_of_one_and_lose_nothing() -> None:
         assert run["counted"]["reports_sent"] == run["counted"]["report_rows"] > 0
 
 
-def test_the_database_benchmarks_say_what_they_missed() -> None:
+def test_the_database_benchmarks_report_what_they_missed() -> None:
     read = history.Result(
         database="sqlite",
         workers=64,

@@ -58,7 +58,7 @@ def in_step(iterations: int = 12) -> list[dict[str, Any]]:
     ]
 
 
-def test_iterations_in_step_are_as_long_as_the_workers_say() -> None:
+def test_iterations_in_step_are_as_long_as_the_workers_report() -> None:
     scores = [(0, 2.3, 0.1), (6, 0.9, 0.8), (8, 0.7, 0.86)]
     played = played_of(find("live-lb-bsp-cpus"), "bsp", 0, records(in_step(), scores))
     outcome = played.outcome

@@ -72,7 +72,7 @@ def test_time_beyond_that_of_the_emulated_machines_is_an_overrun() -> None:
     assert slow.overruns == pytest.approx(0.1 / (0.15 * 38 + 0.1))
 
 
-def test_machines_that_follow_a_trace_overrun_where_they_say_so() -> None:
+def test_machines_that_follow_a_trace_overrun_where_they_report_it() -> None:
     assert replace(record("x", 0.2), speeds={}, reported_late=0.3).overruns == 0.3
 
 

@@ -73,13 +73,13 @@ def test_a_line_that_is_being_written_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scores", "told"), [("5.0 0.8\n6.0 0.75\n", "accuracy 0.800 at best"), ("", "accuracy 0.000 at best")]
 )
-def test_a_run_that_does_not_get_there_says_how_far_it_came(tmp_path: Path, scores: str, told: str) -> None:
+def test_a_run_that_does_not_get_there_reports_how_far_it_came(tmp_path: Path, scores: str, told: str) -> None:
     logged(tmp_path, machines={0: [(0.0, 1.0, 1.0, 64)]}, scores=scores)
     with pytest.raises(NotReached, match=told):
         figures_of(read(tmp_path), target=0.9, launched=0.0)
 
 
-def test_a_run_without_a_pass_says_that_no_one_trained(tmp_path: Path) -> None:
+def test_a_run_without_a_pass_reports_that_no_one_trained(tmp_path: Path) -> None:
     with pytest.raises(NotReached, match="no machine trained"):
         figures_of(read(tmp_path), target=0.9, launched=0.0)
 
@@ -129,13 +129,13 @@ def test_a_run_that_measures_this_computer_is_invalid() -> None:
     ]
 
 
-def test_the_row_of_an_invalid_run_says_so() -> None:
+def test_the_row_of_an_invalid_run_reports_it() -> None:
     said = "; invalid, 8% of its passes is not the emulated machines' time"
     assert line_of(replace(PACED, setting="lb-bsp-cpu", figures=figures(90.0, late=0.08))).endswith(f"lb-bsp-cpu{said}")
     assert line_of(replace(PACED, setting="lb-bsp-cpu")).endswith("lb-bsp-cpu")
 
 
-def test_the_table_has_the_fastest_first_and_says_who_is_absent() -> None:
+def test_the_table_has_the_fastest_first_and_reports_who_is_absent() -> None:
     absent = Row(scene="steady", name="torchft LocalSGD", absent="torchft is not installed: make adapters")
     slow = replace(HAND, name="DDP, plain", figures=figures(300.0), setting="64 each", tried=2)
     lines = table([slow, absent, PACED], target=0.93).splitlines()
@@ -158,7 +158,7 @@ def test_without_the_peers_environment_a_peer_is_absent_and_is_not_run(
     assert (row.figures, row.absent) == (None, "ray.train.torch is not installed: make adapters")
 
 
-def test_a_run_that_fails_is_made_once_more_and_its_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_fails_is_made_once_more_and_its_row_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[Figures | Exception] = [NotReached("ended with exit code 1"), figures(60.0)]
 
     def run(*_: Any, **__: Any) -> Figures:

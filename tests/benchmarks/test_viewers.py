@@ -22,7 +22,7 @@ def test_a_heap_that_only_fills_its_caches_is_flat() -> None:
     assert [result(tab=each).failures for each in (flat, growing)] == [[], ["the tab grows by 2.00 MB a minute"]]
 
 
-def test_what_misses_its_bar_is_said() -> None:
+def test_what_misses_its_bar_is_reported() -> None:
     assert result(watched=waits(10.9), pixel_p95_s=0.5).failures == []
     assert result(watched=waits(12.0), pixel_p95_s=0.6).failures == [
         "with 50 pages p95 is 1.20 times that with none, at most 1.1",
@@ -30,7 +30,7 @@ def test_what_misses_its_bar_is_said() -> None:
     ]
 
 
-def test_without_a_browser_the_rest_is_printed_and_that_is_said() -> None:
+def test_without_a_browser_the_rest_is_printed_and_that_is_reported() -> None:
     text = viewers.table(result(left_out="Chromium is not installed").document())
     assert text.splitlines()[4:] == [
         "p95 is 1.00 times (bar: 1.1); each page hears 2.0 ticks/s",

@@ -122,7 +122,7 @@ def test_a_button_that_is_being_pressed_stays_while_the_numbers_move(site: str, 
     expect(page.locator("#stop-dialog")).to_be_visible()
 
 
-def test_a_figure_that_cannot_be_fetched_says_so_and_keeps_what_it_shows(
+def test_a_figure_that_cannot_be_fetched_reports_it_and_keeps_what_it_shows(
     site: str, look: Look, ada: User, errors: list[str]
 ) -> None:
     job = factories.demo_job(user=ada)
@@ -155,7 +155,7 @@ def test_a_finished_job_is_called_finished(site: str, look: Look, ada: User) -> 
     expect(page.locator("#freshness-chip")).to_have_text("Finished")
 
 
-def test_a_page_that_is_left_by_signing_out_asks_for_nothing_more(site: str, look: Look, ada: User) -> None:
+def test_a_page_that_is_left_by_signing_out_requests_nothing_more(site: str, look: Look, ada: User) -> None:
     """The session ends before the browser has the next page: what is asked in between is refused (401)."""
     job = factories.demo_job(user=ada)
     page = look(site, user=ada)

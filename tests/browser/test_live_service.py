@@ -205,7 +205,7 @@ def test_a_new_credential_is_pending_until_the_machine_has_kept_it_and_its_work_
     assert lives == {row["instance"] for row in stack.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]}
 
 
-def test_pages_say_that_they_show_what_was_while_history_stalls(job: int, stack: Stack, watch: Watch) -> None:
+def test_pages_report_that_they_show_what_was_while_history_stalls(job: int, stack: Stack, watch: Watch) -> None:
     stack.await_iteration(job, 25)
     page = watch(f"/jobs/{job}/")
     chip, notice = page.locator("#freshness-chip"), page.locator("#history-notice")
@@ -235,7 +235,7 @@ def test_pages_say_that_they_show_what_was_while_history_stalls(job: int, stack:
     expect(throughput).not_to_contain_text("as of")
 
 
-def test_a_killed_worker_comes_back_and_one_that_is_lost_says_why(job: int, watch: Watch) -> None:
+def test_a_killed_worker_comes_back_and_one_that_is_lost_reports_why(job: int, watch: Watch) -> None:
     page = watch(f"/jobs/{job}/?tab=processes")
     os.kill(process_of(job, "w1").pid, signal.SIGKILL)
     expect(row(page, "w1")).to_contain_text("instance 2", timeout=SLOW_MS)

@@ -105,7 +105,7 @@ def test_the_dialog_of_a_drain_shows_nothing_of_another_machine(
     errors[:] = [each for each in errors if not any(word in each for word in expected)]
 
 
-def test_one_click_says_why_a_job_does_not_start(site: str, look: Look, ada: User) -> None:
+def test_one_click_reports_why_a_job_does_not_start(site: str, look: Look, ada: User) -> None:
     job = submitted_job(ada, labels={"gpu": "a100"})
     assert Job.objects.get(pk=job.pk).state == "submitted"
     page = look(site, user=ada)

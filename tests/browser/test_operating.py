@@ -44,7 +44,7 @@ def test_policies_are_changed_from_what_holds_now(site: str, look: Look, ada: Us
     expect(page.locator("#job-requests")).to_contain_text("Pending: barrier → ssp")
 
 
-def test_a_refused_change_says_its_title_and_its_trace(
+def test_a_refused_change_reports_its_title_and_its_trace(
     site: str, look: Look, ada: User, job: Job, errors: list[str]
 ) -> None:
     page = look(site, user=ada)

@@ -126,7 +126,7 @@ def test_the_overview_leaves_out_a_column_so_that_no_other_is_cut_off(
     assert cards.evaluate_all("cards => cards.filter(card => card.scrollWidth > card.clientWidth).length") == 0
 
 
-def test_the_bar_is_one_row_on_a_small_screen_whatever_its_chip_says(
+def test_the_bar_is_one_row_on_a_small_screen_whatever_its_chip_shows(
     site: str, look: Look, ada: User, job: Job
 ) -> None:
     page = look(site, user=ada, width=NARROW)

@@ -92,7 +92,7 @@ def test_yaml_fills_the_form(site: str, look: Look, ada: User, errors: list[str]
     errors.clear()
 
 
-def test_what_cannot_start_is_said_while_one_types(site: str, look: Look, ada: User) -> None:
+def test_what_cannot_start_is_reported_while_one_types(site: str, look: Look, ada: User) -> None:
     factories.make_agents(4)
     page = look(site, user=ada)
     page.goto("/jobs/new/")

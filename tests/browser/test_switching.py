@@ -55,7 +55,7 @@ def test_what_if_switches_to_any_of_its_policies(site: str, look: Look, ada: Use
     assert json.loads(sent.value.post_data or "") == {"batching": {"name": "uniform"}, "barrier": {"name": "asp"}}
 
 
-def test_the_dialog_says_what_each_policy_is_predicted_to_save(site: str, look: Look, ada: User, job: Job) -> None:
+def test_the_dialog_reports_what_each_policy_is_predicted_to_save(site: str, look: Look, ada: User, job: Job) -> None:
     page = look(site, user=ada)
     page.goto(f"/jobs/{job.pk}/")
     page.locator("#change-policy").click()

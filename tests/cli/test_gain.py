@@ -108,7 +108,7 @@ def test_shares_that_were_uneven_from_the_begin_have_nothing_to_compare_with() -
     )
 
 
-def test_the_short_iteration_at_the_end_of_a_pass_says_nothing_about_shares() -> None:
+def test_the_short_iteration_at_the_end_of_a_pass_does_not_affect_shares() -> None:
     metrics = run(
         (5, [0.5, 0.5], [0.0, 0.0], [32, 32]),
         (1, [0.1, 0.1], [0.0, 0.0], [9, 2]),

@@ -72,7 +72,7 @@ def test_no_one_there_is_exit_code_3_with_the_cure(paceline: Command, operator: 
     assert err.endswith("start one with `paceline up`, or name another with --url or PACELINE_URL\n")
 
 
-def test_without_a_token_the_command_says_how_to_get_one(
+def test_without_a_token_the_command_reports_how_to_get_one(
     paceline: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("PACELINE_API_TOKEN", raising=False)

@@ -98,7 +98,7 @@ def test_the_lease_is_renewed_while_the_command_runs(
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("0", "0")])
-def test_each_restart_by_torchrun_gets_a_store_of_its_own_unless_the_user_says_otherwise(
+def test_each_restart_by_torchrun_gets_a_store_of_its_own_unless_the_user_sets_one(
     paceline: Command,
     operator: str,
     finished: list[tuple[int, str]],

@@ -234,7 +234,7 @@ def test_an_address_that_ranks_would_refuse_is_refused_before() -> None:
         check_address("http://10.1.2.3:8000", insecure=False)
 
 
-def test_without_slurm_the_refusal_says_where_to_run_it(
+def test_without_slurm_the_refusal_reports_where_to_run_it(
     paceline: Command, operator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -243,7 +243,7 @@ def test_without_slurm_the_refusal_says_where_to_run_it(
     assert not Job.objects.exists()
 
 
-def test_where_slurm_is_installed_but_no_cluster_is_known_the_refusal_says_where_to_run_it(
+def test_where_slurm_is_installed_but_no_cluster_is_known_the_refusal_reports_where_to_run_it(
     paceline: Command, operator: str, slurm: Path
 ) -> None:
     said = "sinfo: error: resolve_ctls_from_dns_srv: Unknown host\n"

@@ -72,7 +72,7 @@ def test_a_refusal_has_subject_found_expected_and_cure(client: Client) -> None:
     assert "only one that is running can be paused" in str(caught.value)
 
 
-def test_a_token_that_is_refused_says_how_to_get_one(live_server: Any, db: None) -> None:
+def test_a_token_that_is_refused_reports_how_to_get_one(live_server: Any, db: None) -> None:
     with (
         Client(live_server.url, "made-up") as client,
         pytest.raises(Refused, match=r"manage\.py access NAME") as caught,
@@ -81,7 +81,7 @@ def test_a_token_that_is_refused_says_how_to_get_one(live_server: Any, db: None)
     assert caught.value.status == 401
 
 
-def test_no_one_there_is_said() -> None:
+def test_no_one_there_is_reported() -> None:
     with (
         Client("http://127.0.0.1:1", "t", patience=paceline.Patience(tries=1)) as client,
         pytest.raises(Unreachable, match=r"^http://127.0.0.1:1: does not answer \("),
@@ -107,7 +107,7 @@ def test_what_cannot_be_an_address_or_a_token_is_refused(
     assert str(caught.value).startswith(sentence)
 
 
-def test_the_environment_says_which_control_plane(
+def test_the_environment_reports_which_control_plane(
     live_server: Any, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PACELINE_URL", f"{live_server.url}/")

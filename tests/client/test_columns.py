@@ -33,7 +33,7 @@ def test_a_file_of_measurements_becomes_columns() -> None:
     assert dict(from_csv(["iteration,worker"])) == {"iteration": [], "worker": []}
 
 
-def test_a_frame_needs_pandas_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_needs_pandas_and_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(NeedsLibrary, match=r"^a DataFrame: needs pandas, .* pip install pandas$"):
         metrics().frame()

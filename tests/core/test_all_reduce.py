@@ -48,7 +48,7 @@ def peers(*ranks: int) -> list[PeerAddress]:
     return [PeerAddress(rank=rank, host="10.0.0.1", port=5000 + rank) for rank in ranks]
 
 
-def test_it_runs_as_soon_as_its_workers_are_here_and_tells_each_where_the_others_are() -> None:
+def test_it_runs_as_soon_as_its_workers_are_here_and_sends_each_the_addresses_of_the_others() -> None:
     story = running()
     placements = story.given(IssuePlacement)
     assert [(p.rank, p.version, p.generation, p.peers, p.blocks) for p in placements] == [
@@ -101,7 +101,7 @@ def test_it_restores_from_its_snapshot() -> None:
     assert again.snapshot() == story.engine.snapshot()
 
 
-def test_when_the_last_who_had_the_parameters_dies_the_job_fails_and_says_so() -> None:
+def test_when_the_last_who_had_the_parameters_dies_the_job_fails_and_reports_it() -> None:
     story = running()
     story.iterate(1, speeds=ALL)
     for rank in (0, 1, 2):

@@ -53,7 +53,7 @@ def test_once_all_are_here_they_are_a_generation(tell: Tell) -> None:
     assert story.given(IssuePlacement) == []
 
 
-def test_a_rank_is_shown_with_what_it_said_of_itself(tell: Tell) -> None:
+def test_a_rank_is_shown_with_what_it_reported_of_itself(tell: Tell) -> None:
     story = tell().running()
     shown = story.given(MoveProcess)[0]
     assert (shown.state, shown.instance, shown.agent) == (ProcessState.READY, "r0-1", 0)
@@ -113,7 +113,7 @@ def test_a_second_iteration_that_takes_longer_than_the_first_is_warm_up_too(tell
     assert story.orders[0].shares == [48, 16]
 
 
-def test_shares_are_multiples_where_asked_for(tell: Tell) -> None:
+def test_shares_are_multiples_where_requested(tell: Tell) -> None:
     story = tell(synchronization=LB_BSP, sample_multiple=8).running()
     story.iterate_at(10, 1000.0, 230.0)
     decisions = story.given(SetShares)[1:]
@@ -153,7 +153,7 @@ def test_a_rank_that_comes_as_another_process_is_a_new_instance(tell: Tell) -> N
     assert story.job.round.completed == 8
 
 
-def test_all_come_again_where_the_job_is_if_they_say_nothing_else(tell: Tell) -> None:
+def test_all_come_again_where_the_job_is_if_they_send_nothing_else(tell: Tell) -> None:
     story = tell().running()
     story.iterate_at(5, 1000.0, 1000.0)
     for rank in (0, 1):
@@ -207,14 +207,14 @@ def test_another_world_size_is_a_new_generation(tell: Tell) -> None:
     assert story.job.round.completed == 5
 
 
-def test_more_ranks_than_asked_for_are_as_welcome(tell: Tell) -> None:
+def test_more_ranks_than_requested_are_as_welcome(tell: Tell) -> None:
     story = tell().submitted()
     for rank in range(3):
         story.comes(rank, world=3)
     assert story.given(SetRoster)[-1].ranks == [0, 1, 2]
 
 
-def test_a_silent_rank_is_shown_and_reported_and_ends_nothing(tell: Tell) -> None:
+def test_an_unresponsive_rank_is_shown_and_reported_and_ends_nothing(tell: Tell) -> None:
     story = tell().running()
     story.iterate_at(3, 1000.0, 1000.0)
     story.passes(11, speaking=(0,))

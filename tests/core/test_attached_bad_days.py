@@ -129,7 +129,7 @@ def test_two_runs_with_one_token_do_not_take_turns(tell: Tell) -> None:
     assert story.job.workers[0].instance == "r0-2"
 
 
-def test_word_before_a_hello_is_refused(tell: Tell) -> None:
+def test_message_before_a_hello_is_refused(tell: Tell) -> None:
     story = tell().running()
     story.lives[1] = 7
     (told,) = of(RejectMessage, story.report(1, 0, number=1))

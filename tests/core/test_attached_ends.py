@@ -128,7 +128,7 @@ def test_ranks_that_come_after_every_loop_has_ended_begin_the_next_phase(tell: T
     assert story.state is JobState.SUCCEEDED
 
 
-def test_so_many_iterations_as_were_asked_for_end_it(tell: Tell) -> None:
+def test_so_many_iterations_as_were_requested_end_it(tell: Tell) -> None:
     story = tell(stop={"iterations": 4}).running()
     assert story.orders[0].stop_at == 4
     story.iterate_at(4, 1000.0, 1000.0)

@@ -53,14 +53,14 @@ def answered(story: Story, saved: float = 0.3, error: float = 0.05, name: str = 
     return story
 
 
-def test_after_enough_iterations_it_asks_for_a_simulation_of_what_its_job_may_have() -> None:
+def test_after_enough_iterations_it_requests_a_simulation_of_what_its_job_may_have() -> None:
     (command,) = asked().given(PlayAlternatives)
     assert (command.look, command.present, command.since) == (1, "uniform, bsp", 0)
     assert list(command.alternatives) == ["uniform, bsp", EMA, "lb-bsp-linear, bsp"]
     assert command.reason == "15 global batches were measured"
 
 
-def test_it_switches_to_what_saves_more_than_the_error_and_says_why() -> None:
+def test_it_switches_to_what_saves_more_than_the_error_and_reports_why() -> None:
     story = answered(asked())
     (judged,) = story.given(JudgeAlternatives)
     assert (judged.chosen, judged.switches, judged.present) == (EMA, True, "uniform, bsp")
@@ -213,7 +213,9 @@ def test_a_long_pause_is_not_part_of_the_time_per_sample() -> None:
 
 
 @pytest.mark.parametrize("away_ms", [1, 600_000])
-def test_an_answer_that_comes_in_a_pause_changes_nothing_and_it_asks_again_after_the_pause(away_ms: int) -> None:
+def test_an_answer_that_comes_in_a_pause_changes_nothing_and_it_repeats_the_request_after_the_pause(
+    away_ms: int,
+) -> None:
     story = asked()
     story.see(PauseRequested(actor="ada"))
     story.now_ms += away_ms
@@ -258,7 +260,7 @@ def test_a_pending_change_of_a_person_is_not_withdrawn_by_an_answer() -> None:
     assert reason == "uniform, asp stays: another change waits until every worker has stopped"
 
 
-def test_why_nothing_could_be_simulated_is_said() -> None:
+def test_why_nothing_could_be_simulated_is_reported() -> None:
     story = asked()
     story.see(AlternativesPlayed(look=1, reason="w3 has 2 iterations"))
     (judged,) = story.given(JudgeAlternatives)

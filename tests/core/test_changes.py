@@ -216,7 +216,7 @@ def test_time_while_paused_does_not_count_as_running():
     assert ran_ms > 63_000
 
 
-def test_change_asked_for_while_paused_takes_effect_then_and_the_job_stays_paused():
+def test_change_requested_while_paused_takes_effect_then_and_the_job_stays_paused():
     told = Motion([1000.0, 250.0], synchronization={"barrier": "asp"}, stop={"iterations": 60})
     told.run(until_ms=1_000)
     told.tell(PauseRequested(actor="ada"))
@@ -230,7 +230,7 @@ def test_change_asked_for_while_paused_takes_effect_then_and_the_job_stays_pause
     pushed_once(told)
 
 
-def test_word_of_an_older_hold_does_not_count(story):
+def test_message_of_an_older_hold_does_not_count(story):
     told = story(workers=1, synchronization={"barrier": "asp"}).running()
     told.see(PauseRequested(actor="ada"))
     first = told.orders[0].sequence
@@ -319,7 +319,7 @@ def test_change_to_a_barrier_that_the_optimizer_does_not_go_with_is_refused(stor
     assert sentence in told.declined(change(barrier="asp"))
 
 
-def test_orders_of_an_asynchronous_job_say_how_many_updates_make_a_step(story):
+def test_orders_of_an_asynchronous_job_have_how_many_updates_make_a_step(story):
     told = story(optimizer={"name": "adam"}, synchronization={"barrier": "asp"}).running()
     orders = [command.orders for command in told.given(IssueServerOrders)][-1]
     assert (orders.scale, orders.gather) == (1.0, 4)

@@ -175,7 +175,7 @@ def test_job_at_its_end_does_not_wait_for_a_checkpoint_that_will_not_come(story,
     assert moved.reason == ("10 iterations were requested; 10 iterations were done; its final checkpoint is incomplete")
 
 
-def test_full_disk_at_the_end_is_said_and_holds_no_one(story):
+def test_full_disk_at_the_end_is_reported_and_holds_no_one(story):
     told = with_checkpoint(story, stop={"iterations": 10})
     told.iterate(3, speeds=ALL, start=7)
     told.finish(0, 10, model_saved=True)
@@ -229,7 +229,7 @@ def test_job_starts_from_the_newest_checkpoint_that_every_server_can_use(story):
     assert (told.orders[0].origin_iteration, told.orders[0].origin_position) == (40, 40 * 256)
 
 
-def test_job_that_finds_no_checkpoint_to_start_from_says_why(story):
+def test_job_that_finds_no_checkpoint_to_start_from_reports_why(story):
     told = story(start_from={"job": 3}).starting()
     for rank in range(4):
         told.hello(rank)

@@ -67,7 +67,7 @@ def test_report_of_a_coming_generation_is_unexpected(story):
     assert rejections(told.report(0, 0, generation=2)) == [("unexpected", 2)]
 
 
-def test_finish_that_no_one_asked_for_is_unexpected(story):
+def test_finish_that_no_one_requested_is_unexpected(story):
     told = story(stop={"seconds": 60}).running()
     assert rejections(told.finish(0, 4)) == [("unexpected", 2)]
 
@@ -124,7 +124,7 @@ def test_a_worker_whose_connection_ended_is_unreachable_until_its_next_message(s
     assert [command.state for command in of(MoveProcess, told.report(1, 0))] == ["ready"]
 
 
-def test_a_worker_of_another_release_ends_the_job_and_says_what_to_do() -> None:
+def test_a_worker_of_another_release_ends_the_job_and_reports_what_to_do() -> None:
     story = Story().starting()
     story.say(1, WorkerHello(number=1, parameter_count=650, sample_count=1437, release="9.9.9"))
     ended = story.given(MoveJob)[-1]

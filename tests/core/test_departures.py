@@ -76,7 +76,7 @@ def test_without_feasible_shares_the_others_keep_theirs_until_all_are_quiesced(s
     assert told.engine.failure is None
 
 
-def test_silent_worker_is_declared_dead_after_four_seconds(story):
+def test_unresponsive_worker_is_declared_dead_after_four_seconds(story):
     told = story().running()
     assert told.engine.deadline_ms is not None
     assert not of(SetRoster, told.tick(after_ms=3_000, silent=frozenset({2})))
@@ -92,7 +92,7 @@ def test_an_outage_of_the_control_plane_fails_no_worker(story):
     assert of(SetRoster, told.tick(after_ms=200, silent=frozenset({2})))[0].ranks == [0, 1, 3]
 
 
-def test_process_that_never_says_hello_is_started_again_after_a_minute(story):
+def test_process_that_never_sends_a_hello_is_started_again_after_a_minute(story):
     told = story(elastic={"restarts": 1}).starting()
     for rank in range(3):
         told.hello(rank)

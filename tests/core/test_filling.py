@@ -37,7 +37,7 @@ def filling(tell: Tell, **changes: Any) -> Attached:
     return story
 
 
-def test_as_much_is_asked_for_as_the_ranks_memory_holds_and_twice_at_most(tell: Tell) -> None:
+def test_as_much_is_requested_as_the_ranks_memory_holds_and_twice_at_most(tell: Tell) -> None:
     story = filling(tell)
     iterate(story, range(6), BATCH, BATCH, begin=0, memory=(0.3, 0.6))
     assert {story.orders[rank].fill_batch for rank in (0, 1)} == {96}

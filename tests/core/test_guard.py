@@ -63,7 +63,7 @@ def test_a_guard_that_suggests_changes_nothing() -> None:
     assert len(told.story.given(ChangePolicies)) == 1
 
 
-def test_a_change_too_early_to_judge_says_so() -> None:
+def test_a_change_too_early_to_judge_reports_it() -> None:
     told = relax(guarded(), "asp", loss=2.0, before_ms=2_000.0)
     (judgement,) = told.story.given(JudgeConvergence)
     assert judgement.verdict == "unknown"
@@ -258,7 +258,9 @@ def test_a_scale_that_fluctuates_about_the_limit_makes_one_finding_and_one_that_
     assert len(story.given(CloseFlag)) == 1
 
 
-def test_a_guard_that_suggests_says_what_the_noise_scale_is_and_the_batch_grows(tell: Callable[..., Attached]) -> None:
+def test_a_guard_that_suggests_reports_what_the_noise_scale_is_and_the_batch_grows(
+    tell: Callable[..., Attached],
+) -> None:
     story = noisy(tell, 50.0, "suggest")
     assert story.orders[0].fill_batch == 128
     (flag,) = [each for each in story.given(RaiseFlag) if each.kind == "noise"]

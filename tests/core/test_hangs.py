@@ -44,7 +44,7 @@ def test_the_rank_that_has_not_come_to_the_sum_is_named(story: Attached, place: 
     assert of(RaiseFlag, stalls(story, 2, "sum")) == []
 
 
-def test_a_rank_that_says_nothing_is_named_once_the_others_have_said_so_again(story: Attached) -> None:
+def test_a_rank_that_sends_nothing_is_named_once_the_others_have_reported_it_again(story: Attached) -> None:
     for rank in (0, 2):
         assert of(RaiseFlag, stalls(story, rank, "sum")) == []
     (flag,) = of(RaiseFlag, stalls(story, 0, "sum", open_s=51.0))
@@ -82,7 +82,7 @@ def test_it_is_over_when_the_ranks_begin_again(story: Attached) -> None:
     assert [each.flag for each in closed] == [flag.flag]
 
 
-def test_word_of_an_iteration_that_has_ended_changes_nothing(story: Attached) -> None:
+def test_message_of_an_iteration_that_has_ended_changes_nothing(story: Attached) -> None:
     story.report(1, 2)
     assert of(RaiseFlag, stalls(story, 1, "compute")) == []
 

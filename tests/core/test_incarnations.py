@@ -32,7 +32,7 @@ def began(incarnation: int = 1, **changes: object) -> IncarnationBegan:
     return IncarnationBegan(incarnation=incarnation, reason="Redis lost a part of the log", after="1-0", **changes)  # type: ignore[arg-type]
 
 
-def test_everything_that_holds_is_said_again_under_newer_orders(story: Tell) -> None:
+def test_everything_that_holds_is_sent_again_under_newer_orders(story: Tell) -> None:
     told = story(workers=2).running()
     before = dict(told.orders)
     said = told.see(began())

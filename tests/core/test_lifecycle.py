@@ -102,7 +102,7 @@ def test_job_succeeds_when_every_worker_has_finished(story):
     assert not told.engine.over
 
 
-def test_success_without_saved_parameters_says_so(story):
+def test_success_without_saved_parameters_reports_it(story):
     told = story(workers=1, servers=1, stop={"iterations": 1}).running()
     told.report(0, 0)
     (_, succeeded) = of(MoveJob, told.finish(0, 1))
@@ -269,7 +269,7 @@ def test_process_states_follow_their_table(story):
     assert worker == ["ordered", "ready", "finished", "stopped"]
 
 
-def test_a_job_may_say_what_its_workers_machines_are() -> None:
+def test_a_job_may_declare_its_workers_machines() -> None:
     story = Story(workers=2, servers=1, emulate=[{"slower": 3}, None])
     story.submitted()
     offered = Emulation(samples_per_second=5.0)

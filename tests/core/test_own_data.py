@@ -51,7 +51,7 @@ def test_share_is_at_most_what_a_worker_has_of_its_own(story):
     assert {rank: orders.share for rank, orders in told.orders.items()} == {0: 10, 1: 40, 2: 40}
 
 
-def test_samples_that_repeat_within_an_iteration_are_said_to(story):
+def test_samples_that_repeat_within_an_iteration_are_reported(story):
     told = story(workers=2, batch_size=30, workload=OWN)
     told.own_samples = {0: 10, 1: 40}
     told.running()

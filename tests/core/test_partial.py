@@ -41,7 +41,7 @@ def test_iteration_is_cut_once(story):
     assert progress(told, 2, 60) == []
 
 
-def test_progress_is_asked_for_eight_times_per_iteration_or_each_second(story):
+def test_progress_is_requested_eight_times_per_iteration_or_each_second(story):
     told = story(workers=1, synchronization=ABSP).running()
     assert told.orders[0].progress_s == 1.0
     for iteration in range(4):
@@ -116,7 +116,7 @@ def test_backup_job_goes_at_the_pace_of_the_first_n():
     assert len(told.closed) == 30
 
 
-def test_late_updates_are_counted_once_whichever_server_says_them(story):
+def test_late_updates_are_counted_once_whichever_server_reports_them(story):
     told = story(synchronization=BACKUP).running()
     (noted,) = of(NoteUpdates, told.server_report(0, highest=2, late=[(0, 3), (1, 3), (1, 2)]))
     assert noted.late == {2: 1, 3: 2}

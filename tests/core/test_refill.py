@@ -35,7 +35,7 @@ def filled(told: Story) -> list:
     return told.filled(1, LOST)
 
 
-def test_workers_are_asked_for_their_copies_and_the_server_starts_again(lost):
+def test_workers_are_requested_for_copies_and_the_server_starts_again(lost):
     told = lost()
     moved = told.given(MoveJob)[-1]
     assert (moved.state, moved.awaited) == ("paused", "its servers: s1")
@@ -71,12 +71,12 @@ def test_job_continues_and_nothing_is_done_again(lost):
     assert {(orders.refill, orders.hold) for orders in told.orders.values()} == {(0, False)}
 
 
-def test_what_the_optimizer_remembered_is_lost_and_said(lost):
+def test_what_the_optimizer_remembered_is_lost_and_reported(lost):
     (refill,) = of(RefillBlocks, filled(lost(optimizer=ADAM)))
     assert refill.reason.endswith("; what adam stored about them is lost")
 
 
-def test_asynchronous_job_says_that_updates_are_lost_and_takes_the_copy_of_most_steps(lost):
+def test_asynchronous_job_reports_that_updates_are_lost_and_takes_the_copy_of_most_steps(lost):
     told = lost(synchronization={"barrier": {"name": "asp"}})
     told.tick(after_ms=500)
     told.server_hello(1)
@@ -100,7 +100,7 @@ def test_worker_that_dies_before_it_gave_its_copy_is_replaced_by_another(lost):
     assert refill.ranks == [0]
 
 
-def test_worker_that_dies_before_it_said_what_it_has_is_not_waited_for(lost):
+def test_worker_that_dies_before_it_reported_what_it_has_is_not_waited_for(lost):
     told = lost()
     told.tick(after_ms=500)
     told.server_hello(1)
@@ -228,7 +228,7 @@ def test_worker_that_waits_to_join_does_not_join_a_server_that_is_lost(story):
     assert told.given(RollBack)[-1].to_iteration == 0
 
 
-def test_without_a_way_back_the_job_fails_and_says_whose_parameters_are_lost(story):
+def test_without_a_way_back_the_job_fails_and_reports_whose_parameters_are_lost(story):
     told = story(servers=1, workers=2, elastic={"restarts": 3}).running()
     told.iterate(3, speeds={0: 1000.0, 1: 1000.0})
     told.kill_server(0)

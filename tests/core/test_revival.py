@@ -9,7 +9,7 @@ def started(commands):
     return [(c.instance, c.agent, c.slot) for c in of(StartProcess, commands)]
 
 
-def test_dead_worker_is_said_to_be_started_again_and_when(story):
+def test_dead_worker_is_shown_as_restarting_and_when(story):
     told = story().running()
     (moved,) = of(MoveProcess, told.kill(1))
     assert (moved.state, moved.reason) == ("lost", "was ended by signal 9; restart 1 of 3 in 0.5 s")
@@ -65,7 +65,7 @@ def test_worker_whose_machine_is_away_waits_for_another_slot(story):
     assert started(told.see(SlotsAssigned(assignments=[other]))) == [("w1.0.2", 9, 4)]
 
 
-def test_worker_whose_machine_is_lost_is_said_to_be_lost_with_it(story):
+def test_worker_whose_machine_is_lost_is_shown_as_lost_with_it(story):
     """No one knows how such a process ended: the number that stands for that is no signal."""
     detail = "its machine has been out of reach for more than 10 s"
     (moved,) = of(MoveProcess, story().running().kill(1, status=-1, detail=detail, is_agent_lost=True))
@@ -100,7 +100,7 @@ def test_too_few_workers_with_none_to_come_end_the_job(story):
     assert (moved.state, moved.reason) == ("failed", "w3 was ended by signal 9; 3 workers are left, 4 are needed")
 
 
-def test_flag_of_the_dead_says_how_it_ended(story):
+def test_flag_of_the_dead_reports_how_it_ended(story):
     told = story().running()
     assert of(RaiseFlag, told.kill(1))[0].reason == "w1 was ended by signal 9"
 

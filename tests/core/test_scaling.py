@@ -70,7 +70,7 @@ def slot_comes(told: Story, index: int = 4):
     return told.see(SlotsAssigned(assignments=[assignment]))
 
 
-def test_a_server_is_asked_for_when_fewer_than_half_are_superior(running):
+def test_a_server_is_requested_when_fewer_than_half_are_superior(running):
     told = running()
     asked = until(told, RequestSlot)
     assert (asked.role, asked.index) == ("server", 4)
@@ -80,7 +80,7 @@ def test_a_server_is_asked_for_when_fewer_than_half_are_superior(running):
     assert len(told.given(RequestSlot)) == 1, "not twice"
 
 
-def test_a_new_server_starts_says_hello_and_gets_blocks(running):
+def test_a_new_server_starts_sends_a_hello_and_gets_blocks(running):
     told = running(probe_every=2)
     until(told, RequestSlot)
     (started,) = of(StartProcess, slot_comes(told))

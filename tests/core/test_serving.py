@@ -51,7 +51,7 @@ def go_on(told: Story, iterations: int = 1) -> None:
             told.report(rank, iteration, exchanges=exchanges(told, {}))
 
 
-def test_a_server_that_was_asked_for_gets_what_the_policy_gives_it(running):
+def test_a_server_that_was_requested_gets_what_the_policy_gives_it(running):
     told = running()
     (asked,) = of(RequestSlot, told.see(MORE))
     assert (asked.role, asked.index, asked.reason) == ("server", 2, "another server was requested by ada")

@@ -74,7 +74,7 @@ def test_iterations_in_common_have_a_norm(barrier: str) -> None:
     assert misfit(spec_of(Optimizer(clip=Clip(norm=1.0))), resolve("barrier", Choice(name=barrier))) is None
 
 
-def test_an_optimizer_of_a_users_own_needs_a_rule_that_is_said() -> None:
+def test_an_optimizer_of_a_users_own_needs_an_explicit_rule() -> None:
     found = misfit(spec_of(OWN), resolve("barrier", Choice(name="asp")))
     assert found is not None
     assert found[:2] == ("synchronization.barrier.step_scale", "auto")

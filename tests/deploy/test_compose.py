@@ -41,7 +41,7 @@ def test_services_wait_for_what_they_need() -> None:
                 assert needed in ONE_SHOT
 
 
-def test_every_lasting_service_says_whether_it_is_well() -> None:
+def test_every_lasting_service_reports_whether_it_is_well() -> None:
     assert {name for name, service in services().items() if "healthcheck" not in service} == ONE_SHOT
 
 

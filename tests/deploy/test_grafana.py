@@ -58,7 +58,7 @@ def test_promtool_accepts_the_example_of_a_scrape(promtool: str, tmp_path: Path)
     told([promtool, "check", "config", "prometheus.yml"], tmp_path)
 
 
-def test_alerts_say_how_bad_it_is_what_is_so_and_what_to_do() -> None:
+def test_alerts_report_how_bad_it_is_what_is_so_and_what_to_do() -> None:
     rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules)
     for rule in rules:

@@ -58,7 +58,7 @@ def test_no_pod_may_do_more_than_the_restricted_standard_lets_it() -> None:
             }, name
 
 
-def test_every_container_says_what_it_needs_and_how_much_memory_it_may_take() -> None:
+def test_every_container_reports_what_it_needs_and_how_much_memory_it_may_take() -> None:
     for overlay in EVERY:
         for container in containers(overlay):
             assert set(container["resources"]["requests"]) == {"cpu", "memory"}

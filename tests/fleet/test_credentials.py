@@ -103,7 +103,7 @@ def test_after_the_limit_the_old_one_is_not_good_and_the_new_one_still_is(old: s
     assert good(new, old, now=LATER) == [True, False]
 
 
-def test_a_machine_without_the_rotation_message_keeps_its_credential_and_can_be_asked_again(old: str) -> None:
+def test_a_machine_without_the_rotation_message_keeps_its_credential_and_can_be_retried(old: str) -> None:
     rotation_request(m1().pk, now=NOON)
     assert credential_issue(m1().pk, None, now=LATER) is None
     assert rotation(m1(), LATER).state == "unheard"

@@ -114,7 +114,7 @@ def test_a_token_for_a_machine_is_for_no_other_and_stays_good() -> None:
 
 
 @pytest.mark.django_db
-def test_labels_are_what_the_token_says_and_what_the_machine_says_is_kept_apart() -> None:
+def test_labels_of_the_token_and_of_the_machine_are_kept_apart() -> None:
     token, _ = token_create(labels={"zone": "b"})
     agent_id = token_redeem(token=token, name="m1").agent
     offer = {"slots": emulated(250.0), "labels": {"zone": "a", "cpu": "fast"}}
@@ -132,7 +132,7 @@ def test_labels_are_what_the_token_says_and_what_the_machine_says_is_kept_apart(
 
 
 @pytest.mark.django_db
-def test_no_job_is_placed_by_labels_that_a_machine_says_of_itself() -> None:
+def test_no_job_is_placed_by_labels_that_a_machine_sets_itself() -> None:
     token, _ = token_create(labels={"zone": "b"})
     agent_connected(token_redeem(token=token, name="m1").agent, hello("m1", labels={"cleared": "yes", "zone": "a"}))
     found = {
@@ -144,7 +144,7 @@ def test_no_job_is_placed_by_labels_that_a_machine_says_of_itself() -> None:
 
 
 @pytest.mark.django_db
-def test_going_offline_is_said_once() -> None:
+def test_going_offline_is_reported_once() -> None:
     agent = online_agent("m1")
     assert [agent_disconnected(agent.pk), agent_disconnected(agent.pk), agent_connected(999, hello())] == [
         True,

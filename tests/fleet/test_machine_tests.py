@@ -124,7 +124,7 @@ def test_a_test_ends_if_its_agent_returns_without_it() -> None:
     assert preflights_lost(row.agent_id, []) == 0
 
 
-def test_a_failure_that_the_agent_says_is_kept() -> None:
+def test_a_failure_that_the_agent_reports_is_kept() -> None:
     row = asked(machine("m1"))
     assert preflight_ended(row.agent_id, result(row, failure="it was ended after 60 s"))
     row.refresh_from_db()
@@ -242,6 +242,6 @@ def test_a_label_names_the_class_before_the_hardware() -> None:
     assert class_of(machine("m2", cpu_count=1)) == "unknown CPU, 1 CPU"
 
 
-def test_emulated_machines_say_that_they_are_measured_at_their_real_speed() -> None:
+def test_emulated_machines_report_that_they_are_measured_at_their_real_speed() -> None:
     assert emulation_note(machine("m1")) == ""
     assert "at its real speed" in emulation_note(machine("m2", slots=emulated(250.0)))

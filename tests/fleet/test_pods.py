@@ -108,7 +108,7 @@ def token_form() -> str:
     return "k" * 43
 
 
-def test_who_holds_a_token_is_what_the_api_server_says_and_not_what_the_token_says(
+def test_who_holds_a_token_is_decided_by_the_api_server_and_not_by_the_token(
     api: ApiServer, reviewer: Reviewer
 ) -> None:
     token = api.issue("paceline", "agents", "agents-0")

@@ -70,7 +70,7 @@ def test_secrets_of_targets_are_on_no_page(admin: Client, job: Job) -> None:
         assert "/T0/x" not in text_of(admin, path)
 
 
-def test_an_empty_page_says_what_to_do(viewer: Client, admin: Client) -> None:
+def test_an_empty_page_reports_what_to_do(viewer: Client, admin: Client) -> None:
     assert "No rules yet" in text_of(viewer)
     assert ["default-rules" in text_of(client) for client in (viewer, admin)] == [False, True]
 

@@ -60,7 +60,7 @@ def test_a_warm_up_with_equal_shares_is_no_comparison(viewer: Client) -> None:
     assert "estimated" not in text_of(viewer, f"/jobs/{long.pk}/")
 
 
-def test_its_head_says_whose_loop_it_is(viewer: Client) -> None:
+def test_its_head_reports_whose_loop_it_is(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.attached_job().pk}/")
     assert (
         "custom training loop \N{MIDDLE DOT} 4 workers, no servers: the script's own backend transfers the tensors"
@@ -117,12 +117,12 @@ def test_a_viewer_rotates_nothing(viewer: Client) -> None:
 
 
 @pytest.mark.parametrize(("over", "told"), [(True, "The job has ended"), (False, "has no token for ranks")])
-def test_what_has_no_token_says_so(operator: Client, over: bool, told: str) -> None:
+def test_what_has_no_token_reports_it(operator: Client, over: bool, told: str) -> None:
     job = factories.attached_job(state=JobState.FAILED) if over else factories.demo_job()
     assert told in operator.post(f"/jobs/{job.pk}/token/").content.decode()
 
 
-def test_the_form_says_how_to_attach_a_script_instead(operator: Client) -> None:
+def test_the_form_reports_how_to_attach_a_script_instead(operator: Client) -> None:
     page = text_of(operator, "/jobs/new/")
     assert "Attach a training script instead" in page
     assert "-- torchrun --nproc-per-node 4 train.py" in page

@@ -102,9 +102,7 @@ def test_a_proposal_ends_with_any_change_of_policies(job: Job) -> None:
         ("placement", "placement becomes psld, requested by ada"),
     ],
 )
-def test_the_mode_is_as_the_engine_says_and_not_read_from_reasons_of_changes(
-    job: Job, question: str, reason: str
-) -> None:
+def test_the_mode_is_of_the_engine_and_not_read_from_reasons_of_changes(job: Job, question: str, reason: str) -> None:
     judged(job)
     say(job, "change-policies", reason, generation=2, first_iteration=22, choices={question: {"name": "x"}})
     assert job_autopilot(job).mode == "auto"
@@ -142,7 +140,7 @@ def test_its_mode_is_that_of_the_last_request(operator: Client, job: Job) -> Non
     assert "Switch automatically" in text_of(operator, f"/jobs/{job.pk}/?tab=whatif")
 
 
-def test_a_job_without_one_says_how_to_get_one(viewer: Client) -> None:
+def test_a_job_without_one_reports_how_to_get_one(viewer: Client) -> None:
     job = factories.played_job()
     assert "This job has no autopilot." in text_of(viewer, f"/jobs/{job.pk}/?tab=whatif")
     assert "advice-autopilot" not in viewer.get(f"/jobs/{job.pk}/").content.decode()

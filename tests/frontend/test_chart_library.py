@@ -40,7 +40,7 @@ def test_the_part_is_of_the_version_that_the_wheel_has() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("*.json")), ids=lambda path: path.stem)
-def test_a_figure_that_is_not_said_to_need_the_whole_library_is_drawn_by_its_part(path: Path) -> None:
+def test_a_figure_that_is_not_declared_to_need_the_whole_library_is_drawn_by_its_part(path: Path) -> None:
     drawn = json.loads(path.read_text())
     kinds = FIGURES | COMPARISONS | MACHINES | SIMULATIONS
     of_figure = [kind for name, kind in kinds.items() if path.stem == name or path.stem.startswith(f"{name}-")]
@@ -48,7 +48,7 @@ def test_a_figure_that_is_not_said_to_need_the_whole_library_is_drawn_by_its_par
     assert types <= CARTESIAN or any(kind.whole for kind in of_figure)
 
 
-def test_a_page_asks_for_the_whole_library_only_where_a_figure_needs_it() -> None:
+def test_a_page_requests_the_whole_library_only_where_a_figure_needs_it() -> None:
     def asked(*names: str) -> str:
         text = "{% load paceline %}{% chart_library several=kinds %}"
         return Template(text).render(Context({"kinds": [FIGURES[name] for name in names]}))

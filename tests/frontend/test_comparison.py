@@ -81,7 +81,7 @@ def test_a_job_is_named_once_in_the_legend(pair: list[Job]) -> None:
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
-def test_comparisons_are_plotly_json_and_empty_ones_say_so(pair: list[Job], name: str) -> None:
+def test_comparisons_are_plotly_json_and_empty_ones_report_it(pair: list[Job], name: str) -> None:
     jobs = ",".join(str(job.pk) for job in pair)
     assert len(go.Figure(json.loads(build_comparison(name, {"jobs": jobs, "theme": "dark"}))).data) > 1
     none = ",".join(str(factories.make_job().pk) for _ in range(2))
@@ -120,7 +120,7 @@ def test_a_field_that_is_empty_in_one_job_is_not_listed_beside_its_parts(pair: l
     assert rows["labels.gpu"] == (formats.NONE, "a100")
 
 
-def test_the_page_says_who_won_and_where_they_differ(viewer: Client, pair: list[Job]) -> None:
+def test_the_page_reports_who_won_and_where_they_differ(viewer: Client, pair: list[Job]) -> None:
     page = text_of(viewer, f"/compare/?jobs={pair[0].pk}&jobs={pair[1].pk}&target=70")
     assert "Time to 70.0% accuracy 5.2 s" in page
     assert "synchronization.batching.name uniform lb-bsp-cpu" in page

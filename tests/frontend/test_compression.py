@@ -87,7 +87,7 @@ def test_what_would_not_gain_is_served_as_it_is(tmp_path: Path, name: str, size:
     assert compressed(tmp_path / name, tmp_path / FOLDER) is None
 
 
-def test_where_nothing_can_be_kept_the_file_is_served_as_it_is_and_the_log_says_so(
+def test_where_nothing_can_be_kept_the_file_is_served_as_it_is_and_the_log_reports_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.js").write_text("x" * 5_000)

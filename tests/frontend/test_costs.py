@@ -78,14 +78,14 @@ def test_an_offline_machine_costs_only_while_jobs_wait(viewer: Client) -> None:
     assert (line.cost.kind, line.cost.machine, line.cost.workers) == ("offline", "machine-0", 4.0)
 
 
-def test_balanced_jobs_and_an_idle_cluster_say_so(viewer: Client) -> None:
+def test_balanced_jobs_and_an_idle_cluster_report_it(viewer: Client) -> None:
     assert "No jobs are running. While jobs train" in text_of(viewer, "/")
     factories.demo_job()
     page = text_of(viewer, "/")
     assert "No running job lost more than 5% of its worker time to waiting or to coordination in " in page
 
 
-def test_the_tile_covers_the_iterations_of_the_costs_and_says_so(viewer: Client) -> None:
+def test_the_tile_covers_the_iterations_of_the_costs_and_reports_it(viewer: Client) -> None:
     """A job that waited much before its shares were balanced: neither counts that any more."""
     job = factories.make_job()
     factories.make_processes(job, factories.make_agents())

@@ -62,7 +62,7 @@ def test_decisions_that_change_no_iteration_have_no_effect(job: Job) -> None:
     assert [line.effect for line in decisions(job)] == [None]
 
 
-def test_the_log_says_the_effect_and_links_to_its_iteration(viewer: Client, job: Job) -> None:
+def test_the_log_reports_the_effect_and_links_to_its_iteration(viewer: Client, job: Job) -> None:
     shares(job, 1, 20, predicted_s=0.1)
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=decisions&decisions=shares")
     assert "264 ms \N{RIGHTWARDS ARROW} 102 ms 61% shorter slowest worker: 100 ms predicted, 101 ms measured" in page
@@ -103,7 +103,7 @@ def test_an_export_of_an_unknown_kind_is_refused(viewer: Client, job: Job) -> No
     assert viewer.get(f"/jobs/{job.pk}/decisions.xls").status_code == 404
 
 
-def test_the_audit_page_says_who_asked_for_what(viewer: Client) -> None:
+def test_the_audit_page_reports_who_requested_what(viewer: Client) -> None:
     assert "No requests yet." in text_of(viewer, "/audit/")
     audit(actor="ada", action="job-stop", subject="job 7", detail={"state": "running"})
     audit(actor="bob", action="token-create", subject="token 1")
@@ -136,7 +136,7 @@ def test_what_was_asked_can_be_taken_away_as_it_was_narrowed(viewer: Client) -> 
     assert [(row["actor"], row["subject"]) for row in everything] == [("ada", "job 7"), ("bob", "=1+1")]
 
 
-def test_a_decision_says_who_asked_for_it_or_which_policy_decided(viewer: Client, job: Job) -> None:
+def test_a_decision_reports_who_requested_it_or_which_policy_decided(viewer: Client, job: Job) -> None:
     change = factories.make_decision(job, 1, "change-policies", {"choices": {}, "first_iteration": 20}, iteration=20)
     audit(actor="ada", action="job-change", subject=f"job {job.pk}", detail={}, job=job, entry=change.cause)
     factories.make_decision(job, 2, "set-placement", {"version": 1, "policy": "psld", "blocks": []})

@@ -22,7 +22,7 @@ def told_job() -> Job:
     return job
 
 
-def test_processes_alike_share_a_line_and_another_version_is_reported_in_words() -> None:
+def test_processes_alike_share_a_line_and_another_version_is_reported_as_text() -> None:
     usual, odd = environments(told_job())
     assert usual.processes.startswith("w0, w1, w2")
     assert (usual.differs, usual.found["torch"]) == ("", "2.9.0")

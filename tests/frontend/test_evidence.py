@@ -77,7 +77,7 @@ def test_what_happened_after_a_flag_was_closed_was_not_done_about_it(job: Job) -
     assert evidence_of(job, [flag])[flag.pk].since is None
 
 
-def test_a_worker_that_was_left_out_is_said_to_be(job: Job, viewer: Client) -> None:
+def test_a_worker_that_was_left_out_is_reported(job: Job, viewer: Client) -> None:
     factories.make_decision(job, 9, "leave-out", {"rank": 3, "iteration": 30})
     (flag,) = job.flags.all()
     assert evidence_of(job, [flag])[flag.pk].left_out == Reference(incarnation=0, sequence=9)
@@ -91,7 +91,7 @@ def test_evidence_of_an_unknown_format_lists_its_fields() -> None:
     ]
 
 
-def test_a_cost_is_told_of_what_it_is_a_part_of_and_not_where_the_finding_says_that_there_is_none() -> None:
+def test_a_cost_is_shown_with_what_it_is_a_part_of_and_not_where_the_finding_reports_that_there_is_none() -> None:
     little = MEASURED | {"iteration_s": 0.122, "without_s": 0.117, "cost_s": 0.005}
     assert (cost({}), cost(little)) == ("", "no current impact")
     exchange = MEASURED | {"iteration_s": 0.012, "without_s": 0.002, "cost_s": 0.01}
@@ -134,7 +134,7 @@ def test_a_change_of_policies_is_acknowledged_and_life_cycles_are_not_pushed(job
     assert (found[change.pk].sent, found[change.pk].received) == (4, 4)
 
 
-def test_the_log_says_who_took_a_decision_up_and_marks_what_was_mispredicted(job: Job, viewer: Client) -> None:
+def test_the_log_reports_who_took_a_decision_up_and_marks_what_was_mispredicted(job: Job, viewer: Client) -> None:
     shares(job, 7, 60, BALANCED)
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=decisions&decisions=shares")
     assert "4 of 4 workers order latency 1 ms, maximum 1 ms" in page

@@ -146,13 +146,13 @@ def test_merged_iterations_show_their_lowest_and_highest_share() -> None:
     assert plain(figure["data"][0]["y"]) == [60, 64, 80, 90]
 
 
-def test_some_of_many_workers_are_said_to_be_some() -> None:
+def test_a_selection_of_many_workers_is_labelled_as_one() -> None:
     traces = Traces(workers=two_workers().workers, roster=96, width=1, reports=6)
     caption = batch_sizes(traces, View(x="iteration"))["layout"]["meta"]["caption"]
     assert "2 of 96 workers" in caption
 
 
-def test_down_sampling_is_said() -> None:
+def test_down_sampling_is_reported() -> None:
     figure = convergence(learning(48_000), View(x="iteration"))
     assert figure["layout"]["meta"]["sampling"] == "min\N{EN DASH}max of 48,000 points"
     assert sampling_note(10, 10) == ""
@@ -191,7 +191,7 @@ def test_typed_arrays_carry_the_numbers(values: list[float]) -> None:
     assert plain(numbers(np.array(values))) == values
 
 
-def test_a_caption_says_which_workers_these_are() -> None:
+def test_a_caption_reports_which_workers_these_are() -> None:
     traces = replace(two_workers(), roster=64)
     captions = [
         batch_sizes(traces, View(x="iteration", **chosen))["layout"]["meta"]["caption"]
@@ -211,7 +211,7 @@ def test_the_band_lies_around_the_median_workers_own_time_in_every_strip() -> No
     assert iteration_times(alone, View(x="iteration"))["layout"]["shapes"] == []
 
 
-def test_speed_counts_the_time_that_was_asked_for() -> None:
+def test_speed_counts_the_given_time() -> None:
     fast = two_workers().workers[0]
     for metric, took_s in (("busy", fast.busy_s), ("whole", fast.whole_s)):
         figure = worker_speeds(two_workers(), View(x="iteration", metric=metric))

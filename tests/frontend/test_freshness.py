@@ -43,7 +43,7 @@ def waits(html: str) -> float:
 
 
 @pytest.mark.parametrize("address", ["/", "/live/", "/jobs/{job}/", "/jobs/{job}/live/", "/freshness/?about={job}"])
-def test_a_page_of_a_job_whose_history_stalls_says_so(viewer: Browser, job: Job, address: str) -> None:
+def test_a_page_of_a_job_whose_history_stalls_reports_it(viewer: Browser, job: Job, address: str) -> None:
     html = viewer.get(address.format(job=job.pk)).content.decode()
     assert 52 <= waits(html) < 60
     assert f"what pages show of job {job.pk} is as of" in html

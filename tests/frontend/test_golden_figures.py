@@ -120,7 +120,7 @@ def differences(light: Any, dark: Any, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_a_figure_is_drawn_as_its_golden_says(name: str) -> None:
+def test_a_figure_is_equal_to_its_golden(name: str) -> None:
     golden = GOLDENS / f"{name}.json"
     made_by = f"tests/frontend/rows.py, drawn by frontend.figures {name}"
     spelled_out = json.dumps({"made by": made_by} | readable(drawn(name, "light")), indent=1)

@@ -60,7 +60,7 @@ def test_a_finished_job_is_described_in_the_past_tense() -> None:
     )
 
 
-def test_a_balanced_job_says_what_that_was_worth() -> None:
+def test_a_balanced_job_reports_what_that_was_worth() -> None:
     assert verdict(lanes(*BALANCED)) == Verdict(
         tone="good",
         headline="Balanced: all workers finish together",
@@ -69,7 +69,7 @@ def test_a_balanced_job_says_what_that_was_worth() -> None:
     )
 
 
-def test_what_equal_shares_would_take_is_estimated_by_time_per_sample_and_said_to_be() -> None:
+def test_what_equal_shares_would_take_is_estimated_by_time_per_sample_and_reported_to_be() -> None:
     now = [lane(0, 96, replace(phases(0.24, 0.03), communication_s=0.01)), lane(1, 32, phases(0.28, 0.0))]
     rows = estimated(now)
     slow, fast = rows[1].even, rows[0].even
@@ -150,7 +150,7 @@ def test_data_loading_is_drawn_apart_where_some_worker_waits_noticeably_for_its_
     assert (much.processing_s, much.whole_s) == (0.4, 0.4)
 
 
-def test_a_worker_that_sets_the_pace_for_want_of_data_is_said_to() -> None:
+def test_a_worker_that_sets_the_pace_for_want_of_data_is_reported() -> None:
     starved = lane(1, 64, phases(0.1, 0.0, data_s=0.3))
     assert verdict(lanes(UNEVEN[0], starved)).detail.startswith("w1 waits for its next batch in 75% of its time")
     assert "next batch" not in verdict(lanes(*UNEVEN)).detail

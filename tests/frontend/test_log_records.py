@@ -75,7 +75,7 @@ def test_the_prefix_of_a_launcher_is_not_in_the_way() -> None:
     assert found.title == "ValueError: no such data set"
 
 
-def test_a_traceback_that_was_cut_off_says_so() -> None:
+def test_a_traceback_that_was_cut_off_reports_it() -> None:
     [found] = records(lines(*[(0, text) for text in TRACE[:2]]))
     assert (found.title, len(found.lines)) == ("Incomplete traceback", 2)
 

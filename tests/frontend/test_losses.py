@@ -41,14 +41,14 @@ def losses(now: datetime) -> list[list[Loss]]:
     return [card.losses for card in machines(now)]
 
 
-def test_the_card_says_who_was_lost_and_why_until_the_job_ends(job: Job) -> None:
+def test_the_card_reports_who_was_lost_and_why_until_the_job_ends(job: Job) -> None:
     lost = Loss(title="w1", job=job.pk, at=ENDED, reason=WHY, back=False)
     assert losses(ENDED + timedelta(days=1)) == [[], [lost], [], []]
     Job.objects.update(state="cancelled")
     assert losses(ENDED) == [[], [], [], []]
 
 
-def test_the_card_says_it_for_a_while_when_it_is_back(job: Job) -> None:
+def test_the_card_reports_it_for_a_while_when_it_is_back(job: Job) -> None:
     begin_again(job)
     back = Loss(title="w1", job=job.pk, at=ENDED, reason=WHY, back=True)
     assert losses(ENDED + SHOWN_FOR / 2) == [[], [back], [], []]
@@ -64,7 +64,7 @@ def test_its_line_keeps_the_reason_of_the_previous_instance(job: Job, viewer: Cl
     assert WHY in shown
 
 
-def test_the_feed_tells_each_loss_once_and_why(job: Job) -> None:
+def test_the_feed_shows_each_loss_once_and_why(job: Job) -> None:
     moved = {"role": "worker", "index": 1, "state": "lost"}
     factories.make_decision(job, 90, "move-process", moved, reason=WHY)
     factories.make_decision(job, 91, "raise-flag", {"subject": "worker", "rank": 1, "kind": "lost"}, reason=WHY)

@@ -59,7 +59,7 @@ def test_its_lines_and_load_are_in_order(job: Job) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_its_figures_are_plotly_json_and_empty_ones_say_so(job: Job, name: str) -> None:
+def test_its_figures_are_plotly_json_and_empty_ones_report_it(job: Job, name: str) -> None:
     assert len(plotly.io.from_json(build_machine(name, machine(), {"theme": "dark"}).decode()).data) > 0
     bare = Agent.objects.create(name="bare", credential_digest="bare")
     assert json.loads(build_machine(name, bare, {}))["layout"]["meta"]["empty"].endswith(".")
@@ -82,7 +82,7 @@ def test_flags_rows_and_processes_lead_to_the_machine(viewer: Client, job: Job) 
     assert link in viewer.get("/workers/").content.decode()
 
 
-def test_the_page_holds_all_of_it_and_an_idle_machine_says_so(viewer: Client, job: Job) -> None:
+def test_the_page_holds_all_of_it_and_an_idle_machine_reports_it(viewer: Client, job: Job) -> None:
     page = text_of(viewer, f"/workers/{machine().pk}/")
     assert "ValueError: no such data set" in page
     assert factories.flag_sentence() in page

@@ -48,7 +48,7 @@ def test_the_page_shows_the_result_and_who_may_test(viewer: Client, operator: Cl
     assert "Its agent (0.1.0) does not support machine tests: update the agent." in text_of(operator, path)
 
 
-def test_a_button_on_a_machine_in_use_says_what_a_test_costs(operator: Client) -> None:
+def test_a_button_on_a_machine_in_use_reports_what_a_test_costs(operator: Client) -> None:
     one = machine()
     Reservation.objects.create(agent=one, role="server", slot=0, job_id=7, index=0)
     page = operator.get(f"/workers/{one.pk}/").content.decode()

@@ -154,7 +154,7 @@ def test_the_cards_of_many_machines_take_as_many_queries_as_those_of_one() -> No
 
 
 @pytest.mark.django_db
-def test_a_card_draws_the_minute_and_says_it_in_words(viewer: Client) -> None:
+def test_a_card_draws_the_minute_and_reports_it_as_text(viewer: Client) -> None:
     job_of_a_minute()
     assert "no recent report" in viewer.get("/").content.decode(), "those reports are of long ago"
     cache.clear()

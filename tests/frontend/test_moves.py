@@ -77,7 +77,7 @@ def test_a_block_or_server_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.django_db
-def test_the_page_says_what_a_move_would_come_to(viewer: Client) -> None:
+def test_the_page_reports_what_a_move_would_come_to(viewer: Client) -> None:
     job = factories.demo_job()
     path = f"/jobs/{job.pk}/?tab=placement"
     assert "Choose a block and a server" in text_of(viewer, path)
@@ -91,7 +91,7 @@ def test_the_page_says_what_a_move_would_come_to(viewer: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_link_to_what_is_gone_says_so_and_nonsense_is_refused(viewer: Client) -> None:
+def test_a_link_to_what_is_gone_reports_it_and_nonsense_is_refused(viewer: Client) -> None:
     path = f"/jobs/{factories.demo_job().pk}/?tab=placement"
     assert "to: found server 5, expected one of 0, 1" in text_of(viewer, f"{path}&move=1&to=5")
     assert "move: found 'x', expected the ID of a block" in text_of(viewer, f"{path}&move=x", 400)

@@ -72,7 +72,7 @@ def test_a_viewer_is_offered_nothing_that_is_refused(viewer: Client, operator: C
     assert f"Stop job #{job.pk}, digits? Its 4 workers and 2 servers stop immediately" in text_of(operator, path)
 
 
-def test_a_job_page_says_who_is_slow_who_waits_and_what_shares_became(viewer: Client) -> None:
+def test_a_job_page_reports_who_is_slow_who_waits_and_what_shares_became(viewer: Client) -> None:
     page = text_of(viewer, f"/jobs/{factories.demo_job().pk}/")
     assert "Balanced: all workers finish together" in page
     assert "waiting changed from 48% to 1% and the iteration time from 264 to 102 ms: 2.6 times as fast" in page
@@ -109,7 +109,7 @@ def test_many_workers_are_shown_as_a_map_first(viewer: Client, workers: int, fir
     assert (figures[0], figures[-1]) == (first, "convergence")
 
 
-def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
+def test_a_job_that_waits_reports_for_what(viewer: Client) -> None:
     job = Job.objects.create(name="digits", spec=factories.spec())
     page = text_of(viewer, f"/jobs/{job.pk}/")
     assert "Not started: cannot be scheduled: needs 4 worker slots and 2 server slots, and no machine is" in page
@@ -117,7 +117,7 @@ def test_a_job_that_waits_says_for_what(viewer: Client) -> None:
 
 
 @pytest.mark.parametrize("address", ["/", "/jobs/"])
-def test_lists_say_why_a_job_does_not_start_and_link_what_is_in_its_way(viewer: Client, address: str) -> None:
+def test_lists_report_why_a_job_does_not_start_and_link_what_is_in_its_way(viewer: Client, address: str) -> None:
     factories.make_agents(2, slots=2)
     first = Job.objects.create(name="first", spec=factories.spec())
     second = Job.objects.create(name="second", spec=factories.spec(), priority=-3)
@@ -137,7 +137,7 @@ def test_only_operators_are_offered_another_priority(viewer: Client, operator: C
     assert b"job-priority" not in operator.get(f"/jobs/{job.pk}/").content
 
 
-def test_a_job_that_failed_says_why(viewer: Client) -> None:
+def test_a_job_that_failed_reports_why(viewer: Client) -> None:
     job = Job.objects.create(
         name="digits", spec=factories.spec(), state=JobState.FAILED, reason="w2 ended with status 1"
     )
@@ -181,7 +181,7 @@ def test_the_overview_leads_to_all_decisions_of_the_newest_job(viewer: Client) -
     assert f'<a href="/jobs/{newest}/?tab=decisions&amp;decisions=all">All decisions of job #{newest}</a>' in body
 
 
-def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:
+def test_an_empty_control_plane_reports_what_to_do_next(admin: Client) -> None:
     overview, jobs, machines = (text_of(admin, path) for path in ("/", "/jobs/", "/workers/"))
     assert "No machines yet." in overview
     assert "Add a machine" in overview
@@ -190,7 +190,7 @@ def test_an_empty_control_plane_says_what_to_do_next(admin: Client) -> None:
     assert "Create an enrolment token" in machines
 
 
-def test_a_search_without_a_match_says_so(viewer: Client) -> None:
+def test_a_search_without_a_match_reports_it(viewer: Client) -> None:
     factories.make_job()
     assert "No matching jobs. No job name contains \N{LEFT DOUBLE QUOTATION MARK}vision" in text_of(
         viewer, "/jobs/?q=vision"
@@ -288,7 +288,7 @@ def test_a_job_can_be_duplicated(operator: Client) -> None:
     ("more", "warned"),
     [({}, False), ({"elastic": {"restarts": 0}}, True)],
 )
-def test_a_job_that_would_end_with_a_server_says_so(viewer: Client, more: dict[str, Any], warned: bool) -> None:
+def test_a_job_that_would_end_with_a_server_reports_it(viewer: Client, more: dict[str, Any], warned: bool) -> None:
     job = factories.make_job(spec=factories.spec(**more))
     factories.make_processes(job, factories.make_agents(4))
     page = text_of(viewer, f"/jobs/{job.pk}/?tab=placement")
@@ -391,7 +391,7 @@ def test_addresses_are_as_promised() -> None:
     ]
 
 
-def test_a_job_without_servers_says_so_and_shows_what_its_machines_are_made_to_be(viewer: Client) -> None:
+def test_a_job_without_servers_reports_it_and_shows_what_its_machines_are_made_to_be(viewer: Client) -> None:
     job = factories.make_job(spec=factories.spec(communication="all-reduce", servers=0))
     factories.make_processes(job, factories.make_agents(4))
     job.processes.update(emulate={"slower": 3.0, "competitor": {"takes": 0.25}})

@@ -48,7 +48,7 @@ def test_machines_are_filtered_and_ordered(job: Job, query: dict[str, str], foun
     assert "".join(names(query)) == found
 
 
-def test_who_waits_is_said_where_the_order_asks_for_it(job: Job, viewer: Client) -> None:
+def test_who_waits_is_reported_if_the_order_requires_it(job: Job, viewer: Client) -> None:
     shown = picked(machines(factories.START), {"sort": "waiting", "job": str(job.pk)})
     slowest = shown.page[-1].id
     assert (shown.of, shown.jobs, shown.labels) == (4, [job.pk], ["class=fast", "class=slow"])
@@ -61,7 +61,7 @@ def test_who_waits_is_said_where_the_order_asks_for_it(job: Job, viewer: Client)
         assert "waiting 73%" not in text_of(viewer, path)
 
 
-def test_an_address_says_what_is_wrong_with_it_and_nothing_found_leads_back(job: Job, viewer: Client) -> None:
+def test_an_address_reports_what_is_wrong_with_it_and_nothing_found_leads_back(job: Job, viewer: Client) -> None:
     for path in ("/", "/workers/", "/workers/live/", "/live/"):
         assert text_of(viewer, f"{path}?state=best", 400).startswith("state: found 'best', expected one of online,")
         assert "None of the 4 machines matches." in text_of(viewer, f"{path}?state=offline")

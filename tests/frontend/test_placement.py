@@ -59,7 +59,7 @@ def test_the_fuller_server_has_the_more_traffic() -> None:
     assert "Workers push 10 updates/s, each to every block." in figure["layout"]["meta"]["caption"]
 
 
-def test_the_caption_says_what_the_move_did_to_the_balance() -> None:
+def test_the_caption_reports_what_the_move_did_to_the_balance() -> None:
     caption = block_map(moved(), View())["layout"]["meta"]["caption"]
     assert "the largest load is 1.60 times the mean" in caption
     assert "Before the last move the largest load was 1.20 times the mean." in caption
@@ -111,7 +111,7 @@ def test_now_and_before_have_one_scale_and_the_same_servers() -> None:
     assert now["layout"]["yaxis"]["range"] == [0.0, 84.8]
 
 
-def test_where_it_is_not_known_what_exchanges_took_no_bar_is_drawn_but_said_why() -> None:
+def test_where_it_is_not_known_what_exchanges_took_no_bar_is_drawn_but_reported_why() -> None:
     then = tuple(replace(each, push_s=None, pull_s=None) for each in moved().before)
     placed = replace(moved(), before=then, before_unknown="the job's log was deleted")
     figure = server_exchanges(placed, View(scale="before"))
@@ -203,7 +203,7 @@ def test_a_placement_that_moves_nothing_is_no_move() -> None:
 
 
 @pytest.mark.django_db
-def test_of_a_simulated_run_it_is_said_that_single_exchanges_are_not_kept() -> None:
+def test_of_a_simulated_run_it_is_reported_that_single_exchanges_are_not_kept() -> None:
     job = factories.demo_job()
     Job.objects.filter(pk=job.pk).update(
         simulation=Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1)

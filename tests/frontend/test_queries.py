@@ -167,7 +167,7 @@ def test_a_page_of_many_jobs_takes_the_queries_of_a_page_of_few() -> None:
     assert queries_of_page() == few
 
 
-def test_a_share_decision_says_what_it_changed() -> None:
+def test_a_share_decision_reports_what_it_changed() -> None:
     job = factories.make_job()
     factories.make_decisions(job, count=2)
     lines = job_queries.decisions(job, kinds="shares")
@@ -247,7 +247,7 @@ def test_tiles_count_what_is_not_shown_below_them_too() -> None:
     assert tiles.waiting_share == overview.tiles(fleet.machines(START), [], now).waiting_share != 0.0
 
 
-def test_the_last_decision_of_any_job_says_what_changed() -> None:
+def test_the_last_decision_of_any_job_reports_what_changed() -> None:
     assert overview.last_decision() is None
     job = factories.demo_job()
     found = overview.last_decision()

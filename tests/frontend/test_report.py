@@ -33,7 +33,7 @@ def test_a_report_holds_all_figures_and_fetches_nothing() -> None:
     assert outside(document) == []
 
 
-def test_a_report_says_what_was_found_and_decided_and_when() -> None:
+def test_a_report_reports_what_was_found_and_decided_and_when() -> None:
     document = render_report(factories.demo_job())
     for words in ("Balanced: all workers finish together", factories.flag_sentence(), "2026-03-02 09:30:03 UTC"):
         assert words in document
@@ -54,7 +54,7 @@ def test_the_command_writes_the_file(tmp_path: Path) -> None:
     assert target.read_text().startswith("<!doctype html>")
 
 
-def test_the_command_says_what_it_cannot_do(tmp_path: Path) -> None:
+def test_the_command_reports_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="job 99 does not exist"):
         call_command("report", 99, output="-")
     job = factories.demo_job()

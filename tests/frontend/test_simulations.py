@@ -41,7 +41,7 @@ def test_only_operators_are_offered_to_simulate(viewer: Client, operator: Client
     assert "No simulations yet." in page
 
 
-def test_a_simulation_says_how_far_it_is_and_can_be_cancelled(
+def test_a_simulation_reports_how_far_it_is_and_can_be_cancelled(
     viewer: Client, operator: Client, row: Simulation
 ) -> None:
     path = f"/simulations/{row.pk}/"
@@ -117,7 +117,7 @@ def test_what_holds_of_simulated_machines_only_is_left_to_who_submits(row: Simul
     assert copy.left[1].startswith("Only the timing of resnet-32 was simulated")
 
 
-def test_other_machines_are_offered_and_said(operator: Client) -> None:
+def test_other_machines_are_offered_and_reported(operator: Client) -> None:
     page = operator.get("/simulations/").content.decode()
     assert 'data-scenario="demo" data-workers="4" data-batch="256" data-limited="no"' in page
     user, variation = User.objects.create(username="ann"), Variation(workers=3)
@@ -216,7 +216,7 @@ def test_the_prediction_error_is_on_the_page_with_a_link_to_the_job(viewer: Clie
     assert f"Job {job.pk} (digits) played again" in page
 
 
-def test_where_nothing_can_be_compared_with_the_record_the_page_says_why(viewer: Client) -> None:
+def test_where_nothing_can_be_compared_with_the_record_the_page_reports_why(viewer: Client) -> None:
     row = played(outcomes=[simulate(find("demo"), "bsp").document()])
     path = f"/simulations/{row.pk}/"
     assert "Prediction error: not available: also select the policy recorded" in text_of(viewer, path)
@@ -247,7 +247,7 @@ def test_a_live_part_is_put_in_place(viewer: Client, row: Simulation) -> None:
     assert 'hx-swap-oob="true"' in live
 
 
-def test_a_scenario_that_is_gone_is_said(viewer: Client) -> None:
+def test_a_scenario_that_is_gone_is_reported(viewer: Client) -> None:
     row = Simulation.objects.create(scenario="of-old", policies=["bsp"], state="failed", finished_at=timezone.now())
     assert "this scenario is not part of this release" in text_of(viewer, f"/simulations/{row.pk}/")
     assert viewer.get(f"/api/v1/simulations/{row.pk}").json()["paper"] == []

@@ -30,7 +30,7 @@ def judged(**changes: Any) -> dict[str, Part]:
     return {part.name: part for part in parts(Health(**WELL | changes), [])}
 
 
-def test_when_all_is_well_every_part_says_so_and_none_gives_advice() -> None:
+def test_when_all_is_well_every_part_reports_it_and_none_gives_advice() -> None:
     assert {(part.state, part.remedy) for part in judged().values()} == {("healthy", "")}
 
 
@@ -56,7 +56,9 @@ def test_when_all_is_well_every_part_says_so_and_none_gives_advice() -> None:
         ({"gateways": (Gateway(host="web-2", silent_s=9, pages=0, machines=0),)}, "web", "degraded", "web-2 (9 s)"),
     ],
 )
-def test_a_part_that_is_not_well_says_what_to_do(changes: dict[str, Any], name: str, state: str, remedy: str) -> None:
+def test_a_part_that_is_not_well_reports_what_to_do(
+    changes: dict[str, Any], name: str, state: str, remedy: str
+) -> None:
     found = judged(**changes)
     assert found[name].state == state
     assert remedy in found[name].remedy
@@ -90,7 +92,7 @@ def test_the_page_names_versions_and_machines_that_differ(viewer: Client, redis_
 
 
 @pytest.mark.django_db
-def test_without_redis_the_page_still_opens_and_says_so(viewer: Client, settings: Any, tmp_path: Any) -> None:
+def test_without_redis_the_page_still_opens_and_reports_it(viewer: Client, settings: Any, tmp_path: Any) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
     page = text_of(viewer, "/system/")
     assert "Unknown while Redis is unreachable." in page

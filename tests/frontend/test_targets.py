@@ -39,7 +39,7 @@ def test_without_scores_it_is_looked_for_in_training() -> None:
     assert "A training loss of 1.6 was reached after 0.5 s, 1 iterations, 256 samples, 1 epochs." in caption
 
 
-def test_what_was_not_reached_is_said_and_drawn_without_a_foot() -> None:
+def test_what_was_not_reached_is_reported_and_drawn_without_a_foot() -> None:
     figure = convergence(learning(), View(x="time", accuracy=0.99, loss=0.01))["layout"]
     said = "The target of 99.0% has not been reached. A validation loss of 0.01 has not been reached."
     assert said in figure["meta"]["caption"]

@@ -94,7 +94,7 @@ def test_quotas_are_shown_with_what_is_used(vision: Team) -> None:
     assert "1.86 GiB" in page("root", "/teams/")
 
 
-def test_the_page_says_what_is_due_to_a_team_and_what_it_had(vision: Team) -> None:
+def test_the_page_reports_what_is_due_to_a_team_and_what_it_had(vision: Team) -> None:
     for team, seconds in ((vision, 300.0), (None, 100.0)):
         TeamUsage.objects.create(team=team, slot_seconds=seconds, at=timezone.now())
     body = page("team-member", f"/teams/{vision.pk}/")
@@ -127,7 +127,7 @@ def test_a_team_that_is_made_while_the_list_is_read_is_in_it(vision: Team, monke
     ("used", "limit", "level"),
     [(9, 10, "near"), (8, 10, ""), (11, 10, "over"), (10, 10, "full"), (0, 0, "full"), (5, None, "")],
 )
-def test_a_meter_says_when_a_limit_is_near(used: int, limit: int | None, level: str) -> None:
+def test_a_meter_reports_when_a_limit_is_near(used: int, limit: int | None, level: str) -> None:
     assert Meter(name="jobs", title="Jobs", about="", used=used, limit=limit).level == level
 
 
@@ -140,7 +140,7 @@ def test_a_team_of_many_jobs_links_to_the_list(vision: Team) -> None:
     assert Job.objects.filter(team=vision).count() == 27
 
 
-def test_the_list_is_empty_in_words(db: None) -> None:
+def test_the_empty_list_is_a_sentence(db: None) -> None:
     person("root", "admin"), person("eve")
     assert "No teams yet." in page("root", "/teams/")
     assert "You are not in a team." in page("eve", "/teams/")

@@ -32,7 +32,7 @@ def test_every_worker_is_linked_with_every_server_or_with_the_next_worker(waits:
     assert links == (len(waits) * count if count else len(waits) * (len(waits) > 1))
 
 
-def test_lines_say_how_much_their_worker_waits_and_racks_are_apart() -> None:
+def test_lines_report_how_much_their_worker_waits_and_racks_are_apart() -> None:
     figure = topology(linked(), View())
     lines = {trace["name"]: trace["text"] for trace in figure["data"] if trace["mode"] == "lines"}
     assert list(lines) == ["waits under 10%", "25 to 50%", "over 50%"]

@@ -113,7 +113,7 @@ def broken_for(job: int, read: Callable[..., Any]) -> Callable[..., Any]:
     return columns
 
 
-def test_it_is_said_in_the_list_and_in_the_place_of_its_page(admin: Client) -> None:
+def test_it_is_reported_in_the_list_and_in_the_place_of_its_page(admin: Client) -> None:
     job, *_ = jobs_with(UNREADABLE["an option that was taken once"])
     told = f"Paceline {RELEASE} refuses the stored spec of {job}: workload.prefetch: found 1000000000, expected"
     for address, status in (
@@ -144,7 +144,7 @@ def test_one_that_has_not_begun_can_be_stopped(admin: Client) -> None:
 
 
 @pytest.mark.parametrize("command", ["report {} -o -", "whatif {}", "replay {}", "simulate job-{} --policies bsp"])
-def test_commands_about_it_say_so_in_a_sentence(command: str) -> None:
+def test_commands_about_it_report_it_in_a_sentence(command: str) -> None:
     *_, job = jobs_with(UNREADABLE["a field of another type"])
     with pytest.raises(CommandError, match=r"refuses the stored spec of job \d+ .*workers: found 'many', expected"):
         call_command(*command.format(job.pk).split())

@@ -72,7 +72,7 @@ def test_all_jobs_and_the_job_itself_agree_on_what_was_done_again(job: Job) -> N
     assert of_job.whole_s == pytest.approx(job.worker_seconds)
 
 
-def test_the_tab_says_what_an_update_does_where_each_is_applied_by_itself(job: Job) -> None:
+def test_the_tab_reports_what_an_update_does_where_each_is_applied_by_itself(job: Job) -> None:
     assert stepping(job) == ""
     job.spec["synchronization"]["barrier"] = {"name": "asp"}
     job.spec["optimizer"] = {"name": "adam"}
@@ -81,7 +81,7 @@ def test_the_tab_says_what_an_update_does_where_each_is_applied_by_itself(job: J
     assert stepping(job)[:30] in str(TABS["waiting"].context(job, {})["stepping"])
 
 
-def test_a_job_whose_workers_ask_one_another_says_so(viewer: Client, job: Job) -> None:
+def test_a_job_whose_workers_ask_one_another_reports_it(viewer: Client, job: Job) -> None:
     assert "sampled by peers" not in text_of(viewer, f"/jobs/{job.pk}/")
     job.spec["synchronization"]["barrier"] = {"name": "pbsp", "sampling": "peers"}
     job.save()

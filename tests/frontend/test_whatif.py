@@ -114,13 +114,13 @@ def test_what_an_earlier_release_played_is_distinguished_by_its_name(played: Job
     assert [way.kind for way in others(played, View()).ways] == ["machines", "policy"]
 
 
-def test_a_simulated_run_says_that_it_is_played_on_its_scenario(viewer: Client, played: Job) -> None:
+def test_a_simulated_run_reports_that_it_is_played_on_its_scenario(viewer: Client, played: Job) -> None:
     assert "Machine models are fitted on the last 180 s" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
     Job.objects.update(simulation=Simulation.objects.create(scenario="demo", policies=["bsp"], seed=1))
     assert "Simulated on the machines of its scenario" in text_of(viewer, f"/jobs/{played.pk}/?tab=whatif")
 
 
-def test_while_nothing_was_played_it_says_why(viewer: Client) -> None:
+def test_while_nothing_was_played_it_reports_why(viewer: Client) -> None:
     job = factories.demo_job()
     path = f"/jobs/{job.pk}/?tab=whatif"
     assert "being simulated in the background" in text_of(viewer, path)

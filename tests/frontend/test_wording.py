@@ -144,5 +144,5 @@ JUDGED = {"look": 1, "iteration": 9, "present": "bsp", "chosen": "", "switches":
         ("autopilot set to suggest", core.SetAutopilot, {"mode": "suggest"}),
     ],
 )
-def test_a_command_in_words(words: str, kind: type[core.Command], fields: dict[str, Any]) -> None:
+def test_a_command_as_text(words: str, kind: type[core.Command], fields: dict[str, Any]) -> None:
     assert said(kind, **fields) == words

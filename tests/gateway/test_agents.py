@@ -167,7 +167,7 @@ async def test_the_end_of_another_machines_process_is_refused_and_its_job_contin
     assert [(each["agent"], each["job"]) for each in told] == [(agent, job.pk)] * 3
 
 
-async def test_a_process_that_was_stopped_before_history_knew_it_may_still_be_said_to_have_ended(
+async def test_a_process_that_was_stopped_before_history_knew_it_may_still_be_reported_to_have_ended(
     gateway: str, client: Client, job: Job, agent: int
 ) -> None:
     order_process(client, agent, job.pk)

@@ -139,7 +139,7 @@ async def test_whatever_fails_is_logged_and_ticks_continue(error: Exception, cap
     assert repr(error) in caplog.text
 
 
-async def test_a_database_that_hangs_is_asked_once() -> None:
+async def test_a_database_that_hangs_is_queried_once() -> None:
     asked: list[Collection[int]] = []
 
     async def hang(jobs: Collection[int]) -> dict[int, int]:

@@ -77,7 +77,7 @@ async def test_the_old_one_ends_with_the_acknowledgement(gateway: str, client: C
     assert entries == [("agent m1", "agent-rotated", "agent m1")]
 
 
-async def test_one_that_kept_it_and_died_before_it_said_so_is_let_in_with_it(
+async def test_one_that_kept_it_and_died_before_it_reported_so_is_accepted_with_it(
     gateway: str, client: Client, agent: int
 ) -> None:
     async with knock(gateway) as socket:
@@ -110,7 +110,7 @@ async def test_a_machine_that_died_before_it_stored_a_credential_gets_another_on
     assert await refused(gateway, CREDENTIAL)
 
 
-async def test_one_that_cannot_keep_it_says_so_and_can_be_asked_again(
+async def test_one_that_cannot_keep_it_reports_it_and_can_be_retried(
     gateway: str, client: Client, agent: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with knock(gateway) as socket:

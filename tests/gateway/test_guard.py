@@ -160,7 +160,7 @@ def test_more_of_them_than_the_cap_and_than_descriptors_leave_the_others_answere
     assert is_answered(address)
 
 
-def test_an_upload_that_continues_is_not_the_one_that_makes_room(address: Address, opened: ExitStack) -> None:
+def test_an_upload_that_continues_is_not_the_one_that_makes_space(address: Address, opened: ExitStack) -> None:
     size = 2_000_000
     upload = connect(address, opened, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size)
     for _ in range(20):
@@ -170,7 +170,7 @@ def test_an_upload_that_continues_is_not_the_one_that_makes_room(address: Addres
     assert upload.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_requests_above_the_limit_are_asked_to_retry(address: Address, opened: ExitStack) -> None:
+def test_requests_above_the_limit_get_a_retry_after(address: Address, opened: ExitStack) -> None:
     for _ in range(Http.limits.requests):
         connect(address, opened, b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
     url = "http://{}:{}/".format(*address)
@@ -184,7 +184,7 @@ def test_requests_above_the_limit_are_asked_to_retry(address: Address, opened: E
     assert reply.json()["status"] == 503
 
 
-def test_connections_above_the_limit_are_asked_to_retry(address: Address, opened: ExitStack) -> None:
+def test_connections_above_the_limit_get_a_retry_after(address: Address, opened: ExitStack) -> None:
     """Websockets, which owe nothing."""
     replies = []
     for _ in range(HARD - 256 + 3):
@@ -194,5 +194,5 @@ def test_connections_above_the_limit_are_asked_to_retry(address: Address, opened
     assert replies[-1].startswith(b"HTTP/1.1 503")
 
 
-def test_the_process_asks_for_all_descriptors_that_it_may_have(address: Address) -> None:
+def test_the_process_raises_its_limit_to_all_descriptors_that_it_may_have(address: Address) -> None:
     assert httpx.get("http://{}:{}/".format(*address), trust_env=False).text == str(HARD)

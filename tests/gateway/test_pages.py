@@ -143,7 +143,7 @@ async def test_a_page_receives_no_ticks_of_other_teams_jobs(
         assert (await tick(socket))["jobs"] == {}
 
 
-async def test_a_page_refetches_after_the_database_did_not_say_whose_jobs_moved(
+async def test_a_page_refetches_after_the_database_did_not_report_whose_jobs_moved(
     gateway: str, client: Client, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await Team.objects.acreate(name="vision")

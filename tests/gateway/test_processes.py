@@ -30,7 +30,7 @@ def heard(client: Client, job: int) -> list[Any]:
     ]
 
 
-async def test_what_a_worker_says_is_in_the_log_once_and_in_order(enter: Enter, client: Client, job: Job) -> None:
+async def test_what_a_worker_reports_is_in_the_log_once_and_in_order(enter: Enter, client: Client, job: Job) -> None:
     async with enter(job.pk) as socket:
         await socket.send(encode(HELLO))
         for number in range(2, 50):
@@ -67,7 +67,7 @@ async def test_while_the_log_is_long_senders_are_throttled_and_lose_nothing(
         assert numbers == list(range(numbers[0], 40))
 
 
-async def test_what_a_server_says_is_in_the_log(enter: Enter, client: Client, job: Job) -> None:
+async def test_what_a_server_reports_is_in_the_log(enter: Enter, client: Client, job: Job) -> None:
     hello = ServerHello(number=1, host="127.0.0.1", port=4000, tensor_sizes=[640, 10])
     async with enter(job.pk, role="server", index=1, instance="s1.0.1") as socket:
         await socket.send(encode(hello))
@@ -173,7 +173,7 @@ async def test_heartbeats_change_nothing_but_the_last_seen_time(enter: Enter, cl
     assert not any(isinstance(event, WorkerMessageReceived) for event in heard(client, job.pk))
 
 
-async def test_a_gateway_that_begins_says_so_in_every_live_log(enter: Enter, client: Client, job: Job) -> None:
+async def test_a_gateway_that_starts_records_it_in_every_live_log(enter: Enter, client: Client, job: Job) -> None:
     async with enter(job.pk):
 
         def kinds() -> list[Entry]:
@@ -197,7 +197,9 @@ async def test_a_sender_learns_what_is_durable_when_it_connects_and_when_that_ri
                 assert told == Durable(number=4)
 
 
-async def test_a_job_whose_log_is_lost_asks_its_processes_to_come_again(enter: Enter, client: Client, job: Job) -> None:
+async def test_a_job_whose_log_is_lost_requests_its_processes_to_come_again(
+    enter: Enter, client: Client, job: Job
+) -> None:
     async with enter(job.pk) as socket:
         await eventually(lambda: client.hlen(names.connections(job.pk)))
         client.flushall()
@@ -207,7 +209,7 @@ async def test_a_job_whose_log_is_lost_asks_its_processes_to_come_again(enter: E
         assert await close_code(socket) == 1013
 
 
-async def test_a_log_that_may_have_lost_its_end_takes_no_words_before_it_is_recovered(
+async def test_a_log_that_may_have_lost_its_end_takes_no_messages_before_it_is_recovered(
     enter: Enter, client: Client, job: Job
 ) -> None:
     async with enter(job.pk) as socket:

@@ -59,7 +59,7 @@ async def told(socket: ClientConnection) -> Any:
         return to_rank.decode(await socket.recv(decode=False))
 
 
-async def test_what_a_rank_says_is_in_the_log_as_a_workers_word(
+async def test_what_a_rank_reports_is_in_the_log_as_a_workers_message(
     gateway: str, client: Client, mine: Job, token: str
 ) -> None:
     async with knock(gateway, mine.pk, token) as socket:
@@ -124,7 +124,7 @@ async def test_a_native_jobs_sockets_do_not_open_with_a_token(
 
 
 @pytest.mark.parametrize("ends", ["revoked", "replaced"])
-async def test_a_rank_whose_token_ends_is_asked_to_leave_and_told_why(
+async def test_a_rank_whose_token_ends_is_requested_to_leave_and_given_the_reason(
     gateway: str, client: Client, mine: Job, token: str, ends: str
 ) -> None:
     async with knock(gateway, mine.pk, token) as socket:
@@ -161,7 +161,7 @@ async def test_an_impossible_rank_and_an_instance_without_a_name_are_refused(
     assert "expected" in answer.detail
 
 
-async def test_a_job_that_is_over_says_so(gateway: str, client: Client, mine: Job, token: str) -> None:
+async def test_a_job_that_is_over_reports_it(gateway: str, client: Client, mine: Job, token: str) -> None:
     client.hset(names.engine(mine.pk), "over", 1)
     async with knock(gateway, mine.pk, token) as socket:
         assert await close_code(socket) == close_codes.JOB_OVER

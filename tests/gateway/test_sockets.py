@@ -42,7 +42,7 @@ def sent(*frames: bytes) -> list[dict[str, Any]]:
     return [{"type": "websocket.send", "bytes": frame} for frame in frames]
 
 
-async def test_goodbye_is_said_once() -> None:
+async def test_goodbye_is_sent_once() -> None:
     """What fails after the end of a connection says goodbye again, and a second close frame is an error."""
     peer = Peer()
     socket, task = running(peer)
@@ -107,7 +107,7 @@ async def test_a_reader_that_is_gone_keeps_no_one_waiting(monkeypatch: Any) -> N
     assert peer.sent == []
 
 
-async def test_a_machine_that_says_nothing_is_let_go() -> None:
+async def test_a_machine_that_sends_nothing_is_let_go() -> None:
     peer = Peer()
     socket = Socket(peer.receive, peer.send)
     await socket.run(nobody, first_s=0.01)

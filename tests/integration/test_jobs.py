@@ -62,7 +62,7 @@ def test_a_job_that_was_stopped_gives_its_slots_back(stack: Stack) -> None:
     eventually(lambda: not any(agent["reserved"] for agent in machines(stack)), what="the slots' release")
 
 
-def test_a_job_that_does_not_fit_says_what_it_waits_for(stack: Stack) -> None:
+def test_a_job_that_does_not_fit_reports_what_it_waits_for(stack: Stack) -> None:
     job = stack.submit(workers=5)["id"]
     waiting = eventually(lambda: stack.job(job)["waiting"], what="a reason")
     stack.stop(job)

@@ -148,7 +148,7 @@ def test_a_native_job_continues_after_a_requeue_on_the_same_agents(user: User, s
     user.cluster.await_state(sent.slurm, "CANCELLED", seconds=60)
 
 
-def test_a_drained_node_takes_nothing_new_and_the_status_says_why(user: User, stack: Stack) -> None:
+def test_a_drained_node_takes_nothing_new_and_the_status_reports_why(user: User, stack: Stack) -> None:
     sent = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10_000, speeds=[500.0, 500.0])
     user.await_iteration(3)
     nodes = user.cluster.job(sent.slurm)["NodeList"]

@@ -30,7 +30,7 @@ SPEC = {
 }
 
 
-def test_it_serves_alone_in_its_folder_until_it_is_asked_to_end(tmp_path: Path) -> None:
+def test_it_serves_alone_in_its_folder_until_it_is_requested_to_end(tmp_path: Path) -> None:
     port = free_port()
     with running(tmp_path, "up", "--port", str(port)) as command:
         command.await_word(f"Paceline runs at http://127.0.0.1:{port}")
@@ -131,7 +131,7 @@ def test_a_port_that_there_is_not_is_one_sentence(tmp_path: Path, port: str) -> 
     assert run(tmp_path, "up", "--port", port) == (1, expected)
 
 
-def test_listening_beyond_this_machine_in_clear_has_to_be_asked_for(tmp_path: Path) -> None:
+def test_listening_beyond_this_machine_in_clear_has_to_be_allowed(tmp_path: Path) -> None:
     code, said = run(tmp_path, "up", "--host", "0.0.0.0", "--port", "0")
     assert (code, said.count("\n"), "--insecure" in said) == (1, 1, True)
 

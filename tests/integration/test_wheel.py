@@ -101,7 +101,7 @@ def test_every_exported_name_can_be_had_in_it(empty: Path, tmp_path: Path) -> No
     assert said(tmp_path, empty / "python", "-c", program) == "[]\n"
 
 
-def test_its_command_says_what_it_does_and_what_is_not_installed(empty: Path, tmp_path: Path) -> None:
+def test_its_command_reports_what_it_does_and_what_is_not_installed(empty: Path, tmp_path: Path) -> None:
     assert "usage: paceline" in said(tmp_path, empty / "paceline", "--help")
     assert said(tmp_path, empty / "paceline", "--version") == f"paceline {RELEASE}\n"
     refusal = said(tmp_path, empty / "paceline", "up", "--port", "0", code=2)

@@ -30,7 +30,7 @@ def decide(job: Job, *shares: int, sequence: int = 1) -> Job:
     return job
 
 
-def test_it_is_as_large_as_its_ranks_say() -> None:
+def test_it_is_as_large_as_its_ranks_report() -> None:
     job = decide(submitted(), 48, 16)
     spec = parse_spec(job.spec)
     assert (spec.workers, spec.batch_size, spec.global_batch) == (2, 32, 64)
@@ -45,7 +45,7 @@ def test_a_size_that_its_limits_forbid_is_not_written() -> None:
     assert parse_spec(decide(job, 60, 60).spec).batch_size == 32
 
 
-def test_the_same_submission_comes_again_after_the_ranks_have_said_their_size() -> None:
+def test_the_same_submission_comes_again_after_the_ranks_have_reported_their_size() -> None:
     first = decide(submitted("key", batch_size=32), 64, 64)
     assert submitted("key", batch_size=32).pk == first.pk
 

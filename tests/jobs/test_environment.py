@@ -27,7 +27,7 @@ def moved(agent: int, state: ProcessState, sequence: int = 0) -> Answer:
     return Answer(incarnation=1, sequence=sequence, commands=[process])
 
 
-def test_a_process_keeps_what_its_machine_said_at_its_start() -> None:
+def test_a_process_keeps_what_its_machine_reported_at_its_start() -> None:
     job, agent = make_job(), online_agent("box", environment=SAID)
     apply_answers(job.pk, [moved(agent.pk, ProcessState.ORDERED)])
     agent_connected(agent.pk, hello("box", environment=Environment(python="3.14.0")))
@@ -45,7 +45,7 @@ def test_a_process_keeps_what_its_machine_said_at_its_start() -> None:
     }
 
 
-def test_an_older_agent_says_nothing_and_is_taken() -> None:
+def test_an_older_agent_sends_nothing_and_is_taken() -> None:
     older = encode(hello("box", environment=SAID)).replace(b"environment", b"left-unread")
     told = from_agent.decode(older)
     assert isinstance(told, AgentHello)

@@ -20,7 +20,7 @@ def test_a_time_is_written_into_sqlite_as_django_writes_it(value: datetime | Non
 
 
 @pytest.mark.django_db
-def test_a_statement_says_how_many_rows_it_changed_and_finds_them() -> None:
+def test_a_statement_reports_how_many_rows_it_changed_and_finds_them() -> None:
     tag = ContentType.objects.create(app_label="rows", model="first")
     table = ContentType._meta.db_table
     change = f"UPDATE {table} SET model = %s WHERE app_label = %s AND model = %s"

@@ -128,7 +128,7 @@ def test_a_job_that_can_never_start_is_ahead_of_no_one(ada: User) -> None:
     assert waiting(never).outcome == "never"
 
 
-def test_an_elastic_job_says_what_is_enough(ada: User) -> None:
+def test_an_elastic_job_reports_what_is_enough(ada: User) -> None:
     online_agent("m1", slots=1)
     assert "needs 2 to 4 worker slots and 1 server slot" in why(
         submitted_job(ada, workers=4, elastic={"minimum_workers": 2})

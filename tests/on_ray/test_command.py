@@ -16,7 +16,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def test_without_ray_the_command_says_what_to_install(
+def test_without_ray_the_command_reports_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("paceline.cli.ray.RAY", Extra("ray", ("no_such_module",)))

@@ -35,7 +35,7 @@ def sums(rank: int, world: int) -> tuple[list[float], int]:
     return totals[-1], thread_states() - before - 1
 
 
-def test_sums_make_no_thread_of_gloos_ask_for_a_thread_state_which_a_fork_could_inherit_locked() -> None:
+def test_sums_make_no_thread_of_gloos_need_a_thread_state_which_a_fork_could_inherit_locked() -> None:
     assert run_ranks(sums, 2) == [([1.0, 2.0, 2.0 * (ROUNDS - 1)], 0)] * 2
 
 

@@ -56,7 +56,7 @@ def test_a_rank_connects_with_its_token_and_receives_orders(plane: Plane) -> Non
     assert len(plane.headers[0]["X-Paceline-Instance"]) == 32
 
 
-def test_what_is_said_in_an_outage_arrives_once_each_behind_it(plane: Plane) -> None:
+def test_what_is_reported_in_an_outage_arrives_once_each_behind_it(plane: Plane) -> None:
     plane.durable = False
     link = linked(plane.url)
     link.say(hello)
@@ -139,7 +139,7 @@ def test_in_a_long_outage_what_is_kept_is_bounded_and_numbers_have_no_gap(
     ("status", "code", "reason"),
     [(401, 0, "(HTTP 401)"), (None, 4401, "the token of job 5 was revoked"), (None, 4410, "the job is over")],
 )
-def test_a_rank_that_is_sent_away_says_why_and_stays_away(
+def test_a_rank_that_is_sent_away_reports_why_and_stays_away(
     status: int | None, code: int, reason: str, sentences: pytest.LogCaptureFixture
 ) -> None:
     with Plane(status=status) as plane:
@@ -166,7 +166,7 @@ def test_a_rejection_of_this_instance_ends_only_its_connection(code: Any, senten
         assert len(plane.headers) == 1
 
 
-def test_what_a_newer_control_plane_says_is_passed_over_with_a_sentence(
+def test_what_a_newer_control_plane_reports_is_passed_over_with_a_sentence(
     sentences: pytest.LogCaptureFixture,
 ) -> None:
     newer = msgspec.msgpack.encode({"type": "praise", "number": 1})
@@ -180,7 +180,7 @@ def test_what_a_newer_control_plane_says_is_passed_over_with_a_sentence(
     assert sentences.text.count("a message that this release does not understand") == 1
 
 
-def test_a_refusal_that_is_about_other_ranks_is_said_once(sentences: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_that_is_about_other_ranks_is_reported_once(sentences: pytest.LogCaptureFixture) -> None:
     differs = Rejection(code="unexpected", detail="ranks differ in batch_size: 8 and 9")
     with Plane(lambda rank, message: [differs]) as plane:
         link = linked(plane.url)
@@ -191,7 +191,7 @@ def test_a_refusal_that_is_about_other_ranks_is_said_once(sentences: pytest.LogC
     assert sentences.text.count("ranks differ in batch_size: 8 and 9") == 1
 
 
-def test_what_was_refused_for_now_is_said_again(plane: Plane) -> None:
+def test_what_was_refused_for_now_is_sent_again(plane: Plane) -> None:
     refusals = [Rejection(code="slow-down", detail="", number=2)]
     plane.answer = lambda rank, message: [refusals.pop()] if refusals and message.number == 2 else []
     plane.durable = False
@@ -202,7 +202,7 @@ def test_what_was_refused_for_now_is_said_again(plane: Plane) -> None:
     link.close(0.1)
 
 
-def test_a_control_plane_that_is_away_is_said_once_and_not_waited_for(sentences: pytest.LogCaptureFixture) -> None:
+def test_a_control_plane_that_is_away_is_reported_once_and_not_waited_for(sentences: pytest.LogCaptureFixture) -> None:
     link = linked(f"http://127.0.0.1:{free_port()}")
     link.say(hello)
     assert link.await_orders(20) is None

@@ -173,7 +173,7 @@ def leaving(rank: int, world: int) -> Any:
     return None
 
 
-def test_all_ranks_leave_at_the_same_iteration_where_the_launcher_of_one_says_so() -> None:
+def test_all_ranks_leave_at_the_same_iteration_where_the_launcher_of_one_announces_it() -> None:
     ranks = run_ranks(leaving, 2)
     assert ranks[0] == ranks[1]
     sentence, will_restart, state, said = ranks[0]
@@ -227,7 +227,7 @@ def differing(rank: int, world: int, what: str) -> Any:
 
 
 @pytest.mark.parametrize(("what", "count"), [("samples", 90), ("batch", 97), ("seed", 97)])
-def test_ranks_that_differ_train_on_the_same_iterations_and_say_so(what: str, count: int) -> None:
+def test_ranks_that_differ_train_on_the_same_iterations_and_report_it(what: str, count: int) -> None:
     (first, said, length), (second, _, other_length) = run_ranks(differing, 2, what)
     assert length == other_length
     assert sorted(first + second) == [*range(count)]

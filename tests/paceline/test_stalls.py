@@ -21,7 +21,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     return time
 
 
-def test_an_iteration_that_is_overdue_is_said_and_said_again_while_it_lasts(clock: Time) -> None:
+def test_an_iteration_that_is_overdue_is_reported_and_reported_again_while_it_lasts(clock: Time) -> None:
     pacer, script = paced(0, 1, {})
     script.beat()
     batches = iter(pacer.loader(range(8), 2, seed=1))

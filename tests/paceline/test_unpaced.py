@@ -49,7 +49,9 @@ def test_a_script_without_a_paceline_loader_gets_a_warning(caplog: pytest.LogCap
     assert [message.endswith("pass the DataLoader to pacer.loader()") for message in caplog.messages] == [True]
 
 
-def test_nothing_is_said_of_loaders_for_evaluation_where_a_paced_one_trains(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_reported_of_loaders_for_evaluation_where_a_paced_one_trains(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     pacer, _ = paced(0, 1, {})
     assert not is_for_training(DataLoader(NUMBERS, batch_size=2), pacer)
     for _ in pacer.loader(DataLoader(NUMBERS, batch_size=2, shuffle=True)):
@@ -57,6 +59,6 @@ def test_nothing_is_said_of_loaders_for_evaluation_where_a_paced_one_trains(capl
     assert caplog.messages == []
 
 
-def test_nothing_is_said_without_a_control_plane(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_reported_without_a_control_plane(caplog: pytest.LogCaptureFixture) -> None:
     alone(0, 1).step(1.0)
     assert caplog.messages == []

@@ -158,7 +158,7 @@ def test_who_refuses_at_the_provider_is_not_signed_in(provider: OidcProvider, cl
     assert (reply.status_code, sentence(reply)) == (403, "The identity provider did not sign you in.")
 
 
-def test_what_an_address_says_is_not_repeated(client: Client) -> None:
+def test_what_an_address_reports_is_not_repeated(client: Client) -> None:
     client.get("/login/oidc/")
     reply = client.get("/login/oidc/return/", {"error": "x", "error_description": "Call 0123 and say your password"})
     assert "0123" not in reply.content.decode()
@@ -172,7 +172,7 @@ def test_an_expired_answer_is_refused(tmp_path: Path, client: Client, settings: 
     assert (reply.status_code, sentence(reply)) == (403, "The identity provider&#x27;s answer has expired.")
 
 
-def test_a_provider_that_does_not_answer_is_said(client: Client, settings: Any, provider: OidcProvider) -> None:
+def test_a_provider_that_does_not_answer_is_reported(client: Client, settings: Any, provider: OidcProvider) -> None:
     settings.OIDC = OidcProvider("http://127.0.0.1:9").configured()
     reply = client.get("/login/oidc/")
     assert (reply.status_code, sentence(reply)) == (502, "The identity provider does not answer.")
@@ -231,7 +231,7 @@ def test_local_accounts_can_be_switched_off(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("_off")
-def test_an_emergency_account_signs_in_all_the_same(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emergency_account_signs_in_anyway(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", StringIO("break-the-glass-7\n"))
     call_command("access", "glass", "--emergency", "--password-stdin", stdout=StringIO())
     reply = client.post("/login/", {"username": "glass", "password": "break-the-glass-7"})

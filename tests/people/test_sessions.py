@@ -32,7 +32,7 @@ def signed_in(user: User, browser: str = "Firefox") -> Client:
     return client
 
 
-def test_a_session_says_whose_it_is_and_where_it_began(ada: User) -> None:
+def test_a_session_reports_whose_it_is_and_where_it_began(ada: User) -> None:
     signed_in(ada, "x" * 300)
     row = live_sessions(ada).get()
     assert (row.address, row.browser, row.signed_in_at is None) == ("127.0.0.1", "x" * 200, False)
@@ -107,7 +107,7 @@ def test_the_command_ends_all_of_one_user_alone(ada: User) -> None:
         (("--end", "made-up"), "there is no token or session made-up; nothing was revoked"),
     ],
 )
-def test_what_is_not_there_is_said(arguments: tuple[str, ...], sentence: str) -> None:
+def test_what_is_not_there_is_reported(arguments: tuple[str, ...], sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):
         call_command("credentials", *arguments)
 

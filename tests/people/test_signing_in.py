@@ -39,7 +39,7 @@ def test_guessing_a_password_ends_after_a_few(ada: User, client: Client) -> None
     assert guess(Client(), PASSWORD, address="192.0.2.2")[0] == 302
 
 
-def test_a_refusal_says_when_to_come_back(ada: User, client: Client) -> None:
+def test_a_refusal_reports_when_to_come_back(ada: User, client: Client) -> None:
     for _ in range(PER_ACCOUNT_AND_NETWORK):
         guess(client)
     reply = client.post("/login/", {"username": "ada", "password": "wrong"}, REMOTE_ADDR="192.0.2.1")

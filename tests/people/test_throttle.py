@@ -49,7 +49,7 @@ def test_letters_case_makes_no_other_account() -> None:
     assert accepted([(name, "192.0.2.1", NOON) for name in ("ada", "Ada", "ADA")] * 50) == PER_ACCOUNT_AND_NETWORK
 
 
-def test_it_says_when_the_next_attempt_is_accepted() -> None:
+def test_it_reports_when_the_next_attempt_is_accepted() -> None:
     accepted([("ada", "192.0.2.1", NOON + number * SECOND) for number in range(PER_ACCOUNT_AND_NETWORK)])
     later = NOON + 60 * SECOND
     with pytest.raises(Throttled) as refused:

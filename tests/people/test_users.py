@@ -90,7 +90,7 @@ def test_no_one_shuts_all_admins_out() -> None:
         user_disable(user=other, actor="me (command line)")
 
 
-def test_the_list_says_who_signs_in_how_and_what_is_valid() -> None:
+def test_the_list_reports_who_signs_in_how_and_what_is_valid() -> None:
     eve, bob = person("eve", password=PASSWORD), person("bob", None)
     Identity.objects.create(user=bob, issuer="https://id", subject="7")
     bearer(eve)

@@ -145,7 +145,7 @@ def test_it_asks_once_it_has_measured_enough_and_then_waits_for_the_answer() -> 
     assert [flight.fly(0.01) for _ in range(100)] == [None] * 100
 
 
-def test_an_answer_that_does_not_come_is_asked_for_again() -> None:
+def test_an_answer_that_does_not_come_is_retried() -> None:
     flight = Flight()
     flight.until_asked()
     ask = flight.until_asked(pace_s=0.1)
@@ -160,7 +160,7 @@ def test_an_answer_that_no_one_waits_for_is_refused() -> None:
         flight.answer(ask, {}, 0.0)
 
 
-def test_an_answer_without_a_measured_pace_says_why_the_present_policies_stay() -> None:
+def test_an_answer_without_a_measured_pace_reports_why_the_present_policies_stay() -> None:
     flight = Flight()
     flight.until_asked(pace_s=0.0)
     row = PlayedAlternative(name="a", saved=0.5, low=0.5, high=0.5)

@@ -60,7 +60,7 @@ def test_a_slow_worker_is_flagged_first_as_transient_then_as_lasting_with_its_co
     assert (lasting.subject, lasting.evidence["cause"]) == ("worker", "unknown")
 
 
-def test_two_milliseconds_an_iteration_are_no_flag_unless_asked_for() -> None:
+def test_two_milliseconds_an_iteration_are_no_flag_unless_requested() -> None:
     """A busy machine makes as much of nothing: 64 samples take 3.2 ms, those of w3 5.1 or 8 ms."""
     noise, real = [[20_000.0, 20_000.0, 20_000.0, slow] for slow in (12_500.0, 8_000.0)]
     assert changes(run([noise] * 30)) == []
@@ -98,7 +98,7 @@ def test_a_disturbance_is_a_transient_flag_that_closes_by_itself() -> None:
     ]
 
 
-def test_shares_do_not_hide_a_slow_machine_and_the_sentence_says_that_it_costs_nothing() -> None:
+def test_shares_do_not_hide_a_slow_machine_and_the_sentence_reports_that_it_costs_nothing() -> None:
     *_, (_, finding) = watch(run([SLOW] * 20, BALANCED))
     assert (finding.rank, finding.persistence) == (3, "lasting")
     assert finding.sentence.endswith("no current impact: the iteration takes 83 ms without w3 as well")

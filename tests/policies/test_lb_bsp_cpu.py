@@ -88,7 +88,7 @@ def test_where_the_others_could_not_take_the_rest_an_unmeasured_worker_counts_as
     assert decision.shares == {0: 40, 1: 55, 2: 55}
 
 
-def test_every_worker_takes_at_least_one_sample_whatever_the_limits_say() -> None:
+def test_every_worker_takes_at_least_one_sample_whatever_the_limits_are() -> None:
     policy = by_ema()
     _, decision = policy.start(request({0: 64, 1: 64}, low=0), knowing(policy, {0: 1e6, 1: 1.0}))
     assert decision.shares == {0: 127, 1: 1}
@@ -98,7 +98,7 @@ def test_every_worker_takes_at_least_one_sample_whatever_the_limits_say() -> Non
     "nothing",
     [busy(1, 0, 0.5), busy(1, 64, 0.0), busy(1, 64, float("inf")), busy(1, 64, float("nan")), busy(1, 9, 5e-324)],
 )
-def test_an_observation_that_says_nothing_about_speed_is_passed_over(nothing: Observation) -> None:
+def test_an_observation_without_a_speed_is_passed_over(nothing: Observation) -> None:
     policy = by_ema()
     state, decision = policy.decide(request({0: 64, 1: 64}), [busy(0, 64, 0.1), nothing], policy.panel.start())
     assert (state.minds.ema, decision.shares) == (EmaState(speeds={0: 640.0}), {0: 64, 1: 64})

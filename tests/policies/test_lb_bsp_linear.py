@@ -74,7 +74,7 @@ def test_recovered_in_ten_iterations_after_two_workers_swap_speed(workers: int, 
     assert max(ratios[110:120]) <= 1.1
 
 
-def test_a_decision_says_what_each_end_needs_and_what_it_is_worth() -> None:
+def test_a_decision_reports_what_each_end_needs_and_what_it_is_worth() -> None:
     policy = resolve("batching", "lb-bsp-linear")
     asked = request({0: 64, 1: 64})
     state, _ = policy.start(asked, None)

@@ -149,7 +149,7 @@ def test_a_state_without_scores_is_continued() -> None:
     assert state.scores == (None, None, None)
 
 
-def test_too_few_batches_before_a_change_are_said() -> None:
+def test_too_few_batches_before_a_change_are_reported() -> None:
     (judgement,) = judged([1.0] * 59, [9.0] * 100)
     assert (judgement.verdict, judgement.batches) == ("unknown", 0)
     assert "only 59 global batches were measured" in judgement.reason

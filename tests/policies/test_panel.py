@@ -62,7 +62,7 @@ def test_only_those_that_observe_can_be_promoted_or_trained() -> None:
         policy.learn(state, PredictorTrained(predictor="ema", round=1, weights=b""))
 
 
-def test_speeds_that_do_not_last_an_iteration_are_said_to_be_unpredictable_and_it_is_said_when_they_are_not() -> None:
+def test_speeds_that_do_not_last_an_iteration_are_reported_as_unpredictable_until_they_last() -> None:
     chance = random.Random(1)
     policy = resolve("batching", "lb-bsp-cpu", predictor="memoryless", score_every=60)
     state, decision = policy.start(request(dict.fromkeys(range(4), 64)), None)

@@ -80,7 +80,7 @@ def test_predicting_loads_no_torch() -> None:
     assert run.stdout.strip() == "{0: 2.0} False"
 
 
-def test_a_lesson_is_asked_for_after_so_many_iterations_and_again_after_as_many() -> None:
+def test_a_lesson_is_requested_after_so_many_iterations_and_again_after_as_many() -> None:
     narx = resolve("prediction", "narx", samples=30, retrain_every=40)
     state = narx.start()
     asked = []
@@ -94,7 +94,7 @@ def test_a_lesson_is_asked_for_after_so_many_iterations_and_again_after_as_many(
     assert asked == [(30, 1, reason), (70, 2, reason), (110, 3, reason)]
 
 
-def test_no_other_lesson_is_asked_for_while_one_is_answered_until_it_must_be_lost() -> None:
+def test_no_other_lesson_is_requested_while_one_is_answered_until_it_must_be_lost() -> None:
     narx = resolve("prediction", "narx", samples=20, retrain_every=20)
     state = narx.start()
     asked = []
@@ -219,7 +219,7 @@ def test_a_lesson_of_too_few_iterations_is_refused() -> None:
         narx.fit(data, 0)
 
 
-def test_what_is_trained_once_is_asked_for_once() -> None:
+def test_what_is_trained_once_is_requested_once() -> None:
     narx = resolve("prediction", "narx", samples=20, retrain_every=0)
     state = narx.start()
     asked = []

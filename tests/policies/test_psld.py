@@ -118,7 +118,7 @@ def test_minimal_movement_keeps_equal_blocks_where_they_are_and_others_where_tha
     assert settle(before, shuffled, lines, homes=lines) == before
 
 
-def test_scale_out_is_asked_for_when_fewer_than_half_of_the_initial_servers_are_superior_and_it_helps() -> None:
+def test_scale_out_is_requested_when_fewer_than_half_of_the_initial_servers_are_superior_and_it_helps() -> None:
     """Fig. 17: 6 of 8 become slow."""
 
     def slow_down(run: Run) -> None:
@@ -145,7 +145,7 @@ def test_scale_out_continues_until_half_of_the_initial_servers_are_superior() ->
     assert asked == 6
 
 
-def test_scale_out_is_not_asked_for_where_an_average_server_would_not_help() -> None:
+def test_scale_out_is_not_requested_where_an_average_server_would_not_help() -> None:
     """Two blocks are on the two fast servers: an average one would only be slower."""
     servers = dict.fromkeys(range(8), Server(per_mib_s=5.0)) | {0: Server(), 1: Server()}
     _, decisions = start(resolve("placement", "psld"), servers, blocks=2, spare=1).train(40)

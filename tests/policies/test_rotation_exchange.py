@@ -142,7 +142,7 @@ def test_the_partition_manager_bounds_the_gap_of_traversals_and_moves_once() -> 
         assert max(passes) - min(passes) <= 2
 
 
-def test_a_migration_says_what_moves_and_counts_begin_anew() -> None:
+def test_a_migration_reports_what_moves_and_counts_begin_anew() -> None:
     policy = resolve("data", "exchange", method="migrate")
     states, moves = train(policy, {0: 50, 1: 150}, samples=1600, iterations=17)
     (moved,) = [moved for moved in moves if moved]

@@ -37,7 +37,7 @@ def test_a_job_whose_workers_sample_is_accepted() -> None:
     validated_spec(spec({"name": "pssp", "sampling": "peers", "staleness": 2, "strategy": "fixed"}))
 
 
-def test_orders_say_how_to_sample() -> None:
+def test_orders_define_how_to_sample() -> None:
     chosen = Choice(name="pssp", parameters={"sampling": "peers", "staleness": 3, "resample": "held", "recheck": 0.5})
     policy = registry.resolve("barrier", chosen)
     assert isinstance(policy, SampledByPeers)

@@ -138,7 +138,7 @@ def test_limits_that_the_present_division_breaks_are_always_heeded(current, over
     assert told.shares == (current if proposal == current else proposal)
 
 
-def test_what_is_held_back_says_what_it_would_have_gained():
+def test_what_is_held_back_reports_what_it_would_have_gained():
     requested = request({0: 64, 1: 64})
     decision = ShareDecision(shares={0: 65, 1: 63}, reason="ema expects little")
     _, told = settle(requested, decision, {0: (1, 128), 1: (1, 128)}, Habit(noise=0.04), gain=0.012)

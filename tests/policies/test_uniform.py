@@ -18,5 +18,5 @@ def test_a_rest_goes_to_the_lowest_ranks() -> None:
     )
 
 
-def test_it_asks_for_no_decision_in_each_iteration() -> None:
+def test_it_requests_no_decision_in_each_iteration() -> None:
     assert not Uniform.every_iteration

@@ -179,7 +179,7 @@ def test_every_job_ends_although_processes_die(barrier, speeds, iterations, seed
 @every_barrier
 @laws
 @given(speeds=SPEEDS, iterations=st.integers(1, 12), seed=st.integers(0, 3))
-def test_samples_are_handed_out_once_and_as_many_as_were_asked_for(barrier, speeds, iterations, seed):
+def test_samples_are_handed_out_once_and_as_many_as_were_requested(barrier, speeds, iterations, seed):
     told = job(barrier, speeds, iterations=iterations, seed=seed).run()
     taken = [position for start in told.starts for position in range(start.position, start.position + start.share)]
     names_some = isinstance(cluster.resolve("barrier", barrier["name"]), QuorumBarrier)

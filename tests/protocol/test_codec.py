@@ -118,7 +118,7 @@ def test_negative_duration_is_malformed():
         from_worker.decode(frame)
 
 
-def test_newer_peer_may_say_more():
+def test_newer_peer_may_report_more():
     frame = msgspec.msgpack.encode({"type": "heartbeat", "cpu": 0.5, "gpu": 0.9})
     assert from_worker.decode(frame) == Heartbeat(cpu=0.5)
 

@@ -21,7 +21,7 @@ def test_a_name_workers_and_a_batch_size_are_enough() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"sample_multiple": 8}, {"limits": {"minimum": 12, "maximum": 40}}])
-def test_a_name_alone_is_enough_where_the_ranks_say_the_rest(document: dict[str, Any]) -> None:
+def test_a_name_alone_is_enough_where_the_ranks_report_the_rest(document: dict[str, Any]) -> None:
     spec = parse_spec({"name": "mine", "launch": "attached", **document})
     assert spec.workers == 1
     assert parse_spec(spec_document(spec)) == spec

@@ -65,7 +65,7 @@ def test_gradients_scaled_by_a_loss_scaler_have_the_same_scale() -> None:
     assert scales[0].samples == pytest.approx(scales[1].samples)
 
 
-def test_too_little_says_nothing() -> None:
+def test_too_little_data_shows_nothing() -> None:
     scale = NoiseScale()
     for count in range(LEAST):
         assert scale.samples is None

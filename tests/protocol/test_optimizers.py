@@ -74,7 +74,7 @@ def test_fields_of_older_specs_are_short_for_options() -> None:
     assert setting_of(Optimizer(name="adam", beta2=0.95)).options == {"betas": (0.9, 0.95)}
 
 
-def test_a_group_says_what_is_different_and_another_optimizer_begins_anew() -> None:
+def test_a_group_reports_what_is_different_and_another_optimizer_begins_anew() -> None:
     optimizer = Optimizer(
         name="adamw",
         lr=0.01,

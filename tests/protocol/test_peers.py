@@ -51,7 +51,7 @@ def test_a_peer_may_be_as_far_behind_as_the_staleness() -> None:
     assert made.examine(5, sampling, 0.0) is Passing.BEGIN
 
 
-def test_known_progress_of_peers_is_not_asked_again() -> None:
+def test_known_progress_of_peers_is_not_requested_again() -> None:
     made = barrier()
     made.examine(2, ALL, 0.0)
     answer(made, 0.0, w1=9, w2=9, w3=2)
@@ -60,7 +60,7 @@ def test_known_progress_of_peers_is_not_asked_again() -> None:
     assert asked(made) == [3]
 
 
-def test_it_asks_again_after_a_part_of_its_own_iteration() -> None:
+def test_it_repeats_the_request_after_a_part_of_its_own_iteration() -> None:
     made = barrier()
     made.examine(2, ALL, 0.0)
     answer(made, 0.0, w1=2, w2=2, w3=2)
@@ -74,7 +74,7 @@ def test_it_asks_again_after_a_part_of_its_own_iteration() -> None:
     assert asked(made) == [3]
 
 
-def test_a_silent_peer_is_replaced_by_another() -> None:
+def test_an_unresponsive_peer_is_replaced_by_another() -> None:
     sampling = PeerSampling(sample=1)
     made = barrier()
     made.examine(4, sampling, 0.0)
@@ -87,7 +87,7 @@ def test_a_silent_peer_is_replaced_by_another() -> None:
     assert made.examine(4, sampling, 1.0) is Passing.BEGIN
 
 
-def test_without_peers_to_ask_it_waits_until_silent_ones_are_removed() -> None:
+def test_without_peers_to_ask_it_waits_until_unresponsive_ones_are_removed() -> None:
     made, now = barrier(), 0.0
     for _ in range(100):
         passing = made.examine(4, ALL, now)
@@ -106,7 +106,7 @@ def test_without_peers_to_ask_it_waits_until_silent_ones_are_removed() -> None:
     assert made.sampled == {1: 4, 2: 4}
 
 
-def test_one_that_is_gone_is_asked_again_later_and_counts_when_it_answers() -> None:
+def test_one_that_is_gone_is_requested_again_later_and_counts_when_it_answers() -> None:
     made, now = barrier(peers=2), 0.0
     while not made.gone:
         if made.examine(4, ALL, now) is Passing.ASK:

@@ -31,13 +31,13 @@ def decoded(document: dict[str, Any]) -> Any:
     return from_rank.decode(msgspec.msgpack.encode(document))
 
 
-def test_an_older_client_may_say_less() -> None:
+def test_an_older_client_may_report_less() -> None:
     hello = decoded(LEAST)
     assert hello == RankHello(number=1, rank=0, world=2, batch_size=32)
     assert (hello.iteration, hello.prefetched, hello.release) == (None, -1, "")
 
 
-def test_a_newer_client_may_say_more() -> None:
+def test_a_newer_client_may_report_more() -> None:
     assert decoded(LEAST | {"topology": {"rack": 3}, "release": "99.0"}).release == "99.0"
     assert isinstance(decoded(REPORT | {"energy_j": 4.0}), IterationReport)
 
@@ -80,6 +80,6 @@ def test_a_rank_has_no_words_of_our_own_workers() -> None:
             decoded({"type": kind, "number": 1})
 
 
-def test_what_is_said_is_read_back() -> None:
+def test_what_is_reported_is_read_back() -> None:
     hello = RankHello(number=1, rank=1, world=4, batch_size=8, iteration=7, position=56, environment={"torch": "2"})
     assert from_rank.decode(encode(hello)) == hello

@@ -64,7 +64,7 @@ def test_an_iteration_is_pulled_computed_and_pushed_up_to_the_grant() -> None:
     assert (driver.worker.phase, driver.worker.iteration) == (Phase.BOUNDARY, 2)
 
 
-def test_a_worker_that_joins_begins_where_its_first_orders_say() -> None:
+def test_a_worker_that_joins_begins_where_its_first_orders_define() -> None:
     assert Driver().receive(orders(watermark=9, share_from=8)).run().started == [8, 9]
 
 
@@ -79,7 +79,7 @@ def test_a_share_is_awaited_for_so_long_and_then_the_last_one_holds() -> None:
     assert driver.reported == [(0, 4), (1, 4), (2, 7)]
 
 
-def test_a_worker_on_hold_says_so_once_for_each_orders_and_continues_without() -> None:
+def test_a_worker_on_hold_reports_it_once_for_each_orders_and_continues_without() -> None:
     driver = Driver().receive(orders(watermark=5, hold=True, sequence=3)).run().run()
     assert driver.said == [Quiesced(number=1, generation=1, iteration=0, sequence=3)]
     driver.receive(orders(watermark=5, hold=True, sequence=4)).run()
@@ -165,7 +165,7 @@ def test_progress_cuts_and_announcements_are_those_of_the_newest_orders() -> Non
 
 
 @pytest.mark.parametrize("tell", ["pulled", "progressed", "computed", "pushed", "again", "refused", "finished"])
-def test_what_was_not_asked_for_is_refused_and_changes_nothing(tell: str) -> None:
+def test_what_was_not_requested_is_refused_and_changes_nothing(tell: str) -> None:
     arguments: dict[str, Any] = {"pulled": {"now_s": 0.0}, "finished": {"model_saved": True}}
     counted = {"samples": 1} if tell in ("progressed", "computed") else {}
     driver = Driver().receive(orders(watermark=3, share_from=3))

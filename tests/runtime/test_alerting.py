@@ -80,7 +80,9 @@ def silent_s(client: Client, job: Job, now: datetime) -> float | None:
     return None if heard is None else (now - heard).total_seconds()
 
 
-def test_a_rank_of_a_launcher_is_lost_while_it_is_silent_and_not_when_it_is_back(client: Client, job: Job) -> None:
+def test_a_rank_of_a_launcher_is_lost_while_it_is_unresponsive_and_not_when_it_is_back(
+    client: Client, job: Job
+) -> None:
     Job.objects.update(launch="attached")
     first = process(job, "a", "unreachable", ago=GONE.total_seconds() - 5)
     assert losses(client) == []
@@ -92,7 +94,7 @@ def test_a_rank_of_a_launcher_is_lost_while_it_is_silent_and_not_when_it_is_back
     assert losses(client) == []
 
 
-def test_a_silent_worker_of_an_agent_is_not_lost_yet(client: Client, job: Job) -> None:
+def test_an_unresponsive_worker_of_an_agent_is_not_lost_yet(client: Client, job: Job) -> None:
     process(job, "a", "unreachable", ago=600)
     assert losses(client) == []
 

@@ -21,7 +21,7 @@ def test_a_connection_that_is_lost_with_a_task_in_hand_is_closed_without_an_erro
     assert not waiting.acknowledged
 
 
-def test_a_broker_that_is_away_is_asked_again_within_a_second() -> None:
+def test_a_broker_that_is_away_is_retried_within_a_second() -> None:
     waits: list[float] = []
 
     def note(error: Exception, wait_s: float) -> None:

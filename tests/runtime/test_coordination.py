@@ -195,7 +195,7 @@ def test_a_future_deadline_is_not_reported(client: Client, driver: Driver) -> No
     assert len(logged(client)) == 1
 
 
-def test_a_busy_job_makes_room_for_others(client: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_job_makes_space_for_others(client: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.runtime.coordinator.TURN_S", 0.0)
     driver.others_wait = True
     submit(client)

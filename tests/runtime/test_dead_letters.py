@@ -172,7 +172,7 @@ def test_of_an_answer_only_the_command_that_fails_is_set_aside(
     assert list(Decision.objects.order_by("sequence").values_list("sequence", flat=True)) == [1, 3]
 
 
-def test_where_the_end_of_a_job_cannot_be_written_it_ends_all_the_same_and_frees_its_slots(
+def test_where_the_end_of_a_job_cannot_be_written_it_ends_anyway_and_frees_its_slots(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = Agent.objects.create(name="m1", credential_digest="d").pk
@@ -213,7 +213,7 @@ def test_a_job_ends_although_ingest_died_before_it_published_the_end(
     assert len(failures(client, job)) == 1
 
 
-def test_readyz_and_the_system_page_say_how_many_of_which_jobs_and_the_cure(
+def test_readyz_and_the_system_page_report_how_many_of_which_jobs_and_the_cure(
     client: Client, job: int, bad_iteration: int, user: User
 ) -> None:
     assert job_warnings(client) == ""

@@ -110,7 +110,9 @@ def test_what_came_out_is_kept_and_so_is_why_nothing_did(job: Job) -> None:
 
 @pytest.mark.integration
 @pytest.mark.django_db(transaction=True)
-def test_the_process_that_plays_says_in_one_line_why_it_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_the_process_that_plays_reports_in_one_line_why_it_cannot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
     """It reads the same database, in which there is no such job."""
     if connection.vendor != "sqlite":
         pytest.skip("the test's own database is a file only in SQLite")

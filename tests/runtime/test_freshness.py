@@ -42,7 +42,7 @@ def test_data_are_as_old_as_what_waits_longest(client: Client, job: int) -> None
     assert str(int(data_at.timestamp() * 1000)) in client.xrevrange(names.events(job), count=1)[0][0].decode()
 
 
-def test_a_job_that_says_nothing_is_not_behind(client: Client, job: int) -> None:
+def test_a_job_that_sends_nothing_is_not_behind(client: Client, job: int) -> None:
     say_late(client, job, 3_600)
     copy_all(client)
     assert not copying(client)[job].late

@@ -52,7 +52,7 @@ def test_ingest_lags_by_what_it_has_not_copied(client: Client, enqueued: list[in
     assert (streams.lag_s, streams.jobs, streams.added) == (7.0, 1, streams.waiting)
 
 
-def test_a_redis_out_of_reach_is_reported_and_the_database_is_read_all_the_same(settings: Any, tmp_path: Any) -> None:
+def test_a_redis_out_of_reach_is_reported_and_the_database_is_read_anyway(settings: Any, tmp_path: Any) -> None:
     settings.REDIS_URL = f"unix://{tmp_path}/nobody.sock"
     found = read_health()
     assert (list(found.faults), found.redis, found.database is not None) == (["redis"], None, True)

@@ -52,7 +52,7 @@ def test_beside_up_it_asks_the_redis_that_up_runs(
     assert current_app.conf.broker_url == broker_url(redis_url)
 
 
-def test_where_nothing_runs_it_says_what_to_set(settings: Any, tmp_path: Path) -> None:
+def test_where_nothing_runs_it_reports_what_to_set(settings: Any, tmp_path: Path) -> None:
     settings.REDIS_URL, settings.DATA_DIR = "", tmp_path
     with pytest.raises(CommandError, match="REDIS_URL: found nothing, and no control plane of"):
         check("decisions")

@@ -141,7 +141,7 @@ def test_a_job_knows_the_samples_of_an_epoch_from_its_workers(client: Client, jo
     assert Job.objects.get(pk=job).training_samples == 1437
 
 
-def test_a_report_said_twice_is_one_row_and_counts_once(client: Client, job: int, agent: int) -> None:
+def test_a_report_sent_twice_is_one_row_and_counts_once(client: Client, job: int, agent: int) -> None:
     greeted(job)
     command(client, job, ready(job, agent, 0))
     for number in (2, 3, 2, 3):
@@ -195,7 +195,7 @@ def test_a_score_that_is_no_number_is_stored_as_none(client: Client, job: int) -
     assert list(Evaluation.objects.values_list("loss", "accuracy")) == [(None, None)]
 
 
-def test_an_entry_of_the_log_that_is_no_event_ends_its_job_in_words(client: Client, job: int) -> None:
+def test_an_entry_of_the_log_that_is_no_event_ends_its_job_as_text(client: Client, job: int) -> None:
     greeted(job)
     stream_id = log.append_event(job, report(2, position=2**63), client=client)
     copy_all(client)

@@ -147,7 +147,7 @@ def test_history_that_only_falls_behind_is_a_warning_of_a_ready_service(
     assert (reply.status_code, reply.json()["warnings"]) == (200, [history(client).sentence])
 
 
-def test_health_and_overview_say_that_history_stalls(client: Client, job: int) -> None:
+def test_health_and_overview_report_that_history_stalls(client: Client, job: int) -> None:
     client.hset(names.INGEST_TROUBLE, mapping={"since_ms": 1_772_000_000_000, "why": "its disk is full."})
     browser = Browser()
     reply = browser.get("/readyz")

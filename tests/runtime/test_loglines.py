@@ -74,7 +74,7 @@ def test_lines_are_neither_lost_nor_doubled_where_the_writer_dies(client: Client
     assert [text for _, _, text in written()] == ["one", "two", "three"]
 
 
-def test_a_stream_is_bounded_and_what_it_had_no_room_for_is_said(
+def test_a_stream_is_bounded_and_what_it_had_no_room_for_is_reported(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loglines, "MOST_ENTRIES", 100)

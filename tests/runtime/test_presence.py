@@ -114,7 +114,7 @@ def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enque
     assert client.hlen(names.agent_processes(agent)) == 0
 
 
-def test_an_outage_of_the_control_plane_buries_no_one(client: Client, enqueued: list[int]) -> None:
+def test_an_outage_of_the_control_plane_evicts_no_process(client: Client, enqueued: list[int]) -> None:
     agent = new_agent()
     heard(client, agent, ago_ms=60_000)
     now = reaper._now_ms(client)
@@ -133,7 +133,7 @@ def test_machines_that_are_here_are_sampled(client: Client) -> None:
 
 
 @pytest.mark.parametrize("load", ["{}", "0.5 0.25 1 2"], ids=["only hello", "an earlier release"])
-def test_a_machine_that_said_nothing_of_its_load_is_here_and_has_no_sample(client: Client, load: str) -> None:
+def test_a_machine_that_sent_nothing_of_its_load_is_here_and_has_no_sample(client: Client, load: str) -> None:
     RECORD_HEARTBEATS.run(client, [names.AGENTS], str(new_agent()), 100, load)
     assert reaper.sample_presence(client) == 1
     assert not AgentSample.objects.exists()

@@ -52,7 +52,7 @@ def test_a_read_blocks_neither_for_ever_nor_longer_than_its_socket_waits(seconds
     assert 1 <= block_ms(seconds) <= MAX_BLOCK_MS < SOCKET_TIMEOUT_S * 1000
 
 
-def test_every_client_says_its_protocol_and_retries_nothing(client: Client) -> None:
+def test_every_client_reports_its_protocol_and_retries_nothing(client: Client) -> None:
     asking = connect_async()
     for each in (client, shared(), asking):
         options = each.get_connection_kwargs()

@@ -26,7 +26,7 @@ def told(used: int, limit: int, *, is_set: bool = True, policy: str = "noevictio
     return RedisMemory(used=used, limit=limit, is_set=is_set, policy=policy).sentence
 
 
-def test_nothing_is_said_while_there_is_room() -> None:
+def test_nothing_is_reported_while_there_is_room() -> None:
     assert [told(GB, 2 * GB), told(GB, 0, is_set=False), told(7 * GB, 10 * GB)] == ["", "", ""]
 
 

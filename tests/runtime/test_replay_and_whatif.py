@@ -67,7 +67,7 @@ def test_a_job_is_replayed_to_the_decisions_that_it_has(job: Job) -> None:
     assert (document["difference"], document["decisions"]) == (None, Decision.objects.count())
 
 
-def test_a_decision_that_was_altered_is_found_and_the_exit_code_says_so(job: Job) -> None:
+def test_a_decision_that_was_altered_is_found_and_the_exit_code_reports_it(job: Job) -> None:
     row = Decision.objects.filter(kind="set-shares").order_by("sequence")[1]
     Decision.objects.filter(pk=row.pk).update(payload=row.payload | {"iteration": row.payload["iteration"] + 1})
     with pytest.raises(SystemExit) as ended:
@@ -75,7 +75,7 @@ def test_a_decision_that_was_altered_is_found_and_the_exit_code_says_so(job: Job
     assert ended.value.code == 1
 
 
-def test_what_if_says_how_good_its_model_is_and_what_others_would_have_done(job: Job) -> None:
+def test_what_if_reports_how_good_its_model_is_and_what_others_would_have_done(job: Job) -> None:
     answer = json.loads(run("whatif", job.pk, "--policies", "bsp,asp", "--like", "0", "--seeds", "2", "--json"))
     assert answer["fit"]["error_median"] < 0.15
     names = {one["name"]: one for one in answer["alternatives"]}
@@ -129,7 +129,7 @@ def test_what_cannot_be_played_is_refused(job: Job, arguments: list[str], senten
     assert sentence in str(refused("whatif", job.pk, *arguments))
 
 
-def test_one_seed_is_refused_since_it_tells_nothing_of_the_uncertainty(job: Job) -> None:
+def test_one_seed_is_refused_since_it_reports_nothing_of_the_uncertainty(job: Job) -> None:
     with pytest.raises(CommandError, match="expected at least 2"):
         run("whatif", job.pk, "--seeds", "1")
 

@@ -34,7 +34,7 @@ def offer(server_slots: int) -> Agent:
     )
 
 
-def test_what_is_asked_for_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_requested_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[tuple[str, Any]] = []
     monkeypatch.setattr(
         "controlplane.runtime.scaling.current_app.send_task", lambda name, args: queued.append((name, args))
@@ -44,7 +44,7 @@ def test_what_is_asked_for_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
     assert queued == [("controlplane.runtime.tasks.reserve_slot", (7, "server", 3))]
 
 
-def test_a_free_slot_is_reserved_once_however_often_it_is_asked_for(job: int, told: list[Event]) -> None:
+def test_a_free_slot_is_reserved_once_however_often_it_is_requested(job: int, told: list[Event]) -> None:
     agent = offer(1)
     scaling.reserve(job, "server", 3)
     scaling.reserve(job, "server", 3)

@@ -72,7 +72,7 @@ def test_the_same_policies_under_another_name_are_compared_too(job: Job) -> None
     assert [outcome["fit"] is not None for outcome in document["outcomes"]] == [True, False]
 
 
-def test_the_command_says_how_far_it_is_off_and_plays_what_rest_does(client: APIClient, job: Job) -> None:
+def test_the_command_reports_how_far_it_is_off_and_plays_what_rest_does(client: APIClient, job: Job) -> None:
     arguments = (f"job-{job.pk}", "--policies", "recorded", "--seed", "5")
     assert "recorded: the model, learned from this very run, gives its" in printed(*arguments)
     pk = ask(client, job.pk, policies=["recorded"]).json()["id"]

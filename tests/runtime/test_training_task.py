@@ -10,7 +10,7 @@ from controlplane.runtime import log, training
 from tests.runtime.test_fitter import a_command
 
 
-def test_a_fit_that_is_asked_for_is_queued_and_its_answer_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_is_requested_is_queued_and_its_answer_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     queued: list[tuple[str, Any]] = []
     appended: list[tuple[int, Event]] = []
     monkeypatch.setattr(

@@ -47,7 +47,7 @@ def test_machines_of_another_series_and_jobs_of_another_engine_are_named() -> No
     assert f"job {job.pk}" in found.notices[-1]
 
 
-def test_a_machine_of_another_series_without_a_job_is_in_nobodys_way() -> None:
+def test_a_machine_of_another_series_without_a_job_is_no_obstacle() -> None:
     Agent.objects.create(name="idle", version="9.0.0")
     assert look().obstacles == []
 
@@ -61,7 +61,7 @@ def test_a_database_of_a_newer_release_is_refused_before_anything_is_changed(com
         call_command(*command, verbosity=0)
 
 
-def test_an_upgrade_says_what_it_does() -> None:
+def test_an_upgrade_reports_what_it_does() -> None:
     out = StringIO()
     call_command("upgrade", "--check", stdout=out)
     assert out.getvalue() == f"To release {RELEASE}. Migrations to apply: none. Live jobs that continue: 0.\n"

@@ -28,7 +28,7 @@ async def test_every_kind_of_reply_arrives(client: Client) -> None:
     caller.close()
 
 
-async def test_an_error_is_raised_where_it_was_asked_for(client: Client) -> None:
+async def test_an_error_is_raised_where_the_result_is_awaited(client: Client) -> None:
     caller = Caller()
     await caller.open()
     wrong, right = caller.begin("EVALSHA", "0" * 40, 0), caller.begin("PING")

@@ -34,7 +34,7 @@ def test_workers_that_a_job_can_spare_leave_together() -> None:
     ]
 
 
-def test_the_only_worker_of_a_job_stays_and_it_is_said_once() -> None:
+def test_the_only_worker_of_a_job_stays_and_it_is_reported_once() -> None:
     alone = replace(tenant(workers=1), workers=1)
     [step] = next_steps(alone)
     assert (step.stage, step.ask, step.why) == (Stage.STAYS, None, draining.ONLY_WORKER)
@@ -87,7 +87,7 @@ def test_the_preview_names_where_each_process_would_go_and_how_long_it_takes() -
     assert found.seconds == 30.0
 
 
-def test_the_preview_says_who_waits_for_a_slot_and_who_stays() -> None:
+def test_the_preview_reports_who_waits_for_a_slot_and_who_stays() -> None:
     full = preview([tenant(workers=1, servers=1)], [offer(workers=0, servers=0)])
     assert [move.sentence for move in full.moves] == [
         "leaves, and starts again when a slot is free on another machine",

@@ -27,7 +27,7 @@ def test_only_what_an_attached_job_could_choose_is_compared() -> None:
     assert set(outline_of(7, spec, 40).policies) == {"recorded", "bsp", "lb-bsp-ema", "lb-bsp-linear"}
 
 
-def test_its_size_is_what_its_ranks_said() -> None:
+def test_its_size_is_what_its_ranks_reported() -> None:
     told = Attached(workers=1, batch_size=1).submitted()
     for rank in range(3):
         told.comes(rank, world=3, batch_size=16)

@@ -50,7 +50,7 @@ def test_a_barrier_is_chosen_only_where_the_spec_names_it() -> None:
     assert "uniform, asp" in first.alternatives
 
 
-def test_of_too_few_reports_nothing_is_simulated_and_the_event_says_why() -> None:
+def test_of_too_few_reports_nothing_is_simulated_and_the_event_reports_why() -> None:
     command = PlayAlternatives(
         cause="1-0", reason="so", look=1, present="even", alternatives={"even": Synchronization()}, since=80
     )

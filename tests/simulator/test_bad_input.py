@@ -124,6 +124,6 @@ def test_a_series_that_ends_before_the_job_is_refused_with_the_machine() -> None
         simulate(world(spec=spec(workers=2), groups=alike(2, short)), "bsp")
 
 
-def test_a_run_that_is_not_over_at_the_horizon_says_that_it_is_running() -> None:
+def test_a_run_that_is_not_over_at_the_horizon_reports_that_it_is_running() -> None:
     outcome = simulate(world(horizon_s=2.0), "bsp")
     assert (outcome.state, outcome.iterations) == ("running", 7)

@@ -104,7 +104,7 @@ def test_a_server_that_is_drained_hands_its_blocks_over_and_ends() -> None:
     assert {block.server for block in placed[-1].blocks} == {0}
 
 
-def test_what_operators_cannot_ask_for_is_refused() -> None:
+def test_what_operators_cannot_request_is_refused() -> None:
     shut_out = (Happening(kind="exclude", at_s=1.0, index=0, role="server"),)
     with pytest.raises(
         ScenarioError, match=r"happenings\[0\]: found 'a server to exclude', expected drain: a server le"
@@ -131,20 +131,20 @@ def test_an_agent_reports_an_end_before_missing_heartbeats_would() -> None:
     assert noticed_s("vanish") == pytest.approx(4.0, abs=0.3)
 
 
-def test_a_job_without_a_server_fails_and_says_why() -> None:
+def test_a_job_without_a_server_fails_and_reports_why() -> None:
     crash = (Happening(kind="crash", at_s=1.0, index=0, role="server"),)
     outcome = simulate(world(happenings=crash, spec=spec(elastic=Elastic(restarts=0))), "bsp")
     assert (outcome.state, outcome.iterations) == ("failed", 3), "the fourth update came 24 ms after the crash"
     assert "s0 was ended by signal 9" in outcome.why
 
 
-def test_a_job_begins_when_the_last_process_says_hello() -> None:
+def test_a_job_begins_when_the_last_process_sends_a_hello() -> None:
     slow = Group(count=1, machine=CpuMachine(samples_per_second=64.0), starts_s=7.0)
     scenario = world(warm_up=0, spec=spec(workers=2, stop=Stop(iterations=3)), groups=(*machines(64.0), slow))
     assert simulate(scenario, "bsp").seconds == pytest.approx(3.0)
 
 
-def test_a_simulation_that_cannot_continue_says_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_that_cannot_continue_reports_who_waits_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     # A worker that lives and does nothing: no policy helps, and without an end every deadline is followed by another.
     monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker._computed", lambda *_: None)
     monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker.pushed", lambda *_: None)

@@ -71,7 +71,7 @@ def test_simpy_has_the_same_queue() -> None:
     assert ours == pytest.approx(theirs)
 
 
-def test_a_run_of_so_many_events_says_whether_there_are_more() -> None:
+def test_a_run_of_so_many_events_reports_whether_there_are_more() -> None:
     kernel, seen = Kernel(), []
     for number in range(3):
         kernel.at(float(number), seen.append, number)

@@ -74,7 +74,7 @@ def test_machines_are_the_same_for_every_policy_and_others_for_other_seeds_and_r
     assert one != other_rank
 
 
-def test_tasks_of_others_take_about_what_the_settings_say() -> None:
+def test_tasks_of_others_take_about_what_the_settings_state() -> None:
     background = Background(arrivals_per_hour=60.0, stay_s=120.0, popularity=0.0, cores=(1.0, 1.0))
     cpu, memory = generated_load(background, 8, 32, 200_000.0, np.random.default_rng(1))
     # 60 arrivals an hour that stay for 2 minutes: 2 tasks at a time, each on one of 8 cores.

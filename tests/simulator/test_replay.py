@@ -62,7 +62,7 @@ def test_rounding_and_wording_are_no_difference(recorded: Recorded) -> None:
     assert recorded.replay().difference is None
 
 
-def test_an_event_that_says_something_else_leads_elsewhere(recorded: Recorded) -> None:
+def test_an_event_with_other_content_leads_elsewhere(recorded: Recorded) -> None:
     for at, entry in enumerate(recorded.entries[60:], start=60):
         event = entry.event
         if isinstance(event, WorkerMessageReceived) and isinstance(event.message, IterationReport):

@@ -23,7 +23,7 @@ def test_what_finishes_at_a_time_is_what_is_done_by_then(
     assert series.done_by(min(end_s, series.end_s)) - series.done_by(start_s) == pytest.approx(amount, rel=1e-6)
 
 
-def test_work_takes_as_long_as_the_rate_says() -> None:
+def test_work_takes_as_long_as_the_rate_implies() -> None:
     series = Series([10.0, 0.0, 5.0], step_s=1.0, name="speed")
     assert series.finish_s(0.0, 10.0) == 1.0
     assert series.finish_s(0.5, 10.0) == 3.0
@@ -36,7 +36,7 @@ def test_a_series_that_repeats_begins_anew() -> None:
     assert series.at(5.5) == 5.0
 
 
-def test_a_series_that_ends_early_says_whose_it_is_and_what_to_do() -> None:
+def test_a_series_that_ends_early_reports_whose_it_is_and_what_to_do() -> None:
     series = Series([10.0], step_s=60.0, name="machine of w3, speed")
     with pytest.raises(SeriesEnded, match=r"machine of w3, speed: .* end at 60 s, .* longer series, or let it repeat"):
         series.finish_s(30.0, 1000.0)

@@ -161,7 +161,7 @@ def slow_servers(spare: int) -> Scenario:
     )
 
 
-def test_a_server_that_is_asked_for_starts_and_takes_blocks() -> None:
+def test_a_server_that_is_requested_starts_and_takes_blocks() -> None:
     cluster = play(slow_servers(spare=1), "psld")
     assert cluster.sizes.get(3, 0) > 0
     assert sum(cluster.sizes.values()) == 24 * MEBI

@@ -18,7 +18,7 @@ def speeds(scenario: Scenario) -> list[float]:
     return [group.machine.samples_per_second for group in scenario.machines]  # type: ignore[union-attr]
 
 
-def test_nothing_asked_for_changes_nothing() -> None:
+def test_nothing_requested_changes_nothing() -> None:
     assert varied(DEMO, Variation()) is DEMO
     assert (Variation().document(), Variation().sentence) == ({}, "")
 
@@ -102,7 +102,7 @@ def test_a_batch_that_no_gpu_holds_is_refused() -> None:
         varied(find("lb-bsp-four-gpus"), Variation(global_batch=10**5))
 
 
-def test_a_document_gives_the_variation_back_and_says_it() -> None:
+def test_a_document_gives_the_variation_back_and_reports_it() -> None:
     variation = Variation(workers=6, bandwidth=0.5, global_batch=512)
     assert variation_of(variation.document()) == variation
     assert variation.flags == " --workers 6 --bandwidth 0.5 --global-batch 512"

@@ -121,7 +121,7 @@ def test_every_file_that_is_named_is_there() -> None:
         ("", []),
     ],
 )
-def test_a_file_without_the_marks_that_alone_are_asked_for_is_not_imported(
+def test_a_file_without_the_marks_that_alone_are_requested_is_not_imported(
     tmp_path: Path, asked: str, passed_over: list[str]
 ) -> None:
     for name, text in {

@@ -72,7 +72,7 @@ def test_what_is_read_is_what_was_received(batches: list[list[Received]]) -> Non
     assert rows(found) == [as_row(each) for batch in batches for each in batch]
 
 
-def test_only_the_columns_that_are_asked_for_are_read() -> None:
+def test_only_the_columns_that_are_requested_are_read() -> None:
     data = encoded_batch(columns_of([received(0, 1, gpu_power=200.0)]))
     assert set(decoded_batch(data, ("loss",)).columns) == {"rank", "instance", "iteration", "loss"}
     assert np.isnan(decoded_batch(data, ("gpu_memory",)).column("gpu_memory")).tolist() == [True]

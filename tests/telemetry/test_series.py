@@ -113,7 +113,7 @@ def test_a_job_without_reports_has_no_worker_series_and_an_empty_score(job: Job)
     ]
 
 
-def test_thinning_says_what_there_was(job: Job) -> None:
+def test_thinning_reports_what_there_was(job: Job) -> None:
     store_reports([report(job, 0, k) for k in range(100)])
     (found,) = series(job_id=job.pk, metrics=["loss"], points=10)
     assert (len(found.iterations), found.raw_points, found.thinned) == (10, 100, True)

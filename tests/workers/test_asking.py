@@ -69,14 +69,14 @@ def test_nothing_else_can_be_done_with_a_worker(responder: Responder, asker: Ask
     connection.close()
 
 
-def test_a_worker_that_is_gone_is_silent_at_once(responder: Responder, asker: Asker) -> None:
+def test_a_worker_that_is_gone_is_unresponsive_at_once(responder: Responder, asker: Asker) -> None:
     address = address_of(responder)
     assert asker.ask([address]) == [7]
     responder.close()
     assert asker.ask([address]) == [None]
 
 
-def test_a_worker_that_hangs_is_silent_after_a_while() -> None:
+def test_a_worker_that_hangs_is_unresponsive_after_a_while() -> None:
     with socket.create_server(("127.0.0.1", 0)) as hanging, closing(Asker(ME)) as asker:
         address = PeerAddress(rank=1, host="127.0.0.1", port=hanging.getsockname()[1], instance=INSTANCE, key=b"k" * 32)
         began = time.monotonic()

@@ -108,7 +108,9 @@ def test_ranks_of_one_machine_under_a_launcher_share_no_device(slots: int) -> No
         ({"LOCAL_RANK": "1"}, None),
     ],
 )
-def test_the_launcher_says_which_rank_of_a_machine_one_is(environment: dict[str, str], local_rank: int | None) -> None:
+def test_the_launcher_reports_which_rank_of_a_machine_one_is(
+    environment: dict[str, str], local_rank: int | None
+) -> None:
     assert Launched.by(environment).local_rank == local_rank
 
 

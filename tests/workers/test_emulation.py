@@ -148,7 +148,7 @@ def test_what_is_no_machine_is_refused(document: object) -> None:
         parse_emulation(document, "machine")
 
 
-def test_each_is_reported_in_words() -> None:
+def test_each_is_reported_as_text() -> None:
     told = [
         Emulation(samples_per_second=1000.0),
         Emulation(slower=3.0, competitor=Competitor()),

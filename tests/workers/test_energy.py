@@ -58,7 +58,7 @@ def test_a_process_is_charged_by_its_part_of_the_cpu_time(powercap: Path) -> Non
     assert meter.joules() == 0.0
 
 
-def test_an_agent_tells_the_power_of_its_processors() -> None:
+def test_an_agent_reports_the_power_of_its_processors() -> None:
     joules, now = [100.0], [0.0]
     rates = Rates(lambda: {"cpu_power": joules[0]}, lambda: now[0])
     joules[0], now[0] = 350.0, 2.0

@@ -100,7 +100,7 @@ def careless() -> Network:
 
 
 @pytest.mark.parametrize(("place", "kind"), [("servers", ServerHello), ("all-reduce", WorkerHello)])
-def test_those_who_make_the_first_parameters_by_themselves_say_a_checksum_of_them(place: str, kind: Any) -> None:
+def test_those_who_make_the_first_parameters_by_themselves_report_a_checksum_of_them(place: str, kind: Any) -> None:
     said = []
     for factory in ("dropping", "careless"):
         cluster = run(place, factory)

@@ -85,7 +85,7 @@ def test_blocks_leave_a_thin_server_and_a_new_one_joins_without_a_trace_in_the_n
     assert measured.after_s < measured.before_s
 
 
-def test_without_a_spare_slot_blocks_move_all_the_same() -> None:
+def test_without_a_spare_slot_blocks_move_anyway() -> None:
     class Full(Plane):
         def slot_for(self, command: RequestSlot) -> Event:
             return SlotRefused(role=command.role, index=command.index, reason="none is free")

@@ -23,7 +23,7 @@ def said(console: Console) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_a_run_says_where_it_ended_and_says_it_once(console: Console) -> None:
+def test_a_run_reports_where_it_ended_and_reports_it_once(console: Console) -> None:
     with Display(console) as display:
         display.begin("BSP", 60)
         display.show(10, "loss 1.000")
@@ -32,7 +32,7 @@ def test_a_run_says_where_it_ended_and_says_it_once(console: Console) -> None:
     assert said(console) == ["BSP      60/60  loss 0.500"]
 
 
-def test_a_run_that_waits_says_for_what() -> None:
+def test_a_run_that_waits_reports_for_what() -> None:
     waiting = Waiting(sentence="2 of 4 worker slots are free", standing="waits")
     job = Job(id=1, name="a", state="submitted", is_over=False, waiting=waiting, awaited="4 worker slots")
     assert numbers(job, Record()) == "2 of 4 worker slots are free"

@@ -78,7 +78,7 @@ def test_all_bars_hold_where_balancing_works() -> None:
         ),
     ],
 )
-def test_a_bar_that_fails_says_what_was_found(challenger: Record, failed: str) -> None:
+def test_a_bar_that_fails_reports_what_was_found(challenger: Record, failed: str) -> None:
     bars = judge(DIGITS, record(0.25), challenger)
     assert [bar.sentence for bar in bars if not bar.holds] == [failed]
 

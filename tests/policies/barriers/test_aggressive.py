@@ -86,7 +86,7 @@ def test_iterations_are_counted_apart() -> None:
     assert tasks.say(1, 50) is not None
 
 
-def test_word_of_a_complete_iteration_is_ignored() -> None:
+def test_message_of_a_complete_iteration_is_ignored() -> None:
     tasks = Tasks(200)
     tasks.state = tasks.barrier.close(4, tasks.state)
     assert tasks.say(0, 100, iteration=4, requests=True) is None

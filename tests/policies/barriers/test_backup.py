@@ -21,7 +21,7 @@ def test_who_comes_late_names_no_one() -> None:
     assert barrier.computed(1, 0, state)[1] is None
 
 
-def test_said_twice_counts_once() -> None:
+def test_reported_twice_counts_once() -> None:
     barrier = resolve("barrier", "backup", backups=1)
     state, _ = barrier.appoint([0, 1, 2], -1, None)
     for _ in range(2):

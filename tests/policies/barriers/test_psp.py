@@ -38,7 +38,7 @@ def test_wait_names_who_is_furthest_behind_and_the_whole_sample() -> None:
         assert len(reason.rpartition("sampled ")[2].split()) == 4
 
 
-def test_pssp_lets_a_worker_be_as_far_ahead_as_its_staleness_says() -> None:
+def test_pssp_lets_a_worker_be_as_far_ahead_as_its_staleness_allows() -> None:
     crowd = Crowd("pssp", 2, sample=1, staleness=2)
     for _ in range(3):
         crowd.finish(0)
@@ -109,7 +109,7 @@ def test_thousand_waiting_workers_are_looked_at_together() -> None:
     assert len(dues) <= 12
 
 
-def test_sample_beyond_the_others_is_clamped_and_the_reason_says_so() -> None:
+def test_sample_beyond_the_others_is_clamped_and_the_reason_reports_it() -> None:
     crowd = Crowd("pbsp", 3, sample=8)
     reason = crowd.finish(0).waits[0].reason
     assert reason.endswith("among the sampled w1 w2 (a sample of 8 was asked for, there are 2 others)")

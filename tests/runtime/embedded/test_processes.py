@@ -134,7 +134,7 @@ def test_a_wait_ends_at_once_when_a_service_does(tmp_path: Path) -> None:
             supervisor.wait_until(lambda: False, what="The start", seconds=60)
 
 
-def test_a_wait_that_takes_too_long_says_where_to_look(tmp_path: Path) -> None:
+def test_a_wait_that_takes_too_long_reports_where_to_look(tmp_path: Path) -> None:
     with Supervisor(Interruption()) as supervisor:
         supervisor.add(start_service("web", WAIT, log=tmp_path / "log"))
         with pytest.raises(CannotStart, match=rf"The start took longer than 0 s\. Logs are in {tmp_path}"):

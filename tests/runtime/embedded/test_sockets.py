@@ -14,7 +14,7 @@ NAME = "pymp-12345678/listener-12345678"
 
 
 @pytest.mark.parametrize("length", [20, 90])
-def test_a_folder_has_room_for_a_socket_however_long_the_temporary_folder_is(
+def test_a_folder_has_space_for_a_socket_however_long_the_temporary_folder_is(
     length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("x" * length)

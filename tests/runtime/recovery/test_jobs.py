@@ -55,7 +55,7 @@ def test_a_job_whose_log_is_gone_continues_from_the_database(client: Client, dri
     assert Reservation.objects.count() == 3
 
 
-def test_what_was_not_durable_is_said_again_and_counts_once(client: Client, driver: Driver, job: int) -> None:
+def test_what_was_not_durable_is_sent_again_and_counts_once(client: Client, driver: Driver, job: int) -> None:
     say(client, driver, job, 0, 1)
     copy_all(client)
     say(client, driver, job, 2, 3)  # answered, but never copied
@@ -348,7 +348,7 @@ def _other(engine: Any) -> Any:
     return engine
 
 
-def test_a_release_that_decides_otherwise_says_so_and_published_orders_win(
+def test_a_release_that_decides_otherwise_reports_it_and_published_orders_win(
     client: Client, driver: Driver, job: int
 ) -> None:
     say(client, driver, job, 0, 1)

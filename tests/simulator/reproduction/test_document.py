@@ -61,7 +61,7 @@ def test_a_tenth_of_the_rows_comes_out_of_this_code_as_it_is_stored() -> None:
     assert rows == -(-sum(len(claims) for _, claims in PAPERS.values()) // 10)
 
 
-def test_a_sample_that_comes_out_otherwise_is_said_with_its_rows(
+def test_a_sample_that_comes_out_otherwise_is_reported_with_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two runs a row, one row of which the stored figure is another one, and one that is declared otherwise."""
@@ -91,7 +91,7 @@ def test_figures_are_the_same_up_to_what_processors_differ_in() -> None:
     assert not is_close(None, 1.0)
 
 
-def test_its_tables_count_what_its_rows_say_and_the_readme_quotes_predicted_rows_only() -> None:
+def test_its_tables_count_what_its_rows_report_and_the_readme_quotes_predicted_rows_only() -> None:
     text, whole = stored_document(), Counter[Verdict]()
     for paper, (title, _) in PAPERS.items():
         counts = counted(findings()[paper], "predicted")

@@ -113,7 +113,7 @@ def _with(claim: Claim, **changes: object) -> Claim:
 
 
 @pytest.mark.parametrize("claim", ROWS)
-def test_every_row_says_why_and_has_runs_that_exist(claim: Claim) -> None:
+def test_every_row_reports_why_and_has_runs_that_exist(claim: Claim) -> None:
     assert claim.note.strip()
     for run in runs_of([claim]):
         scenario = find_scenario(run.scenario)

@@ -88,7 +88,7 @@ def ended(session: Session, process: ProcessName) -> tuple[int, str]:
     return message.status, message.tail
 
 
-def test_an_agent_says_what_it_offers(machine: Machine) -> None:
+def test_an_agent_reports_what_it_offers(machine: Machine) -> None:
     session = machine.start()
     [hello] = session.await_heard(1)
     assert session.headers["Authorization"] == "Bearer agent-secret"
@@ -130,7 +130,7 @@ def test_what_is_not_ordered_any_more_is_ended(machine: Machine) -> None:
     assert all(gone(pid) for pid in pids)
 
 
-def test_a_crash_is_reported_with_its_last_words_and_not_repeated(machine: Machine) -> None:
+def test_a_crash_is_reported_with_its_last_output_and_not_repeated(machine: Machine) -> None:
     session = machine.start()
     crashing = ordered("fail")
     session.send(agent_orders(1, crashing))
@@ -267,7 +267,7 @@ def credential_file(machine: Machine) -> Path:
     return file
 
 
-def test_a_new_credential_is_kept_said_and_used_while_what_runs_continues(machine: Machine) -> None:
+def test_a_new_credential_is_kept_reported_and_used_while_what_runs_continues(machine: Machine) -> None:
     session = machine.start()
     order = ordered("wait")
     session.send(agent_orders(1, order, durable=1))
@@ -282,7 +282,7 @@ def test_a_new_credential_is_kept_said_and_used_while_what_runs_continues(machin
     assert not gone(pid)
 
 
-def test_an_agent_that_dies_between_keeping_and_saying_so_comes_back_with_the_new_one(machine: Machine) -> None:
+def test_an_agent_that_dies_between_storing_and_reporting_it_comes_back_with_the_new_one(machine: Machine) -> None:
     session = machine.start(TEST_DIES_ON_KEEPING="yes")
     session.await_heard(1)
     session.send(CredentialIssued(secret=NEW))
@@ -292,7 +292,7 @@ def test_an_agent_that_dies_between_keeping_and_saying_so_comes_back_with_the_ne
     assert machine.start().headers["Authorization"] == f"Bearer {NEW}"
 
 
-def test_a_credential_that_cannot_be_kept_is_said_so_and_the_old_one_stays(machine: Machine) -> None:
+def test_a_credential_that_cannot_be_kept_is_reported_and_the_old_one_stays(machine: Machine) -> None:
     session = machine.start()
     session.await_heard(1)
     (folder,) = (machine.folder / "state").glob("agent-*")

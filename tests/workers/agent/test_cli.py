@@ -152,7 +152,7 @@ def keep(root: Path, url: str) -> None:
     state.close()
 
 
-def test_without_token_or_credential_the_error_says_how_to_get_one(tmp_path: Path) -> None:
+def test_without_token_or_credential_the_error_reports_how_to_get_one(tmp_path: Path) -> None:
     said = refused("http://127.0.0.1:1", "--name", "box", "--state-dir", str(tmp_path))
     assert said == (
         "this machine has no good credential for http://127.0.0.1:1 as box, and no token was given: "

@@ -19,6 +19,6 @@ def test_versions_and_models_are_found_without_torch(tmp_path: Path) -> None:
     assert environment("cpu", cpus=cpus, gpus=gpus).device == "cpu"
 
 
-def test_a_machine_that_tells_nothing_is_no_error(tmp_path: Path) -> None:
+def test_a_machine_that_reports_nothing_is_no_error(tmp_path: Path) -> None:
     found = environment("auto", cpus=tmp_path / "none", gpus=tmp_path / "none")
     assert (found.cpu, found.device) == (platform.processor(), "auto")

@@ -69,7 +69,7 @@ def test_the_end_of_the_output_is_kept() -> None:
     assert lines.end().split("\n") == [*(f"line {number}" for number in range(100 - TAIL_LINES, 100)), "no end"]
 
 
-def test_a_flood_is_cut_short_and_says_so() -> None:
+def test_a_flood_is_cut_short_and_reports_it() -> None:
     lines = Lines()
     flood = [Line(level="output", text=str(number)) for number in range(BURST + 50)]
     assert lines.allowed(flood, 1000.0) == flood[:BURST]

@@ -126,7 +126,7 @@ def test_after_a_lost_connection_what_is_not_durable_is_sent_again(peer: Control
     assert kinds(peer.await_session(PATH, nth=2).await_heard(2)) == [("IterationReport", 3), ("WorkerHello", 4)]
 
 
-def test_what_is_said_while_the_control_plane_is_away_is_sent_when_it_is_back(
+def test_what_is_reported_while_the_control_plane_is_away_is_sent_when_it_is_back(
     link: WorkerControl, peer: ControlPeer
 ) -> None:
     link.say(hello)
@@ -272,7 +272,7 @@ def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl
     assert not link.stopping.is_set()
 
 
-def test_what_was_refused_for_now_is_said_again_with_the_next_heartbeat(peer: ControlPeer, link: WorkerControl) -> None:
+def test_what_was_refused_for_now_is_sent_again_with_the_next_heartbeat(peer: ControlPeer, link: WorkerControl) -> None:
     for build in (hello, report, report):
         link.say(build)
     session = peer.await_session(PATH)
@@ -303,7 +303,7 @@ def test_a_control_socket_that_fails_ends_its_process(peer: ControlPeer, link: W
     assert ending == Ending(code=FAILED, reason="the control socket failed: ValueError('no second hello')")
 
 
-def test_a_process_that_is_done_waits_until_its_words_are_durable(peer: ControlPeer, link: WorkerControl) -> None:
+def test_a_process_that_is_done_waits_until_its_messages_are_durable(peer: ControlPeer, link: WorkerControl) -> None:
     link.say(hello)
     draining = threading.Thread(target=link.drain)
     draining.start()
@@ -328,7 +328,7 @@ def test_a_new_incarnation_receives_messages_that_are_not_durable_again(peer: Co
     assert kinds(heard)[3:] == [("IterationReport", 2), ("IterationReport", 3)]
 
 
-def test_last_words_are_sent_before_the_connection_is_closed(peer: ControlPeer, link: WorkerControl) -> None:
+def test_last_messages_are_sent_before_the_connection_is_closed(peer: ControlPeer, link: WorkerControl) -> None:
     link.say(hello)
     session = peer.await_session(PATH)
     session.await_heard(1)
@@ -365,7 +365,7 @@ def test_a_server_that_cannot_follow_its_orders_ends(peer: ControlPeer, server_l
     assert str(server_link.failure) == "no such block"
 
 
-def test_a_silent_peer_is_not_waited_for_at_the_end(peer: ControlPeer, link: WorkerControl) -> None:
+def test_an_unresponsive_peer_is_not_waited_for_at_the_end(peer: ControlPeer, link: WorkerControl) -> None:
     session: Session = peer.await_session(PATH)
     link.close()
     session.await_over()

@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_named(emulate: str | None, competitor: str | Non
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_file_that_is_no_trace_says_what_a_trace_is(tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace_is_refused_with_the_format(tmp_path: Path) -> None:
     file = tmp_path / "other.csv"
     for text, sentence in (
         ("a,b\n1,2\n", "a first line that names columns"),

@@ -51,7 +51,7 @@ def test_connections_that_break_before_anything_is_sent_do_not_pile_up_hellos() 
     assert taken(outbox) == [("WorkerHello", 1), ("IterationReport", 2)]
 
 
-def test_what_the_other_side_has_is_not_said_again_with_what_it_missed() -> None:
+def test_what_the_other_side_has_is_not_sent_again_with_what_it_missed() -> None:
     outbox = opened(hello, report, report, report)
     taken(outbox)
     outbox.acknowledge(1)
@@ -63,7 +63,7 @@ def test_what_the_other_side_has_is_not_said_again_with_what_it_missed() -> None
     assert taken(outbox) == [("IterationReport", 2), ("IterationReport", 3), ("IterationReport", 4)]
 
 
-def test_before_the_first_word_there_is_no_hello() -> None:
+def test_before_the_first_message_there_is_no_hello() -> None:
     outbox = opened()
     assert taken(outbox) == []
     assert not outbox.opened

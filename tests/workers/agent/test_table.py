@@ -13,7 +13,7 @@ def test_what_is_ordered_and_does_not_run_is_started() -> None:
     assert table.running == [W0, W1]
 
 
-def test_the_same_orders_again_ask_for_nothing() -> None:
+def test_the_same_orders_again_request_nothing() -> None:
     table = ProcessTable()
     table.obey(agent_orders(1, ORDER_0))
     assert table.obey(agent_orders(1, ORDER_0)) == Plan()

@@ -37,7 +37,7 @@ def test_a_control_plane_in_trouble_is_waited_for() -> None:
     assert len({body for *_, body in served.requests}) == 1
 
 
-def test_a_refused_model_is_an_error_that_says_why() -> None:
+def test_a_refused_model_is_an_error_that_reports_why() -> None:
     with web((413, {"detail": "over 4 GiB"})) as served, pytest.raises(UploadError, match=r"job 7: .*over 4 GiB"):
         upload_model(control_plane(served.url), process_order(), ARRAYS, stopping=threading.Event())
     assert len(served.requests) == 1

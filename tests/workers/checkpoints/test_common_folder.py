@@ -10,7 +10,7 @@ from workers.checkpoints import common_folder
 from workers.checkpoints.common_folder import CommonFolder
 
 
-def test_server_whose_folder_is_another_says_which_and_what_to_do(
+def test_server_whose_folder_is_another_reports_which_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(common_folder, "WAIT_S", 0.1)

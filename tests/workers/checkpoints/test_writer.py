@@ -22,7 +22,7 @@ def written(folder: Path, *blocks: list[float]) -> list[Saved]:
     return said
 
 
-def test_blocks_are_written_and_said(tmp_path: Path) -> None:
+def test_blocks_are_written_and_reported(tmp_path: Path) -> None:
     said = written(tmp_path, [1.0, 2.0], [3.0, 4.0])
     assert [piece.start for each in said for piece in each.pieces] == [0, 2]
     assert not any(each.is_spoilt for each in said)
@@ -37,7 +37,7 @@ def test_parameters_that_are_no_numbers_are_no_checkpoint(tmp_path: Path, value:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (said,) = written(tmp_path / "file", [1.0, 2.0])
     assert (said.is_spoilt, said.failure) == (

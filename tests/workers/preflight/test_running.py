@@ -45,7 +45,7 @@ def test_a_machine_is_measured_by_torch_in_a_process_of_its_own(answers: "queue.
     assert 2.5 < found.seconds < 60
 
 
-def test_the_far_end_says_where_it_listens(answers: "queue.Queue[Any]") -> None:
+def test_the_far_end_reports_where_it_listens(answers: "queue.Queue[Any]") -> None:
     test = preflight(answers)
     test.begin(listen(3))
     found = answers.get(timeout=30)
@@ -55,7 +55,7 @@ def test_the_far_end_says_where_it_listens(answers: "queue.Queue[Any]") -> None:
     test.close()
 
 
-def test_one_that_takes_too_long_is_ended_and_said(answers: "queue.Queue[Any]") -> None:
+def test_one_that_takes_too_long_is_ended_and_reported(answers: "queue.Queue[Any]") -> None:
     test = preflight(answers, HANGS[2], limit_s=0.2)
     test.begin(order())
     found = answers.get(timeout=30)
@@ -70,7 +70,7 @@ def test_one_that_takes_too_long_is_ended_and_said(answers: "queue.Queue[Any]") 
         ("print('no message')", "its process ended with status 0: see the agent's log"),
     ],
 )
-def test_a_process_that_says_nothing_is_a_failure_with_a_reason(
+def test_a_process_that_sends_nothing_is_a_failure_with_a_reason(
     answers: "queue.Queue[Any]", program: str, says: str
 ) -> None:
     preflight(answers, program).begin(order())

@@ -88,7 +88,7 @@ def test_of_more_connections_than_the_limit_the_oldest_are_evicted(hall: Hall) -
         eventually(lambda: hall.admitted == [(PEER, "acceptor")], what="the peer's admission, on the acceptor's thread")
 
 
-def test_a_hundred_connections_that_say_nothing_need_no_thread(hall: Hall) -> None:
+def test_a_hundred_connections_that_send_nothing_need_no_thread(hall: Hall) -> None:
     before = threading.active_count()
     with ExitStack() as held:
         for _ in range(100):

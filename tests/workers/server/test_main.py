@@ -12,7 +12,7 @@ from workers.server.main import serve
 from workers.workloads.rules import GradientRule
 
 
-def test_the_hello_says_where_it_listens_and_what_it_could_hold() -> None:
+def test_the_hello_reports_where_it_listens_and_what_it_could_hold() -> None:
     with Cluster(job_spec(workers=1), [[16]]) as cluster:
         hello = cluster.servers[0].link.await_said(ServerHello)[0]
         assert (hello.number, hello.host, hello.tensor_sizes) == (1, "127.0.0.1", [640, 10])

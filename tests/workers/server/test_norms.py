@@ -126,7 +126,7 @@ def test_a_step_waits_for_the_parts_of_others_and_clips_by_the_whole(here: Here)
     assert here.value() == pytest.approx(-2.0 / 4.0, rel=1e-5)
 
 
-def test_the_other_may_be_first_and_say_it_twice(here: Here) -> None:
+def test_the_other_may_be_first_and_report_it_twice(here: Here) -> None:
     here.receive(8.0)
     here.receive(8.0)
     complete(here)
@@ -139,7 +139,7 @@ def test_the_other_may_be_first_and_say_it_twice(here: Here) -> None:
     assert here.value() == pytest.approx(-1.0, rel=1e-5)
 
 
-def test_what_a_stranger_says_is_believed_once_orders_name_it(here: Here) -> None:
+def test_what_an_unknown_server_sends_is_accepted_once_orders_name_it(here: Here) -> None:
     complete(here)
     here.receive(8.0, instance="s2")
     once(lambda: here.wire.told.get("s1"))
@@ -148,14 +148,14 @@ def test_what_a_stranger_says_is_believed_once_orders_name_it(here: Here) -> Non
     once(lambda: here.block.version == 1)
 
 
-def test_what_was_said_by_who_has_left_holds(here: Here) -> None:
+def test_what_was_sent_by_a_member_that_has_left_stays_valid(here: Here) -> None:
     here.receive(8.0)
     here.norms.follow([])
     complete(here)
     once(lambda: here.block.version == 1)
 
 
-def test_no_step_is_made_before_the_others_know_what_was_said(here: Here) -> None:
+def test_no_step_is_made_before_the_others_know_what_was_sent(here: Here) -> None:
     here.wire.is_up = False
     complete(here)
     here.receive(8.0)
@@ -179,7 +179,7 @@ def test_a_departure_completes_an_iteration_and_later_updates_are_stale(here: He
     assert here.value() == pytest.approx(-0.5, rel=1e-5)
 
 
-def test_a_block_that_moves_says_again_what_others_may_not_know(here: Here) -> None:
+def test_a_block_that_moves_reports_again_what_others_may_not_know(here: Here) -> None:
     complete(here)
     here.block.freeze(0)
     state = here.block.await_frozen()

@@ -69,7 +69,7 @@ def test_reports_carry_each_servers_bytes_and_times() -> None:
             assert 0.0 < longest <= report.push_s + report.waiting_s
 
 
-def test_reports_say_what_each_block_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_report_what_each_block_took(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.trainer.ledger.REPORT_EVERY_S", 0.0)
     with Cluster(job_spec(workers=2, servers=2), [[16, 16]] * 3, block_bytes=1024) as cluster:
         cluster.run()

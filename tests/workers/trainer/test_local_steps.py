@@ -66,7 +66,7 @@ def test_a_client_ends_a_round_where_it_began() -> None:
 
 @pytest.mark.parametrize("name", FEDERATED)
 @pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
-def test_work_is_scaled_as_the_rule_of_that_name_says(name: Aggregation, speed: float) -> None:
+def test_work_is_scaled_as_the_rule_of_that_name_defines(name: Aggregation, speed: float) -> None:
     spec = replace(SPEC, aggregation=name)
     scale = rules.rule(name).scale
     assert scale is not None

@@ -25,7 +25,7 @@ def members(*names: tuple[int, str, int]) -> list[Member]:
     return [Member(rank=rank, instance=instance, from_iteration=first) for rank, instance, first in names]
 
 
-def test_every_worker_says_hello_reports_each_iteration_and_finishes() -> None:
+def test_every_worker_sends_a_hello_reports_each_iteration_and_finishes() -> None:
     with Cluster(job_spec(workers=2), [[10, 6], [4, 12]]) as cluster:
         cluster.run()
         for rank in (0, 1):
@@ -76,7 +76,7 @@ def test_an_emulated_machine_keeps_its_speed_and_the_faster_one_waits() -> None:
         assert not any(report.overran for report in slow)
 
 
-def test_a_machine_that_cannot_keep_its_speed_says_so() -> None:
+def test_a_machine_that_cannot_keep_its_speed_reports_it() -> None:
     with Cluster(job_spec(workers=1), [[16]], emulate=[Emulation(samples_per_second=1e12)]) as cluster:
         cluster.run()
         assert [report.overran for report in cluster.reports(0)] == [True]

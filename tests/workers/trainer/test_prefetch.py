@@ -181,7 +181,7 @@ def test_waiting_for_samples_is_reported_as_data_loading_and_not_as_compute() ->
 
 @pytest.mark.parametrize("federated", [None, Federated(local_steps=3)])
 @pytest.mark.parametrize("name", ["softmax-regression", "k-means"])
-def test_a_replica_that_does_not_say_how_long_it_waited_reports_no_data_loading(
+def test_a_replica_that_does_not_report_how_long_it_waited_reports_no_data_loading(
     name: str, federated: Federated | None
 ) -> None:
     workload = load_workload(Workload(name=name))

@@ -53,7 +53,7 @@ def test_the_shares_of_an_iteration_partition_its_global_batch(shares: list[int]
     assert [p for r in ranges for p in r] == list(range(iteration * batch, (iteration + 1) * batch))
 
 
-def test_a_new_origin_continues_where_it_says() -> None:
+def test_a_new_origin_continues_where_it_declares() -> None:
     assert task_of(orders(share=4, offset=6, global_batch=20, origin=(10, 300)), 12).position == 300 + 2 * 20 + 6
 
 

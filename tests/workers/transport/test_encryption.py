@@ -173,7 +173,7 @@ def test_a_worker_does_not_connect_to_an_unencrypted_server_on_another_machine()
     meet("10.0.0.5", Encryption(allows_plain=True), encrypts=False)
 
 
-def test_a_process_without_a_certificate_says_whose_release_to_update() -> None:
+def test_a_process_without_a_certificate_reports_whose_release_to_update() -> None:
     with pytest.raises(Unencrypted, match=r"server 3 at 10\.0\.0\.5:4000 encrypts, and the control plane gave.*update"):
         meet("10.0.0.5", Encryption(), encrypts=True)
     with pytest.raises(Unencrypted, match=r"should encrypt, and its control plane gave it no certificate.*update it"):

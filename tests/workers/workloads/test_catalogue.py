@@ -36,7 +36,7 @@ def test_machines_have_every_workload_that_is_accepted() -> None:
         ("alexnet-shape", "none", 61_100_840),
     ],
 )
-def test_networks_have_as_many_parameters_as_their_papers_say(name: str, dataset: str, parameters: int) -> None:
+def test_networks_have_as_many_parameters_as_their_papers_state(name: str, dataset: str, parameters: int) -> None:
     assert size_of(name, dataset) == parameters
 
 

@@ -181,7 +181,7 @@ def test_it_is_refused_unless_the_agent_allows_code() -> None:
         (f"{HERE}:tiny.x", "a callable 'tiny.x' in module"),
     ],
 )
-def test_what_is_no_workload_says_what_is_missing(name: str, sentence: str) -> None:
+def test_what_is_no_workload_reports_what_is_missing(name: str, sentence: str) -> None:
     with pytest.raises(SpecError, match=sentence):
         load_workload(Workload(name=name), ALLOWED)
 
@@ -192,7 +192,7 @@ def test_options_that_its_factory_does_not_take_are_named() -> None:
 
 
 @pytest.mark.parametrize("text", ["def make(:", "raise RuntimeError('mine')", "raise SystemExit('away')"])
-def test_a_module_that_fails_to_be_imported_says_how(tmp_path: Any, monkeypatch: Any, text: str) -> None:
+def test_a_module_that_fails_to_be_imported_reports_how(tmp_path: Any, monkeypatch: Any, text: str) -> None:
     (tmp_path / "own_and_broken.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(

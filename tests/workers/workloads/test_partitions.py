@@ -54,7 +54,7 @@ def test_a_writer_is_with_one_worker() -> None:
         (DIGITS, "iid", 2000, "at most 1437"),
     ],
 )
-def test_what_cannot_be_divided_says_why(spec: Workload, division: Division, workers: int, sentence: str) -> None:
+def test_what_cannot_be_divided_reports_why(spec: Workload, division: Division, workers: int, sentence: str) -> None:
     with pytest.raises(SpecError, match=sentence):
         parts(spec, division, workers)
 

@@ -110,7 +110,7 @@ def test_a_block_of_less_than_all_parameters_is_refused_to_what_needs_them_whole
         GradientRule(torch.ones(13), Optimizer(name="adafactor"), layout=LAYOUT)
 
 
-def test_a_factory_trains_where_the_machine_allows_code_and_is_element_wise_if_it_says_so() -> None:
+def test_a_factory_trains_where_the_machine_allows_code_and_is_element_wise_if_declared() -> None:
     values = torch.ones(5)
     optimizer = own_optimizer("element_wise", options={"momentum": 0.5}, lr=0.25)
     GradientRule(values, optimizer, layout=LAYOUT, start=2).apply(torch.ones(5), 1)
@@ -129,7 +129,7 @@ def test_a_factory_without_a_rate_in_the_spec_has_its_own_and_its_numbers_travel
     assert values.tolist() == pytest.approx([0.25] * 14)
 
 
-def test_what_cannot_travel_is_said() -> None:
+def test_what_cannot_travel_is_reported() -> None:
     rule = GradientRule(torch.ones(14), own_optimizer("Strange"), layout=LAYOUT)
     rule.apply(torch.ones(14), 1)
     with pytest.raises(ValueError, match="remembers history as list"):
@@ -154,7 +154,7 @@ def test_a_state_of_another_optimizer_is_left_and_a_new_one_begun() -> None:
         ("own_optimizers:broken", Local(allow_code=True), "a callable 'broken'"),
     ],
 )
-def test_a_factory_that_cannot_be_had_is_said(name: str, local: Local, expected: str) -> None:
+def test_a_factory_that_cannot_be_had_is_reported(name: str, local: Local, expected: str) -> None:
     with pytest.raises(SpecError, match=expected):
         admit_factories(job_spec(workers=1, optimizer=Optimizer(name=name)), local)
 
@@ -163,7 +163,7 @@ def test_a_factory_that_cannot_be_had_is_said(name: str, local: Local, expected:
     ("name", "options", "expected"),
     [("no_optimizer", {}, "not of a str"), ("element_wise", {"x": 1}, "unexpected keyword argument 'x'")],
 )
-def test_a_factory_that_makes_none_is_said(name: str, options: dict[str, object], expected: str) -> None:
+def test_a_factory_that_makes_none_is_reported(name: str, options: dict[str, object], expected: str) -> None:
     with pytest.raises(SpecError, match=expected):
         GradientRule(torch.ones(14), own_optimizer(name, options=options), layout=LAYOUT)
 

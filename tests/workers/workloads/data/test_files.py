@@ -259,7 +259,7 @@ def test_a_link_out_of_the_data_folder_is_not_followed(tmp_path: Path) -> None:
         read(inside, "idx")
 
 
-def test_a_machine_without_a_data_folder_knows_the_shapes_and_says_that_it_lacks_the_files() -> None:
+def test_a_machine_without_a_data_folder_knows_the_shapes_and_reports_that_it_lacks_the_files() -> None:
     workload = load_workload(Workload(name="cnn", dataset="cifar-10", data={"path": "x"}))
     assert workload.layout.shapes["0.weight"] == (16, 3, 3, 3)
     with pytest.raises(DataError, match=r"no data folder \(--data-dir\)"):
