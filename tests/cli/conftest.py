@@ -11,6 +11,7 @@ from knox.models import AuthToken
 
 from controlplane.jobs.roles import Role
 from paceline.cli.main import main
+from paceline.cli.slurm import watch
 from tests.cli.slurm_commands import RUNS, SBATCH, SINFO, program
 
 Command = Callable[..., tuple[int, str, str]]
@@ -56,6 +57,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "scontrol": f"echo '{RUNS}'",
     }.items():
         program(folder, name, does)
+    monkeypatch.setattr(watch, "start", lambda *_: None)
     return folder
 
 

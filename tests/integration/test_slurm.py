@@ -66,6 +66,22 @@ def test_a_cancelled_slurm_job_ends_the_job_with_that_reason(user: User, stack: 
     user.cluster.await_state(sent.slurm, "CANCELLED")
 
 
+def test_a_job_that_is_cancelled_in_the_queue_on_either_side_ends_on_both(user: User, stack: Stack) -> None:
+    """No script runs that could report it: a process that `submit` leaves behind notices."""
+    here, there = (
+        user.submit("--nodes", "2", "--sbatch=--begin=now+1hour", "--", *SCRIPT, watch=True, iterations=10)
+        for _ in range(2)
+    )
+    user.cluster.await_state(here.slurm, "PENDING")
+    user.cluster.ask("scancel", str(there.slurm))
+    stack.stop(here.job)
+    done = stack.await_job(there.job, "cancelled", seconds=150)
+    assert f"Slurm job {there.slurm} was cancelled before it started" in done["reason"]
+    user.cluster.await_state(here.slurm, "CANCELLED", seconds=150)
+    tokens = [each.script.with_name("token") for each in (here, there)]
+    eventually(lambda: not any(each.exists() for each in tokens), what="the end of the tokens", seconds=60)
+
+
 def test_a_job_that_is_stopped_ends_its_ranks_and_the_slurm_job(user: User, stack: Stack) -> None:
     sent = user.submit("--nodes", "2", "--", *SCRIPT, iterations=10_000, speeds=[500.0, 500.0])
     user.await_iteration(3)

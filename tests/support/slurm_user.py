@@ -51,9 +51,10 @@ class User:
             timeout=240,
         )
 
-    def submit(self, *arguments: str, **script: Any) -> Submitted:
+    def submit(self, *arguments: str, watch: bool = False, **script: Any) -> Submitted:
+        """Submit a script; with ``watch`` a process notices its end in the queue."""
         options = {"folder": str(self.folder), "deadline_s": 600} | script
-        done = self.run("submit", *arguments, SCRIPT=json.dumps(options))
+        done = self.run("submit", *([] if watch else ["--no-watch"]), *arguments, SCRIPT=json.dumps(options))
         assert done.returncode == 0, done.stderr
         found = re.fullmatch(r"job (\d+) \(.*\): http://\S+\nSlurm job (\d+): (\S+)\n", done.stdout)
         assert found is not None, done.stdout

@@ -4,13 +4,17 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from pathlib import Path
 
 from paceline.cli import access
-from paceline.cli.slurm import follow, rank, sides, submit
+from paceline.cli.slurm import follow, rank, sides, submit, watch
 
 EXAMPLES = """\
   paceline slurm submit --nodes 4 --gpus-per-node 8 -- torchrun --nproc-per-node 8 train.py
   paceline slurm submit --nodes 4 --ntasks-per-node 2 --time 24:00:00 --requeue -- python train.py
   paceline slurm submit job.yaml --nodes 4                     # launch: native: agents run its workers
 """
+
+
+FOLDER = Path("paceline-slurm")
+"""For scripts, tokens and output."""
 
 
 def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
@@ -26,6 +30,15 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
         access.add_options(parser)
         parser.add_argument("number", type=int, nargs="?" if name == "status" else None, help="of the job, here")
         parser.set_defaults(carry_out=act)
+    watching = parts.add_parser(
+        "watch", help="end jobs here that ended in Slurm's queue, and in the queue that ended here"
+    )
+    access.add_options(watching)
+    watching.add_argument("--folder", type=Path, default=FOLDER, help="as for submit (default: paceline-slurm)")
+    watching.add_argument(
+        "--every", type=positive, default=int(watch.LOOK_S), metavar="SECONDS", help="between looks (default: 30)"
+    )
+    watching.set_defaults(carry_out=watch.carry_out)
     following = parts.add_parser("follow", help="within the batch script: run srun, and report its exit status")
     following.add_argument("--url", default=None)
     following.add_argument("--token-file", type=Path, required=True, help="the job's own token")
@@ -70,8 +83,14 @@ def _add_submit(parts: "_SubParsersAction[ArgumentParser]") -> None:
     parser.add_argument(
         "--folder",
         type=Path,
-        default=Path("paceline-slurm"),
+        default=FOLDER,
         help="folder for script, tokens and output; shared by all nodes",
+    )
+    parser.add_argument(
+        "--no-watch",
+        action="store_false",
+        dest="watch",
+        help="start no process that notices the end of the job in Slurm's queue (paceline slurm watch)",
     )
     parser.add_argument("--insecure", action="store_true", help="allow unencrypted connections: the network is private")
     parser.add_argument(

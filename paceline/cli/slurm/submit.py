@@ -20,7 +20,7 @@ from paceline.cli.jobs import read_spec
 from paceline.cli.launchers import launcher_of, script_of, world_of
 from paceline.cli.places import HOME, is_checkout
 from paceline.cli.run import BATCHING, choice
-from paceline.cli.slurm import queue, script
+from paceline.cli.slurm import queue, script, watch
 from paceline.cli.slurm.rank import ADDRESS
 from paceline.client.sync import Client
 from paceline.client.types import Invitation, Job
@@ -67,11 +67,14 @@ def carry_out(options: Namespace) -> int:
                 private.write(plan.enrolment_file, f"{invitation.token}\n")
             private.write(plan.file, script.text(plan))
             number = queue.submit(str(plan.file))
+            watch.note(folder, client.url, number)
         except BaseException as error:
             _take_back(client, job, invitation, error)
             if isinstance(error, OSError):
                 raise Refusal(f"--folder: {error}") from None
             raise
+        if options.watch:
+            watch.start(folder.parent, client.url, options.token_file)
     sys.stdout.write(f"job {job.id} ({job.name}): {plan.page}\nSlurm job {number}: {plan.file}\n")
     return OK
 
