@@ -18,6 +18,7 @@ from controlplane.jobs.shares import team_shares
 from controlplane.people import quotas
 from controlplane.people.models import Membership, Team
 from controlplane.people.quotas import RESOURCES, QuotaUsage
+from controlplane.people.sizes import exact_size
 from controlplane.people.teams import owned_by
 from controlplane.scheduling.fair_share import Share
 from controlplane.telemetry.models import Simulation
@@ -37,6 +38,9 @@ TITLES: Final = {
     "simulations": "Simulations",
     "stored_bytes": "Stored models",
 }
+LONG: Final = 10
+"""Characters of a size that was not set in a round number."""
+
 NEAR: Final = 0.9
 """Fraction of use above which a limit is shown as nearly reached."""
 
@@ -55,7 +59,7 @@ class Meter:
     def text(self) -> str:
         """``3 of 8``; without a limit, the use only."""
         used = shown(self.name, self.used)
-        return used if self.limit is None else f"{used} of {shown(self.name, self.limit)}"
+        return used if self.limit is None else f"{used} of {shown_limit(self.name, self.limit)}"
 
     @property
     def level(self) -> str:
@@ -75,6 +79,11 @@ class Limited:
     meters: list[Meter]
     limits: dict[str, int | None]
     url: str
+
+    @property
+    def fields(self) -> dict[str, int | str | None]:
+        """What the form of its limits is filled with."""
+        return limit_fields(self.limits)
 
     @property
     def name(self) -> str:
@@ -165,7 +174,23 @@ def default_limits() -> dict[str, int | None]:
 
 def limits_shown(limits: Mapping[str, int | None]) -> list[tuple[str, str, str]]:
     """Title, meaning and value of each limit that is set."""
-    return [(TITLES[name], RESOURCES[name], shown(name, limit)) for name, limit in limits.items() if limit is not None]
+    return [
+        (TITLES[name], RESOURCES[name], shown_limit(name, limit)) for name, limit in limits.items() if limit is not None
+    ]
+
+
+def limit_fields(limits: Mapping[str, int | None]) -> dict[str, int | str | None]:
+    """The limits as text and numbers of a form, sizes with their unit."""
+    return {
+        name: exact_size(limit) if name == "stored_bytes" and limit is not None else limit
+        for name, limit in limits.items()
+    }
+
+
+def shown_limit(name: str, limit: int) -> str:
+    """A limit as it was set: ``10 GB``."""
+    text = exact_size(limit)
+    return text if name == "stored_bytes" and len(text) < LONG else shown(name, limit)
 
 
 def shown(name: str, number: int) -> str:

@@ -52,7 +52,7 @@ def _teams(request: HttpRequest) -> dict[str, Any]:
             "lines": lines,
             "users": users,
             "limited": limited,
-            "default_limits": (limits := queries.default_limits()),
+            "default_limits": queries.limit_fields(limits := queries.default_limits()),
             "default_shown": queries.limits_shown(limits),
         }
     )

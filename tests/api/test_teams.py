@@ -22,7 +22,7 @@ from controlplane.core.states import JobState
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import AuditEntry, Job, Process
 from controlplane.people.models import Quota, Team
-from controlplane.people.quotas import quota_set
+from controlplane.people.quotas import default_quota, quota_set
 from controlplane.people.teams import TeamRefused, member_set, owner_set, team_create, team_delete, team_for
 from controlplane.telemetry.models import Simulation
 from controlplane.telemetry.simulations import simulation_submit
@@ -469,3 +469,13 @@ def test_a_search_finds_nothing_of_other_teams(sought: str, vision: Team) -> Non
         found[user.username] = browser.get(f"/search/?q={sought}").content.decode()
     assert (f"/jobs/{job.pk}/" in found["eve"], "secret-machine" in found["eve"]) == (False, False)
     assert f"/jobs/{job.pk}/" in found["ina"]
+
+
+@pytest.mark.parametrize(("text", "count"), [("10 GB", 10**10), ("1.5 GiB", 3 * 2**29), ("1000", 1000), (1000, 1000)])
+def test_a_limit_of_stored_bytes_has_a_unit(text: str | int, count: int) -> None:
+    root = client(person("root", "admin"))
+    reply = root.put("/api/v1/quotas/default", {"stored_bytes": text}, format="json")
+    assert (reply.status_code, default_quota().stored_bytes) == (200, count)
+    told = refused(root.put("/api/v1/quotas/default", {"stored_bytes": "ten GB"}, format="json"))
+    assert (told["status"], told["field"], told["found"]) == (400, "stored_bytes", "ten GB")
+    assert told["expected"].endswith("such as 10 GB or 1.5 TiB (found 'ten GB')")

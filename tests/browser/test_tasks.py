@@ -134,6 +134,21 @@ def test_what_waiting_cost_this_week_takes_one_click(page: Page, ada: User, redi
     assert clicks(page) == 1
 
 
+def test_a_chart_is_taken_into_a_paper_in_two_clicks(page: Page, ada: User, redis_url: str) -> None:
+    job = factories.demo_job(user=ada)
+    page.goto(f"/jobs/{job.pk}/")
+    figure = page.locator("plotly-figure:not([trace])").first
+    expect(figure.locator(".main-svg").first).to_be_visible()
+    heading = figure.get_attribute("heading")
+    figure.get_by_text("Export").click()
+    with page.expect_download() as download:
+        figure.get_by_role("button", name="SVG", exact=True).click()
+    picture = download.value.path().read_text()
+    assert picture.startswith("<svg")
+    assert f"{heading} \N{MIDDLE DOT} digits #{job.pk}" in picture
+    assert clicks(page) == 2
+
+
 def test_why_a_job_failed_takes_one_click(page: Page, ada: User, redis_url: str) -> None:
     job = factories.make_job(user=ada, state=JobState.FAILED, reason="w2 ended with status 1; no checkpoint")
     factories.make_processes(job, factories.make_agents())

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.api.serializers.fields import NameField
 from controlplane.api.serializers.jobs import WaitingDocument
 from controlplane.jobs.models import Job
 from controlplane.people.models import Membership, Team
+from controlplane.people.sizes import PATTERN, read_size
 from controlplane.people.teams import LEAST_WEIGHT, MOST_WEIGHT
 
 MOST_BYTES = 2**62
@@ -75,6 +77,28 @@ class OwnerReply(serializers.Serializer[Any]):
     team = serializers.CharField(allow_null=True)
 
 
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "integer", "minimum": 0, "maximum": MOST_BYTES},
+            {"type": "string", "pattern": PATTERN, "maxLength": 40, "example": "10 GB"},
+            {"type": "null"},
+        ]
+    }
+)
+class SizeField(serializers.IntegerField):
+    """Bytes, or text with a unit."""
+
+    def to_internal_value(self, data: Any) -> int:
+        """The bytes."""
+        if isinstance(data, str):
+            try:
+                data = read_size(data)
+            except ValueError as error:
+                raise serializers.ValidationError(f"expected {error}") from None
+        return int(super().to_internal_value(data))
+
+
 class Limits(serializers.Serializer[Any]):
     """The most at a time; null: no limit. Omitted ones stay."""
 
@@ -82,7 +106,9 @@ class Limits(serializers.Serializer[Any]):
     jobs = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
     workers = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
     simulations = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
-    stored_bytes = serializers.IntegerField(min_value=0, max_value=MOST_BYTES, allow_null=True, required=False)
+    stored_bytes = SizeField(
+        min_value=0, max_value=MOST_BYTES, allow_null=True, required=False, help_text="In bytes, or as `10 GB`."
+    )
 
 
 class QuotaUsageDocument(serializers.Serializer[Any]):

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from controlplane.people import quotas
 from controlplane.people.actors import command_line
 from controlplane.people.models import Quota, Team
+from controlplane.people.sizes import exact_size, read_size
 
 KEPT = -1
 """Default of options that were not given; None removes a limit."""
@@ -30,7 +31,8 @@ class Command(BaseCommand):
         setting.add_argument("name", nargs="?", default="")
         for resource, words in quotas.RESOURCES.items():
             option = f"--{resource.replace('_', '-')}"
-            setting.add_argument(option, type=limit, default=KEPT, metavar="N", help=f"most {words}, or none")
+            kind, sign = (size_limit, "SIZE") if resource == "stored_bytes" else (limit, "N")
+            setting.add_argument(option, type=kind, default=KEPT, metavar=sign, help=f"most {words}, or none")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
         """Set limits, then list quotas."""
@@ -63,8 +65,17 @@ def _row(row: Quota) -> dict[str, Any]:
 
 def _line(row: dict[str, Any]) -> str:
     used, limits = row["used"], {name: most for name, most in row["limits"].items() if most is not None}
-    parts = [f"{name} {used[name]} of {most:,}" if used else f"{name} {most:,}" for name, most in limits.items()]
+    shown = {name: exact_size(most) if name == "stored_bytes" else f"{most:,}" for name, most in limits.items()}
+    parts = [f"{name} {used[name]} of {most}" if used else f"{name} {most}" for name, most in shown.items()]
     return f"{row['subject']}: {', '.join(parts) or 'no limits'}"
+
+
+def size_limit(text: str) -> int | None:
+    """The limit in bytes, also where it is written with a unit; None for ``none``."""
+    try:
+        return limit(text if text == "none" else str(read_size(text)))
+    except ValueError as error:
+        raise ArgumentTypeError(f"expected {error}, or none") from None
 
 
 def limit(text: str) -> int | None:

@@ -15,6 +15,7 @@ function fieldsOf(form) {
 /** An empty count means no limit; text that is not a number is sent unchanged and rejected by the server. @param {Field} field */
 function valueOf(field) {
   const text = field.value.trim();
+  if (field.dataset.kind === "size") return text === "" ? null : text;
   if (field.dataset.kind !== "count" && field.dataset.kind !== "number") return text;
   if (text === "") return null;
   return Number.isFinite(Number(text)) ? Number(text) : text;
