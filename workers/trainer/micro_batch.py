@@ -25,6 +25,20 @@ REPEATS = 5
 """The minimum of this many measurements is used: disturbances only make them longer."""
 
 
+def running_s() -> float:
+    """Return the time of this thread in seconds, without the time that it was ready and had no processor.
+
+    Waiting for a device and sleeping count. If the kernel has no such numbers, it is the thread's CPU time. Processes of a
+    job compute on one thread.
+    """
+    try:
+        with open("/proc/thread-self/schedstat") as file:
+            queued_ns = int(file.read().split()[1])
+    except (OSError, IndexError):
+        return time.thread_time()
+    return time.perf_counter() - queued_ns * 1e-9
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """A micro-batch size with its measurements."""
@@ -39,7 +53,7 @@ def choose(
     whole: int,
     *,
     least_s: Callable[[int], float] = lambda samples: 0.0,
-    now: Callable[[], float] = time.thread_time,
+    now: Callable[[], float] | None = None,
 ) -> Size:
     """Return the smallest power of two whose overhead over ``whole`` samples at once is at most ``MOST_OVERHEAD``.
 
@@ -47,9 +61,9 @@ def choose(
         work: processes the given number of samples.
         whole: a usual share, at least 1.
         least_s: minimum duration for a number of samples, on an emulated machine.
-        now: the clock in seconds; by default the thread's CPU clock, which stops while other processes run. Processes
-            of a job compute on one thread.
+        now: the clock in seconds; by default ``running_s``.
     """
+    now = now or running_s
 
     def worked_s(samples: int) -> float:
         times = []

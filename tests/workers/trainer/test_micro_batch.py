@@ -1,6 +1,9 @@
+import sys
+import threading
+
 import pytest
 
-from workers.trainer.micro_batch import Size, choose
+from workers.trainer.micro_batch import Size, choose, running_s
 
 
 class Machine:
@@ -51,3 +54,18 @@ def test_on_an_emulated_machine_the_real_work_on_a_piece_is_well_below_its_time(
 
 def test_share_of_one_is_one_piece() -> None:
     assert Machine(1.0, 1.0).choose(1) == Size(samples=1, whole=1, overhead=0.0)
+
+
+def test_time_that_a_thread_waits_is_part_of_its_work() -> None:
+    """A device, or a module that emulates a slow machine by sleeping, has a thread wait."""
+    never = threading.Event()
+    assert choose(lambda samples: never.wait(0.002 * samples), 8).samples < 8
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems do not tell how long a thread is queued"
+)
+def test_the_clock_runs_while_a_thread_waits() -> None:
+    began_s = running_s()
+    threading.Event().wait(0.02)
+    assert running_s() - began_s >= 0.0199
