@@ -32,7 +32,9 @@ class Current:
         self._clock: Clock = CpuClock()
         self._loader: AnyLoader | None = None
         self._draw: Draw | None = None
-        """The batch that was yielded last, during an iteration."""
+        """The batch that is computed, during an iteration."""
+        self.has_computed = False
+        """Whether a watched module has run a forward in this pass, or ``step`` was called."""
         self._measured: Measured | None = None
         self._edges: list[tuple[Part, Stamp]] = []
         """The end of the previous iteration, and of the status exchange after it."""
@@ -44,6 +46,7 @@ class Current:
 
     def weight(self) -> float:
         """Weight of this rank's gradient in this iteration, relative to the average over ranks."""
+        self._begin_batch()
         if self._draw is None:
             return 1.0
         sizes = self._draw.sizes
@@ -51,9 +54,15 @@ class Current:
 
     def micro_weight(self) -> float:
         """Weight of this micro-batch's gradient, relative to the average over the rank's micro-batches."""
+        self._begin_batch()
         if self._draw is None or self._loader is None or not (total := self._draw.sizes[self.rank]):
             return 1.0
         return self._draw.size * self._loader.plan.accumulate / total
+
+    def _begin_batch(self) -> None:
+        """Gradients are those of the batch that the script took first, also where no forward was noticed."""
+        if self._draw is None and self._loader is not None:
+            self._loader.use_next()
 
     def norms(self) -> Norms | None:
         """Where the gradient norms of this iteration are recorded; None: they are not."""

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Sampler
 from controlplane.protocol.agreement import Timeline
 from controlplane.protocol.dividing import Pass, Span, divide, parts
 from paceline.control import RankState
+from paceline.marks import Part
 from paceline.samples import Order
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 GHOST: Final = 2
 """Number of samples in a batch with weight 0; batch norm does not accept a single one."""
+
+
+MOST_AHEAD: Final = 8
+"""Batches that a script may take before it computes the first one."""
 
 
 class Draw(NamedTuple):
@@ -186,41 +191,97 @@ class Passing:
         """Samples for the next iteration, if only this rank knows them."""
         return 0
 
+    def use_next(self) -> None:
+        """A watched module computes, or ``step`` was called."""
+
+    def used(self) -> None:
+        """``step`` was called for the batch in use."""
+
 
 class Loader(Passing, DataLoader[Any]):
-    """The batches of a rank in every pass; created by ``pacer.loader``. Otherwise behaves as a DataLoader."""
+    """The batches of a rank in every pass; created by ``pacer.loader``. Otherwise behaves as a DataLoader.
+
+    A script may take batches before it computes the previous ones, for example to copy them to a device in advance. The
+    first forward of a watched module in a pass shows how many. They are used in the order in which they were taken.
+    """
 
     def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
         self.pacer, self.plan = pacer, plan
         self.is_ahead = False
         """Whether all batches of an iteration are taken before the first is used; ``use`` then reports each use."""
         self._taken: deque[Draw] = deque()
+        """Batches that the script has and does not compute yet."""
+        self._ahead = self._slack = 0
+        """How many these are while one is computed; and the iterations that are drawn by that before a sum is read."""
+        self._is_in_use = self._is_drawn_out = False
         self.batches = Batches(plan, len(dataset), rank=pacer.rank, world=pacer.world)
         super().__init__(dataset, batch_sampler=self.batches, **options)
 
     @property
     def promised(self) -> int:
         """The last iteration that is drawn before the current one has ended."""
-        return self.batches.promised
+        return self.batches.promised_with(self._slack)
 
     def __iter__(self) -> Any:
         pacer, batches = self.pacer, self.batches
+        while self._taken and pacer.awaits_forward:  # a script of which neither a forward nor a step was noticed
+            self._is_in_use = False
+            self.use_next()
         batches.begin(pacer.begin_pass(self), pacer.cursor.seed, pacer.multiple, pacer.timeline)
         return self._pass(batches, super().__iter__())
 
     def _pass(self, batches: Batches, given: Iterator[Any]) -> Iterator[Any]:
         pacer = self.pacer
         self._taken.clear()
+        self._ahead = 0
+        self._is_in_use = self._is_drawn_out = False
         for at in range(batches.left):
-            if not self.is_ahead or at % self.plan.accumulate == 0:
-                pacer.awaiting_batch()
+            is_held_back = self._await(at)
             batch = next(given)
             self._taken.append(batches.draws.popleft())
-            if not self.is_ahead:
+            if is_held_back:
+                pacer.mark(Part.DATA)
+                pacer.enter("compute")
+            elif not self.is_ahead:
                 self.use()
             yield batch
-        pacer.end_pass()
+        self._is_drawn_out = True
+        if not (self._ahead or pacer.awaits_forward):
+            pacer.end_pass()
+
+    def _await(self, at: int) -> bool:
+        """Prepare to take the pass' batch ``at``; whether it is used later."""
+        pacer = self.pacer
+        if self.is_ahead:
+            if at % self.plan.accumulate == 0:
+                pacer.awaiting_batch()
+            return False
+        if at and pacer.awaits_forward and self._ahead < MOST_AHEAD:
+            self._ahead += 1
+        elif not self._ahead:
+            pacer.awaiting_batch()
+            return False
+        else:
+            if len(self._taken) >= self._ahead:
+                self._is_in_use = False  # the script continues without ``step``
+            self.use_next(outside=True)
+        pacer.open(pacer.iteration, outside=False)
+        self._slack += pacer.overdraw(self.batches.next_iteration)
+        return True
 
     def use(self) -> None:
         """The batch that was taken first is computed next."""
+        self._is_in_use = True
         self.pacer.has_batch(self._taken.popleft())
+
+    def use_next(self, *, outside: bool = False) -> None:
+        """The same, unless the one before is still computed; ``outside``: the script did something else before."""
+        if self._ahead and not self._is_in_use and self._taken:
+            self.pacer.awaiting_batch(outside=outside)
+            self.use()
+
+    def used(self) -> None:
+        """``step`` was called for the batch in use."""
+        self._is_in_use = False
+        if self._is_drawn_out and not self._taken:
+            self.pacer.end_pass()

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from paceline.channel import AnyChannel
     from paceline.loading import Draw
-    from paceline.sampling import BatchSampler
     from paceline.watching import Hook
 
 PAUSE_POLL_S: Final = 0.2
@@ -85,8 +84,6 @@ class Pacer(Passes):
         self.coming_sizes: list[int] = []
         """Number of samples of each rank in the next iteration, if they come from streams."""
         self.multiple, self.cursor = 1, Cursor(self.world)
-        self.sampler: BatchSampler | None = None
-        """The current pass's batch sampler, if the script has its own DataLoader."""
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire = Wire()
         self._device = "cpu"
@@ -123,6 +120,7 @@ class Pacer(Passes):
 
             watch(module, self if weigh else Unweighted(self), hook, hook_state)
             self._watched = True
+            self._forwards.follow()
         return module
 
     def scale_lr(self, *optimizers: Any) -> None:
@@ -156,15 +154,15 @@ class Pacer(Passes):
             Stopped: if the job was stopped, or its launcher will end the ranks and start them again.
         """
         self._next_batch()
-        if self._draw is None or self._measured is None or self._loader is None:
+        loader = self._loader
+        if self._draw is None or self._measured is None or loader is None:
             self._explain_unpaced()
             return
-        if self.sampler is not None:
-            self.sampler.used()
         if loss is not None and (number := number_of(self._clock, "step(loss)", loss, self._say)) is not None:
             self._measured.losses.append(number)
-        if self._draw.micro + 1 == self._loader.plan.accumulate:
+        if self._draw.micro + 1 == loader.plan.accumulate:
             self._end_iteration()
+        loader.used()
 
     def log(self, **series: Any) -> None:
         """Show numbers of this iteration on the job's page, by name."""
@@ -252,11 +250,16 @@ class Pacer(Passes):
         assert self._agreement is not None
         return self._agreement.timeline
 
+    @property
+    def awaits_forward(self) -> bool:
+        """Whether the forward of a watched module would be noticed, and neither it nor a ``step`` was in this pass."""
+        return self._forwards.follows and not self.has_computed
+
     def begin_pass(self, loader: AnyLoader) -> Pass:
         """Begin the next pass over the data, or the rest of one. Collective in the first pass."""
         if self._draw is not None:
             self._end_early()
-        self._loader, self.sampler = loader, None
+        self._loader, self.has_computed = loader, False
         if self._agreement is None:
             self._set_up(loader)
         each = self.cursor.begin_pass()
@@ -328,9 +331,10 @@ class Pacer(Passes):
             )
 
     def _next_batch(self) -> None:
-        """The script trains with the next batch that its own loader has yielded."""
-        if self.sampler is not None:
-            self.sampler.use()
+        """Called before a watched module's forward, and by ``step``: the batch that was taken first is in use."""
+        self.has_computed = True
+        if self._loader is not None:
+            self._loader.use_next()
 
     def _words(self, *, means: bool, is_over: bool) -> Row:
         """The rank's row in the exchange that starts now."""

@@ -24,7 +24,7 @@ class Passes(Current):
         self._forwards = Forwards(self._next_batch)
 
     def _next_batch(self) -> None:
-        """The script trains with the next batch that its own loader has yielded."""
+        """Called before a watched module's forward, and by ``step``: the batch that was taken first is in use."""
 
     def loader(
         self,

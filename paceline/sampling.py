@@ -52,7 +52,6 @@ class BatchSampler(Passing, Sampler[list[int]]):
             )
             pacer.cursor.end_pass()
         each = pacer.begin_pass(self)
-        pacer.sampler = self
         batches.begin(each, pacer.cursor.seed, pacer.multiple, pacer.timeline)
         self._in_use = self._is_drawn_out = False
         self._requested, self._ahead = 0, None
@@ -78,9 +77,9 @@ class BatchSampler(Passing, Sampler[list[int]]):
             raise
         finally:
             if self._ahead:  # a batch that was drawn earlier is yielded, and another one is drawn for it
-                self.use()
+                self.use_next()
 
-    def use(self) -> None:
+    def use_next(self) -> None:
         """The batch that was drawn first is computed next, if none is."""
         if self._in_use or not self.batches.draws:
             return

@@ -73,6 +73,12 @@ class StreamLoader(DataLoader[Any]):
         """Samples that are available for the next iteration."""
         return len(self._next)
 
+    def use_next(self) -> None:
+        """A watched module computes, or ``step`` was called."""
+
+    def used(self) -> None:
+        """``step`` was called for the batch in use."""
+
     def __iter__(self) -> Any:
         self.pacer.begin_pass(self)
         stream = super().__iter__()
@@ -105,6 +111,11 @@ class StreamLoader(DataLoader[Any]):
                 if self.pins:
                     batch = pin_memory(batch)  # type: ignore[no-untyped-call]
                 yield batch
+                if pacer.awaits_forward:
+                    pacer.give_up(
+                        "the script takes a batch of a stream before it has computed the one before, whose size the"
+                        " next one depends on; take each batch after the step of the one before"
+                    )
             pacer.end_unless_ended()
             sizes = pacer.coming_sizes
         pacer.end_pass()

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from controlplane.protocol.messages import Place
 from paceline.errors import CannotAttach
+from paceline.forwards import before_forward
 from paceline.marks import Norms, Part
 
 Hook = Callable[[Any, Any], torch.futures.Future[Any]]
@@ -247,25 +248,6 @@ class _Gradients:
         self._watcher.mark(Part.COMPUTE)
 
 
-class _BeforeForward:
-    """Calls a function before each training forward of a module; left out where the module is pickled or copied."""
-
-    def __init__(self, function: Callable[[], None]) -> None:
-        self._function = function
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
-        if torch.is_grad_enabled():
-            self._function()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _BeforeForward, (_nothing,)
-
-
-def _nothing() -> None:
-    """What a copied module does before its forward."""
-
-
 def _watch_micro_batches(module: nn.Module, watcher: Watcher) -> None:
     """Weigh the micro-batches of an iteration, which DDP's hook sees as one gradient, once two of them differ."""
     gradients = _Gradients(watcher, watcher.micro_weight)
@@ -276,7 +258,7 @@ def _watch_micro_batches(module: nn.Module, watcher: Watcher) -> None:
             while parameters:
                 gradients.watch(parameters.pop())
 
-    module.register_forward_pre_hook(_BeforeForward(begin))
+    before_forward(module, begin)
 
 
 def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
@@ -292,7 +274,7 @@ def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
                 f" {FORWARDS_WITHOUT_GRADIENT} passes; pass the module that is trained to watch()"
             )
 
-    module.register_forward_pre_hook(_BeforeForward(check))
+    before_forward(module, check)
 
 
 # -- FSDP
@@ -319,7 +301,7 @@ def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
     gradients = _Gradients(watcher, _total(watcher))
     for each in inner.modules():
         if isinstance(each, FSDPModule):
-            each.register_forward_pre_hook(_BeforeForward(_Unsharded(_param_groups(each), gradients)))
+            before_forward(each, _Unsharded(_param_groups(each), gradients))
     if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
         watcher.give_up(
             "FSDP2 on a GPU runs its collectives in separate streams: events of the script's stream"

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
 
 from paceline.errors import CannotAttach, Stopped
@@ -130,9 +132,9 @@ def test_a_pass_that_the_script_breaks_off_is_followed_by_a_whole_one() -> None:
 
 def forgetful(rank: int, world: int) -> Any:
     pacer, script = paced(rank, world, {})
-    pacer._watched = True
-    for _ in pacer.loader(numbers(), 8):
-        pass
+    module = pacer.watch(DistributedDataParallel(nn.Linear(1, 1)))
+    for (x,) in pacer.loader(numbers(), 8):
+        module(x[:, None].float()).mean().backward()
     pacer.close()
     return len(script.said)
 

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -140,61 +141,81 @@ def optimizers_of(modules: list[nn.Module]) -> list[torch.optim.Optimizer]:
     return [torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.5) for module in modules]
 
 
-def as_one_process(loop: Loop, global_batch: int, seed: int) -> list[torch.Tensor]:
-    modules, inputs, order = loop.build(), data().tensors, Order(seed=seed, samples=SAMPLES)
+def as_one_process(loop: Loop, global_batch: int, passes: int) -> list[torch.Tensor]:
+    modules, inputs, order = loop.build(), data().tensors, Order(seed=4, samples=SAMPLES)
     optimizers = optimizers_of(modules)
-    each = Pass(number=0, first=0, samples=SAMPLES, batch=global_batch)
-    for k in range(each.iterations):
-        chosen = order.indices(0, each.span(k))
-        loop.backward(modules, (inputs[0][chosen], inputs[1][chosen]), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-    return [parameter.detach() for module in modules for parameter in module.parameters()]
-
-
-def one_ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Takes the next batch before this one is computed, as loaders that copy it to a device do."""
-    given = iter(batches)
-    held = next(given)
-    for following in given:
-        yield held
-        held = following
-    yield held
-
-
-def trained(rank: int, world: int, name: str, accumulate: int, wrap: Wrap, ahead: bool) -> tuple[list[Any], set[Any]]:
-    loop, seed = LOOPS[name], 4
-    pacer, _ = paced(rank, world, schedule(seed, rank, world, world * BATCH * accumulate))
-    modules = [pacer.watch(wrap(module)) for module in loop.build()]
-    optimizers, shares = optimizers_of(modules), set()
-    loader = pacer.loader(data(), BATCH, seed=seed, accumulate=accumulate)
-    for place, batch in enumerate(one_ahead(loader) if ahead else loader, start=1):
-        is_last = place % accumulate == 0
-        for module in modules:
-            if hasattr(module, "set_requires_gradient_sync"):
-                module.set_requires_gradient_sync(is_last)
-            if isinstance(module, DistributedDataParallel):
-                module.require_backward_grad_sync = is_last
-        loop.backward(modules, batch, 1 / accumulate)
-        if is_last:
+    for number in range(passes):
+        each = Pass(number=number, first=0, samples=SAMPLES, batch=global_batch)
+        for k in range(each.iterations):
+            chosen = order.indices(number, each.span(k))
+            loop.backward(modules, (inputs[0][chosen], inputs[1][chosen]), 1.0)
             for optimizer in optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
-            shares.add(pacer.shares)
-        pacer.step()
+    return [parameter.detach() for module in modules for parameter in module.parameters()]
+
+
+def ahead_by(count: int, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Takes so many batches before it gives the first, as loaders that copy them to a device meanwhile do."""
+    held: deque[Batch] = deque()
+    for batch in batches:
+        held.append(batch)
+        if len(held) > count:
+            yield held.popleft()
+    yield from held
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a loop takes its batches."""
+
+    accumulate: int = 1
+    ahead: int = 0
+    batch: int = BATCH
+    passes: int = 1
+    workers: int = 0
+    in_evaluation_mode: bool = False
+    least_shares: int = 2
+    """So many different divisions the ranks must have had."""
+
+
+def trained(rank: int, world: int, name: str, wrap: Wrap, way: Way) -> tuple[list[Any], set[Any], int]:
+    loop, seed = LOOPS[name], 4
+    pacer, _ = paced(rank, world, schedule(seed, rank, world, world * way.batch * way.accumulate))
+    modules = [pacer.watch(wrap(module)) for module in loop.build()]
+    optimizers, shares = optimizers_of(modules), set()
+    loader = pacer.loader(data(), way.batch, seed=seed, accumulate=way.accumulate, num_workers=way.workers)
+    for module in modules:
+        module.train(not way.in_evaluation_mode)
+    for _ in range(way.passes):
+        for place, batch in enumerate(ahead_by(way.ahead, loader), start=1):
+            is_last = place % way.accumulate == 0
+            for module in modules:
+                if hasattr(module, "set_requires_gradient_sync"):
+                    module.set_requires_gradient_sync(is_last)
+                if isinstance(module, DistributedDataParallel):
+                    module.require_backward_grad_sync = is_last
+            loop.backward(modules, batch, 1 / way.accumulate)
+            if is_last:
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                shares.add(pacer.shares)
+            pacer.step()
     whole = [tensor for module in modules for tensor in module.state_dict().values()]
-    return [getattr(tensor, "full_tensor", lambda tensor=tensor: tensor)().numpy() for tensor in whole], shares
+    numbers = [getattr(tensor, "full_tensor", lambda tensor=tensor: tensor)().numpy() for tensor in whole]
+    return numbers, shares, pacer.epoch
 
 
 def fsdp1(module: nn.Module) -> nn.Module:
     return FullyShardedDataParallel(module, device_id=torch.device("cpu"), use_orig_params=True)
 
 
-def check(name: str, accumulate: int, wrap: Wrap, *, ahead: bool = False, least_shares: int = 2) -> None:
-    expected = as_one_process(LOOPS[name], 3 * BATCH * accumulate, 4)
-    for parameters, shares in run_ranks(trained, 3, name, accumulate, wrap, ahead):
-        assert len(shares) >= least_shares, "shares never changed"
+def check(name: str, wrap: Wrap, way: Way) -> None:
+    expected = as_one_process(LOOPS[name], 3 * way.batch * way.accumulate, way.passes)
+    for parameters, shares, passes in run_ranks(trained, 3, name, wrap, way):
+        assert passes == way.passes
+        assert len(shares) >= way.least_shares, "shares never changed"
         for one, other in zip(parameters, expected, strict=True):
             torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
 
@@ -202,29 +223,42 @@ def check(name: str, accumulate: int, wrap: Wrap, *, ahead: bool = False, least_
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("name", LOOPS)
 def test_ddp_trains_as_one_process(name: str, accumulate: int) -> None:
-    check(name, accumulate, DistributedDataParallel)
+    check(name, DistributedDataParallel, Way(accumulate=accumulate))
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("name", sorted(LOOPS.keys() - REFUSED_BY_FSDP))
 def test_fsdp2_trains_as_one_process(name: str, accumulate: int) -> None:
-    check(name, accumulate, sharded_layers)
+    check(name, sharded_layers, Way(accumulate=accumulate))
 
 
 @pytest.mark.parametrize("name", sorted(LOOPS.keys() - REFUSED_BY_FSDP))
 def test_fsdp1_trains_as_one_process(name: str) -> None:
     """Its shares stay even, but the last iteration of a pass is not."""
-    check(name, 1, fsdp1, least_shares=1)
+    check(name, fsdp1, Way(least_shares=1))
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_an_unknown_wrapper_trains_as_one_process(name: str) -> None:
-    check(name, 1, Averaging)
+    check(name, Averaging, Way())
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_a_loop_that_takes_batches_one_ahead_trains_as_one_process(accumulate: int) -> None:
-    check("plain", accumulate, DistributedDataParallel, ahead=True)
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way(ahead=1),
+        Way(ahead=3, passes=2),
+        Way(ahead=1, accumulate=2, passes=2),
+        Way(ahead=2, accumulate=3),
+        Way(ahead=1, accumulate=2, workers=2),
+        Way(ahead=1, in_evaluation_mode=True),
+        Way(ahead=2, batch=40, passes=3, least_shares=1),
+        Way(ahead=1, batch=50, passes=4, least_shares=1),
+    ],
+)
+def test_a_loop_that_takes_batches_ahead_trains_as_one_process(way: Way) -> None:
+    """Also passes of two batches and of one, which are taken as a whole before the first is computed."""
+    check("plain", DistributedDataParallel, way)
 
 
 class ThawedLater(nn.Module):

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tests.paceline.ranks import alone, paced, run_ranks, shared
@@ -94,3 +96,20 @@ def empty(rank: int, world: int) -> str:
 
 def test_all_ranks_learn_that_a_rank_has_no_sample() -> None:
     assert run_ranks(empty, 2) == ["the streams of ranks 1 have no sample: give each rank some"] * 2
+
+
+def one_ahead(rank: int, world: int) -> tuple[bool, set[tuple[int, ...]]]:
+    pacer, _ = paced(rank, world, {1: shared(1, 14, 2)})
+    module = pacer.watch(DistributedDataParallel(nn.Linear(1, 1)))
+    given, shares = iter(pacer.loader(Stream(rank, 40), 8)), set()
+    held = next(given)
+    for following in given:
+        module(held[:, None].float()).mean().backward()
+        pacer.step()
+        shares.add(pacer.shares)
+        held = following
+    return pacer._gives_up, shares
+
+
+def test_shares_stay_even_where_batches_of_a_stream_are_taken_ahead() -> None:
+    assert run_ranks(one_ahead, 2) == [(True, {(8, 8)})] * 2
