@@ -28,8 +28,8 @@ REPEATS = 5
 def running_s() -> float:
     """Return the time of this thread in seconds, without the time that it was ready and had no processor.
 
-    Waiting for a device and sleeping count. If the kernel has no such numbers, it is the thread's CPU time. Processes of a
-    job compute on one thread.
+    Waiting for a device and sleeping count. If the kernel does not report it, this is the thread's CPU time. Processes
+    of a job compute on one thread.
     """
     try:
         with open("/proc/thread-self/schedstat") as file:
