@@ -29,6 +29,7 @@ from controlplane.protocol.messages import ServerReport
 from controlplane.protocol.orders import ELEMENT_BYTES, Orders, ServerOrders
 from controlplane.protocol.spec import JobSpec, Synchronization
 from controlplane.protocol.worker import Phase
+from controlplane.simulator.block_quorums import BlockQuorums
 from controlplane.simulator.block_transfer import BlockTransfer
 from controlplane.simulator.checkpoints import Checkpoints
 from controlplane.simulator.cohort import LEAST, Cohort
@@ -127,6 +128,7 @@ class Cluster:
             write_s=lambda index, size: servers[index].disk_s(size),
         )
         self.servers = Servers(self.kernel, self.mathematics, self._reach)
+        self.quorums = BlockQuorums(self.servers) if scenario.by_block else None
         wavering = Disturbances(scenario.wavering, workers=len(groups), seed=seed)
         self.questions = Questions(self.kernel, self._worker, self.network.way_s, are_asked=self.spec.asks_peers)
         self.refills = Refills(
@@ -268,6 +270,8 @@ class Cluster:
         self._settle()
         self._placement = command.version
         self.refills.place(command.blocks)
+        if self.quorums is not None:
+            self.quorums.place(command.blocks)
         self.sizes = {}
         for block in command.blocks:
             self.sizes[block.server] = self.sizes.get(block.server, 0) + block.bytes
@@ -303,6 +307,8 @@ class Cluster:
 
     def _reach(self, version: int) -> None:
         """The values have that version now, by all workers' updates."""
+        if self.quorums is not None:
+            self.quorums.reach(version)
         self.checkpoints.reach(version)
         self.moves.reach(version)
 

@@ -6,6 +6,7 @@ a transfer is known at its beginning, and costs no event of its own.
 
 import heapq
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -201,9 +202,7 @@ class Network:
         How long each server took, in seconds, is there when they have.
         """
         arrival = _Arrival(self._kernel, len(sizes) + 1, done, args)
-        if iteration > self._iteration:
-            self._reach(iteration)
-        self._kernel.after(self.direct_s(rank, self._on_link(rank, sizes), iteration), arrival.one)
+        self.over_link(rank, sizes, iteration, arrival.one)
         for server, size in sizes.items():
             pipes = self._pipes[server]
             if pipes is None:
@@ -211,6 +210,31 @@ class Network:
             else:
                 pipes[direction].send(self._wavering(rank, server, iteration) * size, self._arrived, server, arrival)
         return arrival.took_s
+
+    def over_link(self, rank: int, sizes: Mapping[int, int], iteration: int, done: Callable[[], None]) -> None:
+        """Move that over the worker's own link only; limits of servers that apply from ``iteration`` on do so."""
+        if iteration > self._iteration:
+            self._reach(iteration)
+        self._kernel.after(self.direct_s(rank, self._on_link(rank, sizes), iteration), done)
+
+    def send(self, rank: int, server: int, size: int, iteration: int, direction: int, done: Callable[[], None]) -> None:
+        """Move one block from or to a server, without the latency: blocks follow each other."""
+        pipes = self._pipes[server]
+        if pipes is None:
+            done()
+        else:
+            pipes[direction].send(self._wavering(rank, server, iteration) * size, done)
+
+    def latency_s(self, server: int) -> float:
+        """Of an exchange with that server, one way."""
+        return self._servers[server].latency_s
+
+    def after_latency(self, server: int, done: Callable[[], None]) -> None:
+        """Call that after this time."""
+        if latency_s := self.latency_s(server):
+            self._kernel.after(latency_s, done)
+        else:
+            done()
 
     def _on_link(self, rank: int, sizes: Mapping[int, int]) -> int:
         """Bytes on a worker's link, each way, while all workers exchange as many, both ways at once.
@@ -229,11 +253,7 @@ class Network:
         return ends[0].latency_s + ends[1].latency_s + (size / min(known) if known else 0.0)
 
     def _arrived(self, server: int, arrival: "_Arrival") -> None:
-        latency_s = self._servers[server].latency_s
-        if latency_s:
-            self._kernel.after(latency_s, arrival.of, server)
-        else:
-            arrival.of(server)
+        self.after_latency(server, partial(arrival.of, server))
 
     def _wavering(self, rank: int, server: int, iteration: int) -> float:
         if self._exchanges is None:

@@ -88,6 +88,8 @@ class Scenario(Part, frozen=True, kw_only=True):
     """Machines on which more servers can be started, when the placement asks for them."""
     overlaps: bool = False
     """Parameters are exchanged while workers compute, each way by itself; with servers of limited bandwidth."""
+    by_block: bool = False
+    """Servers close each block of an iteration by itself, as live ones do; with servers of limited bandwidth."""
     servers_beside_workers: bool = False
     """The job's servers run on the workers' machines, in turns, and share their links; where exchanges overlap."""
     control: ControlPlane = ControlPlane()
@@ -328,16 +330,23 @@ def _check_overlap(scenario: Scenario) -> None:
     """Exchanges overlap where all workers begin an iteration with the same version, and servers are never lost."""
     if scenario.servers_beside_workers and not scenario.overlaps:
         raise ScenarioError("servers_beside_workers", True, "false, unless overlaps is true")
-    if not scenario.overlaps:
+    if scenario.overlaps and scenario.by_block:
+        raise ScenarioError("by_block", True, "false, as overlaps is true")
+    if not (scenario.overlaps or scenario.by_block):
         return
-    servers = scenario.servers, *scenario.odd_servers.values()
+    field = "overlaps" if scenario.overlaps else "by_block"
+    most = scenario.spec.servers + scenario.spare_servers
+    servers = [scenario.odd_servers.get(index, scenario.servers) for index in range(most)]
     if any(server.bytes_per_s is None for server in servers):
-        raise ScenarioError("servers.bytes_per_s", None, "a number, as overlaps is true")
+        raise ScenarioError("servers.bytes_per_s", None, f"a number, as {field} is true")
     for label, policy in scenario.policies.items():
         if not is_full(registry.policy_type("barrier", policy.barrier)):
-            raise ScenarioError(f"policies.{label}.barrier", policy.barrier.name, "bsp, as overlaps is true")
-    if scenario.spec.checkpoint is None and any(happening.role == "server" for happening in scenario.happenings):
-        raise ScenarioError("spec.checkpoint", None, "one, as overlaps is true and a server is lost")
+            raise ScenarioError(f"policies.{label}.barrier", policy.barrier.name, f"bsp, as {field} is true")
+    if any(happening.role == "server" for happening in scenario.happenings):
+        if scenario.by_block:
+            raise ScenarioError("happenings", "a server that is lost", "none, as by_block is true")
+        if scenario.spec.checkpoint is None:
+            raise ScenarioError("spec.checkpoint", None, "one, as overlaps is true and a server is lost")
 
 
 def _check_memory(scenario: Scenario) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from controlplane.core.events import NumberedWorkerMessage, WorkerMessageReceived
-from controlplane.protocol.messages import Exchanged, IterationReport, WorkerHello
+from controlplane.protocol.messages import IterationReport, WorkerHello
 from controlplane.protocol.orders import Orders, Piece
 from controlplane.protocol.worker import COMPUTE, COMPUTE_STEP, PULL, STEPS, WAIT, Build, Phase, Step, WorkerMachine
+from controlplane.simulator.block_quorums import BlockQuorums
 from controlplane.simulator.block_transfer import BlockTransfer
 from controlplane.simulator.control import Driver
 from controlplane.simulator.exchanges import Exchange
@@ -47,6 +48,7 @@ class Surroundings(Protocol):
     bytes: int
     sizes: dict[int, int]
     overlaps: bool
+    quorums: BlockQuorums | None
 
 
 class SimulatedWorker:
@@ -110,14 +112,16 @@ class SimulatedWorker:
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
         self.pieces: list[Piece] = []
         """Of the iteration that it is in, where the data set is split."""
-        self._probes = self._no_probes()
+        self._probes = Probes(rank, cluster.network, lambda: self._kernel.now)
         self._helps = False
         self.copy = PulledCopy(self, cluster.refills)
         self._losses = 0
         """So many servers had been lost when its exchange began."""
         self.pulled_updates = 0
         self.moved_s = 0.0
-        self._exchange = Exchange(rank, cluster.network, lambda: self._kernel.now, lambda: self.pushed(self._due))
+        self._exchange = Exchange(
+            rank, cluster.network, lambda: self._kernel.now, lambda: self.pushed(self._due), cluster.quorums
+        )
         self._due = -1
         """The attempt whose update is computed, and counts when an exchange that overlaps it has ended."""
         self.missed = self.missed_squares = self.moving_s = 0.0
@@ -185,7 +189,7 @@ class SimulatedWorker:
         self.instance, self.protocol, self._dead = instance, WorkerMachine(self._say_next, self.rank), False
         self.silent_s, self.number = None, 0
         self.attempt += 1
-        self._probes = self._no_probes()
+        self._probes = Probes(self.rank, self._cluster.network, lambda: self._kernel.now)
         self._exchange.drop()
         self.copy = PulledCopy(self, self._cluster.refills)
 
@@ -210,7 +214,8 @@ class SimulatedWorker:
         if step is PULL_STEP:
             if orders.probe_round:
                 self._probes.send(orders, protocol.iteration)
-            self._cluster.servers.pull(self, protocol.iteration)
+            if not self._exchange.pull_blocks(protocol.iteration, self._pulled_blocks, self.attempt):
+                self._cluster.servers.pull(self, protocol.iteration)
         elif step is COMPUTE_STEP:
             self._compute(max(self.ready_s, self._kernel.now))
         elif step is Step.PUSH:
@@ -225,6 +230,10 @@ class SimulatedWorker:
 
     # -- pull and share
 
+    def _pulled_blocks(self, attempt: int) -> None:
+        if attempt == self.attempt:
+            self._cluster.servers.pull(self, self.iteration)
+
     def version_is_there(self) -> None:
         """The servers send what it has waited for."""
         cluster = self._cluster
@@ -232,7 +241,10 @@ class SimulatedWorker:
         self.pulled_updates = cluster.servers.applied
         self.attempt += 1
         self._losses = cluster.refills.losses
-        if cluster.overlaps:
+        if cluster.quorums is not None:
+            self.version_s = max(self.began_s, now - self._exchange.pulled_s)
+            self._have(now)
+        elif cluster.overlaps:
             self._exchange.begin(cluster.sizes, self.iteration)
             self._have(now)
         elif cluster.network.is_shared:
@@ -454,7 +466,7 @@ class SimulatedWorker:
                 sampled=sampled,
                 questions=questions,
                 unanswered=unanswered,
-                exchanges=self._exchanges() if cluster.network.is_shared else [],
+                exchanges=self._probes.taken() + self._exchange.measured() if cluster.network.is_shared else [],
             )
             return WorkerMessageReceived(rank=self.rank, instance=self.instance, message=report)
 
@@ -486,12 +498,3 @@ class SimulatedWorker:
             cluster = self._cluster
             self._losses = cluster.refills.losses
             cluster.network.transfer(self.rank, cluster.refills.sizes(), self.iteration, direction, then, attempt)
-
-    # -- exchanges with servers
-
-    def _no_probes(self) -> Probes:
-        return Probes(self.rank, self._cluster.network, lambda: self._kernel.now)
-
-    def _exchanges(self) -> list[Exchanged]:
-        """Those of this iteration, and probes that have come back."""
-        return self._probes.taken() + self._exchange.measured()
