@@ -1,6 +1,4 @@
-"""The effects of requests on jobs: write rows through services, then append to the log. Each action leaves an audit
-entry.
-"""
+"""Executes requests on jobs: writes rows through services, then appends to the log. Each action is audited."""
 
 import logging
 from collections.abc import Mapping
@@ -39,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A submitted job, and the token of its ranks, in clear only here."""
+    """A submitted job, with the plain token of its ranks."""
 
     job: Job
     token: str | None
@@ -49,9 +47,9 @@ class Accepted:
 def submit_job(
     *, document: object, user: User, idempotency_key: str | None = None, team: str | None = None
 ) -> Accepted:
-    """Accept a job, for the team that is named or else the user's first one, and start its log.
+    """Accept a job for the given team, or the user's first one, and start its log.
 
-    If Redis does not answer, beat starts the log later: the row is enough for that.
+    If Redis does not answer, beat starts the log later from the row.
 
     Raises:
         SpecError: if the document is not a valid spec.
@@ -92,7 +90,7 @@ def submitting_team(user: User, name: str | None) -> Team | None:
 
 
 def quota_problem(exceeded: quotas.QuotaExceeded) -> Problem:
-    """The refusal of a request that would exceed a quota."""
+    """The error for a request that would exceed a quota."""
     field = f"quota.{exceeded.resource}"
     fault = FieldError(field=field, found=exceeded.found, expected=f"at most {exceeded.limit:,}")
     return Problem(409, str(exceeded), errors=[fault])
@@ -102,7 +100,7 @@ def check_job(*, document: object, user: User, team: str | None = None) -> tuple
     """The spec that would be submitted, what it would wait for as text, and the outcome; nothing is stored.
 
     Raises:
-        SpecError: if the document is no spec that can run.
+        SpecError: if the document is not a valid spec.
     """
     spec = validated_spec(document)
     now, owner = timezone.now(), submitting_team(user, team)
@@ -116,7 +114,7 @@ def check_job(*, document: object, user: User, team: str | None = None) -> tuple
 
 
 def stop_job(*, job: Job, actor: str, reason: str = "") -> None:
-    """Ask the engine to end the job, whether it runs or still waits for slots.
+    """Request that the engine ends the job, running or queued.
 
     Raises:
         Problem: if it is over, or Redis does not answer.
@@ -135,7 +133,7 @@ def _stop(job: Job, stop: StopRequested, over: Problem) -> None:
         if job.state == JobState.SUBMITTED and not job.cursors.exists():
             start_log(job.pk, stored_spec(job))
         append_event(job.pk, stop)
-    except UnreadableSpec as error:  # it never began, and never can
+    except UnreadableSpec as error:  # it has never started and cannot start
         end_lost_job(job.pk, JobState.CANCELLED, f"{stop.sentence}; {error}", timezone.now())
     except LogMissing:
         _stop_without_log(job, stop)
@@ -146,11 +144,11 @@ def _stop(job: Job, stop: StopRequested, over: Problem) -> None:
 
 
 def prioritise_job(*, job: Job, document: object, user: User) -> None:
-    """Give a job that waits for its slots another priority in the queue.
+    """Change the priority of a queued job.
 
     Raises:
-        SpecError: if the value is no priority.
-        Problem: if the job no longer waits.
+        SpecError: if the value is not a priority.
+        Problem: if the job is no longer queued.
     """
     priority = _priority(document)
     if not services.job_prioritise(job_id=job.pk, priority=priority, actor=user.get_username()):
@@ -190,7 +188,7 @@ def _move_queue(job: Job) -> None:
 
 
 def _stop_without_log(job: Job, stop: StopRequested) -> None:
-    """Stop a job without a log in Redis: its log is being recovered, or cannot be."""
+    """Stop a job without a log in Redis, unless its log is being recovered."""
     if job.awaited != LOST_AWAITS:
         raise Problem(503, f"{job} was not stopped: its log is being recovered; try again in a few seconds")
     end_lost_job(job.pk, JobState.CANCELLED, f"{stop.sentence}; {job.reason}", timezone.now())
@@ -200,4 +198,4 @@ def _begin(job: Job) -> None:
     try:
         start_log(job.pk, parse_spec(job.spec))
     except NO_ANSWER as error:
-        logger.warning("the log of %s begins later: Redis does not answer (%s)", job, error)
+        logger.warning("the log of %s will be started later: Redis does not answer (%s)", job, error)

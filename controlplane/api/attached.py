@@ -1,4 +1,4 @@
-"""Requests about tokens of jobs, and about leases and ends of attached jobs."""
+"""Executes requests about job tokens, and about leases and exits of attached jobs."""
 
 from typing import Any, Final
 
@@ -21,13 +21,13 @@ from controlplane.runtime.log import LogClosed, LogMissing, append_event, start_
 from controlplane.runtime.redis import shared
 
 NO_PERSON: Final = (
-    "this is the token of a job's ranks: it can open their sockets, and read, stop and finish its own job, and "
-    "nothing else. Use an API token here."
+    "this is a token of a job's ranks: it can only open their sockets, and read, stop and finish its own job. "
+    "Use an API token here."
 )
 
 
 def issue_token(*, job: Job, actor: str, grace_s: float) -> str:
-    """A new token, in clear only here.
+    """Create a token and return it in plain text.
 
     Raises:
         Problem: if the job is over.
@@ -37,10 +37,10 @@ def issue_token(*, job: Job, actor: str, grace_s: float) -> str:
 
 
 def refuse_job_token(secret: str) -> None:
-    """Refuse a job's token where a user's token is expected, with an explanation.
+    """Reject a job's token where a user's token is expected, with an explanation.
 
     Raises:
-        AuthenticationFailed: if it is one.
+        AuthenticationFailed: if it is a job's token.
     """
     if tokens.is_job_token(secret):
         raise AuthenticationFailed(NO_PERSON)
@@ -61,7 +61,7 @@ class JobTokenShown(BaseAuthentication):
         return AnonymousUser(), secret
 
     def authenticate_header(self, request: Request) -> str:
-        """The challenge of a 401."""
+        """The challenge of a 401 response."""
         return 'Bearer realm="paceline"'
 
 
@@ -98,12 +98,12 @@ def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
     """
     over = Problem(409, f"{job} is over ({job.state}): it ended before its launcher reported an exit code")
     if job.launch != "attached":
-        raise Problem(409, f"{job} is native: Paceline's agents end its processes; use actions/stop")
+        raise Problem(409, f"{job} is native: Paceline's agents manage its processes; use actions/stop")
     if job.is_over:
         raise over
     detail = {"exit_code": exit_code, "reason": reason[:500]}
     try:
-        with transaction.atomic():  # a report that cannot be audited is not sent
+        with transaction.atomic():  # a request that cannot be audited is not executed
             row = services.audit(actor=actor, action="job-finish", subject=str(job), detail=detail, job=job)
             if not job.cursors.exists():
                 start_log(job.pk, stored_spec(job))
@@ -135,4 +135,4 @@ def renew_lease(*, job: Job) -> None:
 
 def _check_live(job: Job) -> None:
     if job.is_over:
-        raise Problem(409, f"{job} is over ({job.state}): its tokens ended with it; submit a new one")
+        raise Problem(409, f"{job} is over ({job.state}): its tokens expired with it; submit a new job")

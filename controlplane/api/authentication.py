@@ -22,12 +22,12 @@ class ApiToken(TokenAuthentication):
         if days := identities.overdue_days(user):
             raise AuthenticationFailed(
                 f"{user.get_username()} has not signed in at the identity provider for {days} days:"
-                " sign in there, and this token works again."
+                " sign in there to use this token again."
             )
         user.role_limit, user.scopes = tokens.limit_of(row), tokens.scopes_of(row)
         tokens.token_used(row, client_address(request))
         return user, row
 
     def authenticate_header(self, request: Request) -> str:
-        """The challenge of a 401."""
+        """The challenge of a 401 response."""
         return 'Bearer realm="paceline"'

@@ -1,4 +1,4 @@
-"""Distinguishes a busy database from other errors, and describes it to the client.
+"""Detects errors of a busy database, and describes them to the client.
 
 Another transaction holds a lock for too long, or all connections are in use. ``problems`` answers 503 for it.
 """
@@ -12,11 +12,11 @@ from django.db import OperationalError
 RETRY_AFTER_S: Final = 2
 
 STATES: Final = frozenset({"40001", "40P01", "53300", "55P03", "57014", "57P03"})
-"""PostgreSQL's states for: a write conflict, a deadlock, too many connections, a lock that was not granted in
+"""PostgreSQL error codes for: a write conflict, a deadlock, too many connections, a lock that was not granted in
 time, a statement that took too long, and a server that is still starting."""
 
 WORDS: Final = ("is locked", "too many clients", "connection slots are reserved", "statement timeout", "lock timeout")
-"""Messages of errors without such a state: SQLite's, and those of a connection that was never made."""
+"""Messages of errors without a code: those of SQLite and of failed connections."""
 
 
 def is_busy(error: BaseException | None) -> bool:
@@ -36,7 +36,7 @@ def headers() -> dict[str, str]:
 
 
 def busy_error_now() -> BaseException | None:
-    """The current exception, if a busy database caused it: also one of other middleware, such as saving a session."""
+    """The current exception if a busy database caused it, including exceptions of other middleware."""
     error = sys.exc_info()[1]
     return error if is_busy(error) else None
 

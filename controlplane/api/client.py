@@ -1,4 +1,4 @@
-"""Gives management commands a token of their control plane's API."""
+"""Provides management commands with an API token."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ SERVICE_USER = "command-line"
 
 @contextmanager
 def local_token(lifetime: timedelta = timedelta(days=7)) -> Iterator[str]:
-    """A token of the operator ``command-line``, for the duration of the block: commands can use the database anyway."""
+    """A token of the operator ``command-line`` for the duration of the block."""
     user, created = User.objects.get_or_create(username=SERVICE_USER)
     if created:
         user.set_unusable_password()

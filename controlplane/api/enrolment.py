@@ -1,4 +1,4 @@
-"""Creates invitations of machines, for the API and the command line, and enrols machines."""
+"""Creates enrolment tokens for the API and the command line, and enrols machines."""
 
 import shlex
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from paceline.cli.places import MANAGE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """A token, in clear only here."""
+    """A plain enrolment token and the command that uses it."""
 
     id: int
     token: str
     expires_at: datetime
     command: str
-    """Reads the token from standard input: on a command line every user of the machine could see it."""
+    """Reads the token from standard input, since other users of the machine can see command lines."""
 
 
 @transaction.atomic
@@ -38,7 +38,7 @@ def invite(
     remove_after_s: float | None = None,
     lifetime_s: float = TOKEN_LIFETIME.total_seconds(),
 ) -> Invitation:
-    """An invitation for machines; ``user`` is None for the command line.
+    """Create an enrolment token; ``user`` is None for the command line.
 
     With a ``name`` it is for that machine; otherwise for as many new machines as it has ``uses``.
     """
@@ -78,8 +78,8 @@ def enrol(*, token: str, name: str) -> Enrolment:
     cluster: Cluster | None = settings.KUBERNETES
     if cluster is None:
         raise TokenRefused(
-            "this is a service-account token, and no pod may join on one here: set PACELINE_KUBERNETES_ACCOUNTS"
-            f" (docs/clusters.md), or join on a token from: {MANAGE} enroll"
+            "this is a service-account token, and pods are not allowed to join: set PACELINE_KUBERNETES_ACCOUNTS"
+            f" (docs/clusters.md), or use a token from: {MANAGE} enroll"
         )
     pod = _reviewer().review(token)  # not within the transaction: it waits for another machine
     with transaction.atomic():

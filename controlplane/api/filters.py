@@ -1,4 +1,4 @@
-"""Query parameters of lists: a value that the OpenAPI document does not allow is refused with the parameter's name.
+"""Validates query parameters of lists: values that the OpenAPI document does not allow are rejected.
 
 django-filter ignores an empty value and an invalid boolean, and reads 0.5 as the number of a worker. It also ignores
 parameters that it does not know, and so does Django REST framework: a misspelled filter would list everything.
@@ -25,7 +25,7 @@ BOOLEANS: Final = ("true", "false")
 
 @extend_schema_field({"type": "integer", "minimum": 0, "maximum": MOST})
 class CountFilter(django_filters.NumberFilter):
-    """A whole number from 0 on."""
+    """An integer of at least 0."""
 
     field_class = forms.IntegerField
 
@@ -94,7 +94,7 @@ class StrictFilters(DjangoFilterBackend):
         """The rows that match.
 
         Raises:
-            Problem: naming parameters that are empty, or no boolean.
+            Problem: for empty parameters and invalid booleans.
         """
         filterset = self.get_filterset_class(view, queryset)
         filters = filterset.base_filters if filterset else {}

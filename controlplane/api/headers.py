@@ -1,4 +1,4 @@
-"""Security headers of every response, and the refusal of requests for unknown host names."""
+"""Sets security headers, and rejects requests for unknown host names."""
 
 import logging
 from typing import Final
@@ -51,7 +51,7 @@ class Headers(MiddlewareMixin):
     """Middleware that must precede all middleware that may respond."""
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        """Refuse a request for another host, which Django would log as an error with a traceback."""
+        """Reject a request for another host, which Django would log as an error with a traceback."""
         try:
             request.get_host()
         except DisallowedHost:

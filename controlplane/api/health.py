@@ -1,4 +1,4 @@
-"""Health checks for monitoring: alive, and ready."""
+"""Liveness and readiness probes."""
 
 import redis.exceptions
 from django.db import DatabaseError, connection
@@ -15,7 +15,7 @@ from controlplane.runtime.redis_memory import redis_memory
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """200 as long as this process answers."""
+    """200 while this process responds."""
     return JsonResponse({"status": "ok"})
 
 

@@ -1,6 +1,6 @@
-"""The maximum size of a request's body, by its path; larger ones are refused before they are received.
+"""Limits the size of request bodies by path; larger ones are rejected before they are received.
 
-Django would first write all of it to disk. The parsers use the same table, since not every server runs this.
+Django would first write them to disk. The parsers use the same table, since not every server runs this.
 """
 
 import json
@@ -38,7 +38,7 @@ class BodyLimit:
         self.application = application
 
     async def __call__(self, scope: Any, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Pass the request on, if it is small enough or if a worker stores its model."""
+        """Pass the request on if it is small enough, or if a worker stores a model."""
         limit = await _limit(scope)
         if _announced(scope) > limit:
             await _refuse(send, limit)

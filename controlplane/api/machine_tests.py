@@ -1,4 +1,4 @@
-"""Requests for tests of machines."""
+"""Executes requests for machine tests."""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""Requests about a machine: cordon, drain, open again; its labels and maintenance windows."""
+"""Executes requests about a machine: cordon, drain, uncordon, labels and maintenance windows."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -21,7 +21,7 @@ ACTIONS = {Scheduling.OPEN: "uncordon", Scheduling.CORDONED: "cordon", Schedulin
 
 
 def schedule_machine(*, agent: Agent, to: Agent.Scheduling, actor: str, reason: str = "") -> None:
-    """Cordon the machine, drain it, or open it to new processes again.
+    """Cordon, drain or uncordon the machine.
 
     Raises:
         Problem: if it is in that state already.
@@ -46,7 +46,7 @@ def note_change() -> None:
 
 
 def label_machine(*, agent: Agent, labels: Mapping[str, str], actor: str) -> None:
-    """Set the labels of the machine beside its token's.
+    """Set the machine's additional labels.
 
     Raises:
         Problem: if one has a key of the token's.

@@ -1,4 +1,4 @@
-"""Trained parameters: who may store those of a job, how they are checked, and how they are read.
+"""Stores, checks and reads the trained parameters of jobs.
 
 They arrive as numpy's ``.npz`` and are written to disk in pieces; ``npz`` checks the format.
 """
@@ -69,7 +69,7 @@ def store_model(job: Job, stream: IO[bytes]) -> Path:
 
 
 def check_arrays(path: Path) -> None:
-    """Refuse, with a ``Problem``, what is not a zip of ``.npy`` arrays of numbers."""
+    """Raise a ``Problem`` unless the file is a zip of numeric ``.npy`` arrays."""
     try:
         check_npz(path)
     except NoModel as error:
@@ -77,7 +77,7 @@ def check_arrays(path: Path) -> None:
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """The content of the file in pieces."""
+    """The content of the file in chunks."""
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             yield chunk

@@ -1,4 +1,4 @@
-"""Media types: JSON and YAML are accepted, JSON is returned."""
+"""Selects media types: JSON and YAML are accepted, JSON is returned."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Checks that a file is a numpy ``.npz`` of numeric arrays, at a cost that does not depend on the sizes it declares.
+"""Checks that a file is a numpy ``.npz`` of numeric arrays, at a bounded cost.
 
 Python's ``zipfile`` reads the whole directory of a zip, and numpy the whole header of an array, of any length:
 so both are bounded first. Nothing here unpickles, and only the beginning of each array is decompressed.
@@ -15,10 +15,10 @@ from typing import IO, Any, Final
 import numpy as np
 
 MAX_ENTRIES: Final = 10_000
-"""Most arrays of one model."""
+"""Maximum number of arrays of a model."""
 
 MAX_DIRECTORY: Final = 128 * MAX_ENTRIES
-"""Most bytes of the directory."""
+"""Maximum bytes of the zip directory."""
 
 HEADER_BYTES: Final = 12 * 1024
 """Bytes read of an array: more than the longest header that numpy accepts."""

@@ -1,6 +1,6 @@
-"""Requests about one worker, server or flag of a running job.
+"""Executes requests about a worker, server or flag of a running job.
 
-Errors that the database shows are refused immediately; otherwise the engine answers with a decision.
+Requests that are invalid by the database are rejected immediately; otherwise the engine responds with a decision.
 """
 
 from http import HTTPStatus
@@ -21,7 +21,7 @@ LIVE = (JobState.RUNNING, JobState.PAUSED)
 
 
 def exclude_worker(*, job: Job, rank: int, user: User) -> requests.Request:
-    """Request that a worker ends and gets no shares until it is included again.
+    """Request that a worker is stopped and gets no shares until it is included again.
 
     Raises:
         Problem: if the job does not run, has no such worker or no other one, or Redis does not answer.
@@ -62,7 +62,7 @@ def add_server(*, job: Job, user: User) -> requests.Request:
 
 
 def drain_server(*, job: Job, index: int, user: User) -> requests.Request:
-    """Request that a server hands its blocks over and leaves.
+    """Request that a server hands over its blocks and leaves.
 
     Raises:
         Problem: as above, or if there is no such server.
@@ -83,7 +83,7 @@ def acknowledge_flag(*, flag: Flag, user: User) -> None:
 
 @transaction.atomic
 def mute_flag(*, flag: Flag, minutes: int, user: User) -> None:
-    """Send no notifications of such findings about its subject for this many minutes; 0: resume them now."""
+    """Mute findings of this kind about its subject for this many minutes; 0: unmute."""
     until = flag_notes.mute_end(timezone.now(), minutes) if minutes else None
     flag_notes.flag_mute(flag=flag, actor=user.get_username(), until=until)
     detail = {"until": until.isoformat(timespec="seconds")} if until else {}

@@ -1,4 +1,4 @@
-"""Lists in pages."""
+"""Pagination of lists."""
 
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ class Pages(PageNumberPagination):
         """The page size of the query.
 
         Raises:
-            Problem: for anything but a number from 1 to the largest size.
+            Problem: unless it is a number from 1 to the maximum.
         """
         return self._number(request, self.page_size_query_param, self.page_size, self.max_page_size)
 

@@ -1,4 +1,4 @@
-"""Request bodies: JSON and YAML, of limited size, as plain values.
+"""Parses request bodies: JSON and YAML of limited size.
 
 They are parsed by request threads, never by the thread that serves the sockets; and since all threads share
 one interpreter, large ones are parsed one at a time, so that the others wait for at most one parser.

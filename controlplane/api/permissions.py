@@ -1,4 +1,4 @@
-"""Permissions of roles: a view names the roles for reading and writing; the default for writing is admin.
+"""Checks roles: a view names the roles for reading and writing; the default for writing is admin.
 
 The path names the object: a job, a machine, a simulation or a team. Its owner decides which role counts,
 so that new paths below them need no code in their views. A token with scopes also needs the scope of the
@@ -21,12 +21,12 @@ from controlplane.people.scopes import needed as uses
 from controlplane.telemetry.models import Simulation
 
 ABOUT: Final = re.compile(r"(?:^|/)(jobs|agents|simulations|teams)/<int:pk>")
-"""Paths: ``pk`` is the number of one of these."""
+"""Paths in which ``pk`` is the ID of one of these."""
 
 Owned = type[Job] | type[Agent] | type[Simulation]
 
 NAMED: Final[dict[str, Owned]] = {"job_id": Job, "agent_id": Agent}
-"""Arguments of pages' paths."""
+"""Path arguments of pages."""
 
 OWNED: Final[dict[str, Owned]] = {"jobs": Job, "agents": Agent, "simulations": Simulation}
 
@@ -53,7 +53,7 @@ class HasRole(BasePermission):
     """Closed by default: reading requires ``read_role`` (viewer), writing ``write_role`` (admin)."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether the user's role is sufficient; the refusal names the required one.
+        """Whether the user's role is sufficient; the error names the required one.
 
         Raises:
             Http404: if a team owns the object, and the user is not a member.

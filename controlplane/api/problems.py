@@ -1,4 +1,4 @@
-"""Every error of the API in one format: RFC 9457 problem+json, with ``errors`` for invalid fields."""
+"""Formats all API errors as RFC 9457 problem+json, with ``errors`` for invalid fields."""
 
 import logging
 import re
@@ -67,7 +67,7 @@ def spec_problem(error: SpecError) -> Problem:
 
 
 def document(status: int, detail: str, errors: Sequence[FieldError] = ()) -> dict[str, Any]:
-    """The body, with the id under which the request is in the log.
+    """The body, with the trace ID of the request.
 
     The first fault's members are repeated at the top level, for clients that read only those.
     """
@@ -130,12 +130,12 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Django's handler of 404."""
     if expects_problem(request):
-        return plain_response(404, f"there is nothing at {shown(request.path)}")
+        return plain_response(404, f"not found: {shown(request.path)}")
     return defaults.page_not_found(request, exception)
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Django's handler of 500, which is called while the error is being handled."""
+    """Django's handler of 500, called while the exception is being handled."""
     if error := busy.busy_error_now():
         return _busy_answer(request, error)
     if expects_problem(request):
@@ -167,7 +167,7 @@ def _missing(detail: str, context: dict[str, Any]) -> str:
     if found is None or request is None:
         return detail or "not found"
     noun = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", found[1]).lower()
-    return f"there is no {noun}, or none that you may see, at {shown(request.path)}"
+    return f"no {noun} that you may see exists at {shown(request.path)}"
 
 
 def _as_problem(error: Exception, context: dict[str, Any]) -> Problem:

@@ -1,8 +1,7 @@
-"""Limits requests per minute: of each user, by role; without a user, of each network; and refused requests of each
-network.
+"""Limits requests per minute of each user (by role) or network, and rejected requests of each network.
 
-Counted in Redis, so that all web processes count together, in two windows of a minute: the previous one counts by the
-part of it that lies within the last 60 s. While Redis does not answer, requests are not limited, which is logged.
+Counters are in Redis, shared by all web processes, in a sliding window: the previous minute counts by its fraction
+within the last 60 s. While Redis does not answer, requests are not limited, and a warning is logged.
 """
 
 import time
@@ -27,19 +26,19 @@ STRANGERS: Final = (3_000, 3_000)
 """Read and write requests of one network without a user: machines that join, launchers of jobs."""
 
 REFUSED: Final = 600
-"""Refusals (401, 403, 404) of one network, from guessed tokens, numbers and addresses."""
+"""Rejections (401, 403, 404) of one network, against guessing of tokens, IDs and paths."""
 
 REFUSALS: Final = frozenset({401, 403, 404})
 
 PAGES: Final = 4
-"""Factor of the read limit for pages, which refresh parts of themselves."""
+"""Factor of the read limit for pages, which refresh their parts."""
 
 REST_S: Final = 5.0
 """After an error, Redis is not used for this long, so that requests do not wait for it."""
 
 _away_until = 0.0
 _is_counting = True
-"""Whether Redis answered the last time."""
+"""Whether Redis answered last time."""
 
 logger = structlog.get_logger(__name__)
 
@@ -61,12 +60,12 @@ class Rates(BaseThrottle):
 
 
 class Refusals(MiddlewareMixin):
-    """Counts refused requests by network. Above the limit the answer is 429, which tells nothing; what is accepted is
-    not held up by what others at its address do.
+    """Counts rejected requests by network. Above the limit, rejections become 429 without details; accepted requests
+    are not affected.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        """The response, or 429 instead of a refusal too many."""
+        """The response, or 429 for a rejection above the limit."""
         if response.status_code not in REFUSALS or settings.RATE_LIMITS is None or hasattr(request, "counted"):
             return response
         name = f"rate:network:{network_of(client_address(request))}:refused"
@@ -78,7 +77,7 @@ class Refusals(MiddlewareMixin):
 
 
 def refusal(request: HttpRequest, words: str, wait_s: int) -> HttpResponse:
-    """429 as a problem for programs, as text for people."""
+    """A 429 response: a problem document for programs, text for browsers."""
     headers = {"Retry-After": str(wait_s)}
     if expects_problem(request):
         return plain_response(429, words, headers)
@@ -119,7 +118,7 @@ def _counted(name: str, limit: int, now: float) -> tuple[int, int] | None:
     except redis.exceptions.RedisError as error:
         _away_until = time.monotonic() + REST_S
         if _is_counting:
-            logger.warning("no request is limited while Redis does not answer", why=str(error))
+            logger.warning("requests are not limited while Redis does not answer", why=str(error))
         _is_counting = False
         return None
     if not _is_counting:

@@ -1,4 +1,4 @@
-"""Requests about a machine's credential."""
+"""Executes requests to rotate a machine's credential."""
 
 from http import HTTPStatus
 
@@ -22,7 +22,7 @@ def rotate_credential(*, agent: Agent, user: User) -> None:
     """
     subject = f"agent {agent.name}"
     try:
-        with transaction.atomic():  # nothing is done without its entry
+        with transaction.atomic():  # a request that cannot be audited is not executed
             outstanding = Agent.objects.values_list("next_digest", flat=True).get(pk=agent.pk)
             requested_at = rotation_request(agent.pk)
             services.audit(actor=user.get_username(), action="agent-rotate", subject=subject)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the responses of every operation, and the job spec as JSON schema from its structs."""
+"""Extends the OpenAPI document: error responses of every operation, and the JSON schema of the job spec."""
 
 from functools import cache
 from typing import Any
@@ -31,7 +31,7 @@ REASONS = {
     415: "The media type of the body is not supported.",
     422: "The idempotency key was used with a different document, or the request is contradictory.",
     428: "If-Match is required.",
-    429: "Too many requests in a minute; ``Retry-After`` says when to try again.",
+    429: "Too many requests in a minute; retry after ``Retry-After``.",
     503: "A required service is unavailable.",
 }
 
@@ -82,7 +82,7 @@ class JobTokenScheme(OpenApiAuthenticationExtension):
 
 
 def problem_responses(*codes: int) -> dict[tuple[int, str], OpenApiResponse]:
-    """Error answers by status."""
+    """Error responses by status."""
     return {(code, CONTENT_TYPE): OpenApiResponse(ProblemDocument, REASONS[code]) for code in sorted(codes)}
 
 
@@ -92,7 +92,7 @@ def job_spec_schema() -> dict[str, Any]:
     (top,), parts = msgspec.json.schema_components([JobSpec], ref_template="{name}")
     parts["Choice"] = _choice_schema()
     schema = dict(_inline(parts[top["$ref"]], parts))
-    schema["required"] = ["name"]  # of an attached job; for a native one the error says what is missing
+    schema["required"] = ["name"]  # for attached jobs; for native ones the error names missing fields
     return schema
 
 

@@ -1,4 +1,4 @@
-"""Limits concurrent sign-ins: each uses a second of a core, on purpose, and any client can request one."""
+"""Limits concurrent sign-ins: password hashing takes a second of a core, and any client can request it."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from typing import Any, Final
 from controlplane.api import problems
 
 MOST: Final = 2
-"""Most at a time; the rest of the machine is for users who are signed in."""
+"""Maximum at one time, so that signed-in users are not affected."""
 
 RETRY_S: Final = 2
 

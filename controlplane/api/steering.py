@@ -1,6 +1,6 @@
-"""Requests to a running job: other policies, a pause, its end, another predictor.
+"""Executes requests to a running job: policies, pause, resume, predictor and autopilot.
 
-Each leaves an audit entry and appends the request to the job's log; the engine decides when it takes effect.
+Each is audited and appended to the job's log; the engine decides when it takes effect.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class JobPolicy:
     changes: int
     """Number of changes that were accepted."""
     pending: dict[str, Any]
-    """The pending part of the last change, by kind: it waits for the generation that carries it."""
+    """The pending part of the last change, by kind, until its generation starts."""
 
     @property
     def etag(self) -> str:
@@ -59,7 +59,7 @@ class JobPolicy:
 
 
 def job_policy(job: Job) -> JobPolicy:
-    """The job's present policies."""
+    """The job's current policies."""
     accepted = AuditEntry.objects.filter(action=CHANGE, subject=str(job)).order_by("-id")
     now = selectors.job_synchronization(job)
     last = accepted.first()
@@ -71,10 +71,10 @@ def job_policy(job: Job) -> JobPolicy:
 
 
 def change_policy(*, job: Job, document: object, if_match: str | None, user: User) -> None:
-    """Request other policies. The caller has locked the job's row: of two clients with the same tag only one succeeds.
+    """Request other policies. The caller has locked the job's row: of two clients with the same tag one succeeds.
 
     Raises:
-        Problem: if they are not possible, the caller saw an older state, or the job starts no further iteration.
+        Problem: if they are invalid, the caller has an outdated ETag, or the job starts no further iteration.
     """
     before = job_policy(job)
     _check_seen(job, before, if_match)
@@ -105,7 +105,7 @@ def resume_job(*, job: Job, user: User) -> None:
 
 
 def promote_predictor(*, job: Job, document: object, user: User) -> None:
-    """Request that shares are decided with another of the predictors that run side by side.
+    """Request that share decisions use another of the running predictors.
 
     Raises:
         Problem: if the job has no such predictor, does not run, or Redis does not answer.
@@ -113,7 +113,11 @@ def promote_predictor(*, job: Job, document: object, user: User) -> None:
     name = document.get("predictor") if isinstance(document, Mapping) else None
     predictors = registry.predictors(selectors.job_synchronization(job).batching)
     if not isinstance(name, str) or name not in predictors:
-        allowed = f"one of the running predictors: {', '.join(predictors)}" if predictors else "none: it has none"
+        allowed = (
+            f"one of the running predictors: {', '.join(predictors)}"
+            if predictors
+            else "none: the job has no predictors"
+        )
         fault = FieldError(field="predictor", found=name, expected=allowed)
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"predictor: expected {allowed}", errors=[fault])
     check_state(job, "given another predictor", (JobState.RUNNING, JobState.PAUSED))
@@ -122,10 +126,10 @@ def promote_predictor(*, job: Job, document: object, user: User) -> None:
 
 
 def set_autopilot(*, job: Job, document: object, user: User) -> None:
-    """Request that the job's autopilot switches by itself (auto), or only proposes (suggest).
+    """Request that the job's autopilot switches automatically (auto), or only proposes (suggest).
 
     Raises:
-        Problem: if the job has no autopilot or does not run, the mode is another, or Redis does not answer.
+        Problem: if the job has no autopilot or does not run, the mode is invalid, or Redis does not answer.
     """
     mode = document.get("mode") if isinstance(document, Mapping) else None
     if mode not in MODES:
@@ -178,11 +182,10 @@ def check_state(job: Job, done: str, allowed: tuple[JobState, ...]) -> None:
 
 
 def ask(job: Job, event: UserRequest, done: str, *, action: str, detail: Mapping[str, Any] | None = None) -> AuditEntry:
-    """Write a user's request to the audit log, then append it to the job's: a request that cannot be audited is not
-    executed.
+    """Audit a user's request, then append it to the job's log: a request that cannot be audited is not executed.
 
     Raises:
-        Problem: as ``_append``; then there is no entry either.
+        Problem: as ``_append``; the audit entry is then rolled back.
     """
     with transaction.atomic():
         row = services.audit(actor=event.actor, action=action, subject=str(job), detail=detail, job=job)
@@ -192,7 +195,7 @@ def ask(job: Job, event: UserRequest, done: str, *, action: str, detail: Mapping
 
 
 def _append(job: Job, event: UserRequest, done: str) -> str:
-    """Append a request to the job's log; the entry's id.
+    """Append a request to the job's log. Returns the entry's id.
 
     Raises:
         Problem: if the log is closed or is being recovered, or Redis does not answer.

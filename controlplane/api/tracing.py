@@ -1,4 +1,4 @@
-"""One id for each request: in every log line of the request, in the response's header, and in a problem.
+"""Assigns a trace ID to each request, which is in its log lines, its response header and its problem documents.
 
 A user can quote it in an error report, and an operator can find it in the web process's log.
 """
@@ -13,16 +13,16 @@ from django.utils.deprecation import MiddlewareMixin
 
 HEADER: Final = "X-Trace-Id"
 GIVEN: Final = re.compile(r"[\w.-]{8,64}", re.ASCII)
-"""Headers in which a proxy may have given an id."""
+"""Valid trace IDs from a proxy."""
 
 _NAME: Final = "trace_id"
 
 
 class Tracing(MiddlewareMixin):
-    """Must precede all other middleware."""
+    """Middleware that must precede all other."""
 
     def process_request(self, request: HttpRequest) -> None:
-        """Use the given id, or make one."""
+        """Use the ID from the proxy, or create one."""
         given = request.headers.get(HEADER, "")
         trace = given if GIVEN.fullmatch(given) else secrets.token_hex(8)
         structlog.contextvars.bind_contextvars(**{_NAME: trace})

@@ -1,4 +1,4 @@
-"""The API's paths: without trailing slashes. Those of figures and reports are in ``frontend.urls``."""
+"""The API's URLs, without trailing slashes. Figures and reports are in ``frontend.urls``."""
 
 from django.urls import include, path, re_path
 

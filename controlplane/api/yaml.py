@@ -1,7 +1,7 @@
-"""YAML from untrusted clients: parsed by libyaml only, and only after its events have been counted.
+"""Parses YAML from untrusted clients: with libyaml only, and only after its events have been counted.
 
-PyYAML's own loader takes half a minute for a MiB. libyaml's takes as long for 100,000 opening brackets, and blocks
-all other threads meanwhile; so events are read first, one by one, and stop at the first that is too deep or too many.
+PyYAML's Python loader takes half a minute per MiB. libyaml takes as long for 100,000 opening brackets and blocks all
+other threads meanwhile, so events are first read one by one, up to a maximum depth and number.
 """
 
 from typing import Any, Final
@@ -9,16 +9,16 @@ from typing import Any, Final
 import yaml
 
 MAX_YAML: Final = 256 * 1024
-"""Characters of a document; longer ones must be JSON, which is read a hundred times faster."""
+"""Maximum characters of a document; longer ones must be JSON, which is parsed a hundred times faster."""
 
 MAX_DEPTH: Final = 24
-"""Levels of lists and mappings; specs have fewer."""
+"""Maximum depth of lists and mappings; specs have fewer levels."""
 
 MAX_NODES: Final = 20_000
-"""Values and keys of a document."""
+"""Maximum number of values and keys of a document."""
 
 MAX_NUMBER: Final = 100
-"""Characters of a number: numbers of base 60 take time quadratic in their length."""
+"""Maximum characters of a number: base-60 numbers take time quadratic in their length."""
 
 Loader: Any = getattr(yaml, "CSafeLoader", None)
 

@@ -137,7 +137,7 @@ def _every(seconds: float, task: str) -> dict[str, Any]:
 CELERY_BEAT_SCHEDULE = {
     "copy streams to the database": _every(1.0, "ingest"),
     "start jobs that fit": _every(1.0, "schedule"),
-    "wake up stalled jobs": _every(1.0, "rescue"),
+    "requeue stalled jobs": _every(1.0, "rescue"),
     "fail processes of lost agents": _every(1.0, "reap_offline_agents"),
     "sample machines": _every(10.0, "sample_presence"),
     "simulate alternatives of jobs": _every(10.0, "forecast"),

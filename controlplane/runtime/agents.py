@@ -22,7 +22,7 @@ def forget_process(client: Client, agent: int, name: ProcessName) -> None:
 
 
 async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> AgentOrders | None:
-    """What the agent should run now, under a sequence number that no earlier orders had.
+    """What the agent should run now, with a new sequence number.
 
     None while Redis may have lost some of it: running processes must not be stopped because of that.
     """
@@ -34,7 +34,7 @@ async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> Ag
 
 
 async def is_known(client: AsyncClient, agent: int, name: ProcessName) -> bool:
-    """Whether the agent should run this process instance now, or reported that it had started it."""
+    """Whether the agent should run this process instance now, or has reported its start."""
     field = f"{name.job}:{name.role}:{name.index}"
     order: bytes | None = await client.execute_command("HGET", names.agent_processes(agent), field)
     if order is not None and order.startswith(name.instance.encode() + b"\0"):

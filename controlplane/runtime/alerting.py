@@ -24,7 +24,7 @@ SHOWN: Final = 10
 """Number of iterations before the event that the timeline shows."""
 
 INGEST_S: Final = timedelta(seconds=1)
-"""How much later than its event a row's time may be."""
+"""Maximum delay of a row's time after its event."""
 
 Marks = dict[int, Mark]
 
@@ -40,7 +40,7 @@ def evaluate(client: Client, now: datetime | None = None) -> Stepped:
     marks = advanced(_marks(before), waiting_sums(running), now.timestamp())
     with transaction.atomic():
         if before and not Evaluated.objects.filter(pk=before.pk, at=before.at).update(at=now):
-            return Stepped(changed=0, queued=0)  # it took longer than its lease, and another has evaluated since
+            return Stepped(changed=0, queued=0)  # the lease expired, and another process has evaluated since
         done = alerts_evaluate(with_shares(view, marks), place_of=place_of, base_url=settings.PACELINE_URL)
         _noted(before, now, marks, done)
     if done.changed or done.queued:

@@ -1,6 +1,6 @@
 """Alternative policies of a job: their predicted effect in the last forecast, and the request that switches to them.
 
-Changes of machines are not among them, since no request to a job makes these.
+Changes of machines are not included, since no request to a job makes them.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ EXCHANGED: Final = ("batching", "barrier")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """Other policies, and the fraction of the present time that they would save."""
+    """Other policies, and the fraction of the current time that they would save."""
 
     name: str
     choices: dict[str, Choice]

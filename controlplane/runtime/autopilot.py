@@ -1,4 +1,4 @@
-"""Runs simulations that autopilots request with ``PlayAlternatives``, in a low-priority subprocess; an event answers.
+"""Runs simulations that autopilots request with ``PlayAlternatives``, in a low-priority subprocess. An event replies.
 
 One runs at a time on the whole control plane, in the task that also simulates for pages. A request may be lost or run
 twice: the engine accepts one answer, and repeats the request later. Until then the job keeps its policies.
@@ -68,7 +68,7 @@ def play_one(client: Client, play: Play) -> int | None:
     except log.LogClosed:
         logger.info("job was over before its alternatives were simulated", job=job)
     except log.LogMissing:
-        logger.info("an autopilot's answer waits until the log is recovered", job=job)
+        logger.info("an autopilot's result is delayed until the log is recovered", job=job)
     return job
 
 
@@ -89,11 +89,11 @@ def answer(job_id: int, request: str) -> str:
     """The answer as JSON, based on the job's last minutes in the database.
 
     Raises:
-        SimulationError: if nothing is recorded of the job.
+        SimulationError: if nothing is recorded about the job.
     """
     recorded_job(job_id)
     command = _decoder.decode(b64decode(request))
-    entries = recent_log(job_id, RECENT_S)  # counted from where the present policies took effect
+    entries = recent_log(job_id, RECENT_S)  # counted from where the current policies took effect
     spec = stored_spec(Job.objects.get(pk=job_id))
     return json.dumps(msgspec.to_builtins(play_alternatives(job_id, spec, entries, replace(command, since=0))))
 

@@ -106,7 +106,7 @@ def state_of(job: int) -> str:
     """The job's state.
 
     Raises:
-        Job.DoesNotExist: if the job has no row any more.
+        Job.DoesNotExist: if the job no longer has a row.
     """
     found = read_row(f"SELECT state FROM {Job._meta.db_table} WHERE id = %s", (job,))
     if found is None:

@@ -16,7 +16,7 @@ from kombu.transport.redis import Channel
 
 RETRY_S: Final = 0.2
 MAX_RETRY_S: Final = 1.0
-"""Celery waits 2 s longer after each attempt, up to 30 s: too long once Redis is back."""
+"""Celery's own delay grows by 2 s per attempt up to 30 s, which is too long once Redis is back."""
 
 # Tasks that were fetched but not started are found by `rescue`; restoring them needs the connection that was lost.
 Channel.do_restore = False

@@ -15,13 +15,13 @@ logger = structlog.get_logger(__name__)
 def renew_credentials(client: Client | None = None) -> list[str]:
     """Request due renewals; returns the agents' names. If a gateway cannot be notified, it is due again in an hour."""
     client = client or shared()
-    with transaction.atomic():  # no renewal without its audit entry
+    with transaction.atomic():  # a renewal that cannot be audited is not executed
         due = renewals_request()
         for agent in due:
             _record(agent)
     for agent in due:
         client.publish(names.agent_rotation(agent.pk), b"")
-        logger.info("credential is renewed", agent=agent.name)
+        logger.info("credential renewal requested", agent=agent.name)
     if due:
         ticks.publish(client, fleet=True)
     return [agent.name for agent in due]

@@ -1,8 +1,8 @@
 """Dead letters: entries that cannot be written are stored with their cause and end their own job only.
 
 A batch that fails is written again entry by entry, each in a transaction with its cursor. An entry that fails by itself
-becomes a row of ``DeadLetter``. The rest of its answer and the raw event are stored to keep the log complete. None
-of this costs anything while nothing fails.
+becomes a row of ``DeadLetter``. The rest of its answer and the raw event are stored to keep the log complete. Without
+failures this costs nothing.
 """
 
 from contextlib import suppress
@@ -41,13 +41,13 @@ from controlplane.telemetry.numbers import next_messages, record_numbers
 from controlplane.telemetry.projections import incarnations, kind_of, record_raw
 
 MOST_BYTES: Final = 64 * 1024
-"""Most bytes of an entry to store."""
+"""Maximum number of bytes of an entry to store."""
 
 MOST_LETTERS: Final = 100
-"""Most dead letters of one job: later ones mostly follow from the first."""
+"""Maximum number of dead letters of a job: later ones mostly result from the first."""
 
 SHOWN_FOR: Final = timedelta(days=1)
-"""How long operators see a warning about one; the job's page shows it permanently."""
+"""How long operators see a warning about a dead letter; the job's page shows it permanently."""
 
 Entry = tuple[bytes, dict[bytes, bytes]]
 
@@ -74,7 +74,7 @@ def write_apart(job: int, copied: Copied, commands: Read, events: Read) -> tuple
                 letters += store_dead_letter(job, copied, entry, error)
     for letter in letters:
         logger.error(
-            "an entry was set aside: it cannot be written",
+            "an entry could not be written and became a dead letter",
             job=job,
             stream=letter.stream,
             entry=letter.stream_id,
@@ -106,9 +106,9 @@ def sentence() -> str:
     named = ", ".join(map(str, jobs[:5])) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
     return (
         f"{number} {'entry' if number == 1 else 'entries'} of job{'s' * (len(jobs) > 1)} {named} could not be written"
-        f" and {'was' if number == 1 else 'were'} set aside (the last, {newest.kind}, by {newest.cause[:200]})."
-        f" {'That job was' if len(jobs) == 1 else 'Those jobs were'} failed, all others continue. Submit again once the"
-        " cause is found; the entries are kept in the table telemetry_deadletter until their jobs are pruned."
+        f" and {'was' if number == 1 else 'were'} set aside (the last one: {newest.kind}, {newest.cause[:200]})."
+        f" {'That job has' if len(jobs) == 1 else 'Those jobs have'} failed, all others continue. Submit again once the"
+        " cause is fixed; the entries are in the table telemetry_deadletter until their jobs are pruned."
     )
 
 
@@ -145,7 +145,7 @@ def _store_dead_commands(job: int, copied: Copied, entry: Entry, error: Exceptio
                 payload = msgspec.msgpack.encode(command)
                 letter = _letter(job, copied, "commands", stream_id, kind, refused, payload)
                 letters.append(letter)
-                _end_all_the_same(job, command, letter)
+                _end_with_valid_fields(job, command, letter)
         _keep(job, letters)
         state = Job.objects.values_list("state", flat=True).get(pk=job)
     passed(copied, Position(events=copied.position.events, commands=stream_id), copied.incarnation, state)
@@ -167,14 +167,14 @@ def _store_dead_event(job: int, copied: Copied, entry: Entry, error: Exception) 
         except Exception as refused:
             if is_out_of_reach(refused):
                 raise
-        record_numbers(job, risen)  # it is stored, so its sender need not resend it
+        record_numbers(job, risen)  # it is stored, so its sender does not have to resend it
         _keep(job, [letter])
         state = Job.objects.values_list("state", flat=True).get(pk=job)
     passed(copied, Position(events=logged.entry.id, commands=copied.position.commands), incarnation, state, risen)
     return [letter]
 
 
-def _end_all_the_same(job: int, command: AnyCommand | Delivered, letter: DeadLetter) -> None:
+def _end_with_valid_fields(job: int, command: AnyCommand | Delivered, letter: DeadLetter) -> None:
     """If the end of the job cannot be written as decided, end it with the fields that can be."""
     if isinstance(command, MoveJob) and command.state in JOB_OVER:
         end_lost_job(job, JobState.FAILED, _reason(letter), timezone.now())

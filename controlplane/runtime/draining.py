@@ -118,7 +118,7 @@ def _tenant(there: _Residents, number: int, now: datetime) -> Tenant:
     """One job with its processes on the machine.
 
     Raises:
-        UnreadableSpec: if this release refuses its stored spec.
+        UnreadableSpec: if its stored spec is not valid in this release.
     """
     job = there.jobs.get(number)
     if job is None or job.is_over:
@@ -169,7 +169,7 @@ def _resident(
 
 
 def _answer(job: int, move: Move | None) -> Decision | None:
-    """The engine's refusal of the last request."""
+    """The engine's rejection of the last request."""
     entry = move.entry if move else ""
     return Decision.objects.filter(job_id=job, kind=DECLINE, cause=entry).first()
 
@@ -205,11 +205,11 @@ def _ask(agent: Agent, number: int, step: Step) -> str | None:
     action = ACTIONS[step.ask or "add"].format(role=resident.role)
     detail = {} if step.ask == "add" else {"process": resident.title}
     try:
-        with transaction.atomic():  # no request without its audit entry
+        with transaction.atomic():  # a request that cannot be audited is not executed
             row = audit(actor=actor, action=action, subject=str(job), detail=detail, job=job)
             row.entry = log.append_event(number, event)
             row.save(update_fields=["entry"])
-    except log.LogClosed:  # it is over, or its log is being recovered: the next pass sees which
+    except log.LogClosed:  # it is over, or its log is being recovered: the next pass decides
         return None
     return row.entry
 

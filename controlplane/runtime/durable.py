@@ -1,7 +1,7 @@
-"""Durable numbers in Redis: the number up to which a process need not resend its messages.
+"""Durable numbers in Redis: the number up to which a process does not have to resend its messages.
 
 The numbers are stored in the database, in the same transaction as the rows (``telemetry.numbers``). Ingest writes them
-here after the commit, and all of them again when it first sees a job. So they never run ahead of the database, and a
+here after the commit, and all of them again when it first sees a job. So they are never ahead of the database, and a
 Redis that lost its data gets them again. Gateways receive them on a channel and inform the senders.
 """
 

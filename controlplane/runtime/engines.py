@@ -96,7 +96,9 @@ class Running:
         answer = self.replay(entry)
         failure = self.engine.failure
         if failure is not None and failure is not known:
-            logger.error("a fault ends or pauses the job", job=self.facts.number, entry=entry.id, exc_info=failure)
+            logger.error(
+                "an internal error ends or pauses the job", job=self.facts.number, entry=entry.id, exc_info=failure
+            )
         return answer
 
     def replay(self, entry: Entry) -> list[AnyCommand]:
@@ -119,7 +121,7 @@ class Running:
     def note_fault(self, entry: str, error: Exception) -> None:
         """Log and store the first fault; later ones result from it."""
         if self.fault is None:
-            logger.error("a fault ends the job", job=self.facts.number, entry=entry, exc_info=error)
+            logger.error("an internal error ends the job", job=self.facts.number, entry=entry, exc_info=error)
             self.fault = EngineFailed(entry=entry, reason=clean_text(f"{type(error).__name__}: {error}"))
 
     def can_do(self, command: AnyCommand) -> bool:
@@ -174,7 +176,7 @@ class Engines:
         except SnapshotVersionError as error:
             logger.warning("snapshot not readable, replaying the log", job=job, why=str(error))
             why = str(error)
-        except Exception as error:  # a policy that cannot read its state any more
+        except Exception as error:  # a policy that can no longer read its state
             logger.exception("snapshot not readable, replaying the log", job=job)
             why = f"{type(error).__name__}: {error}"
         return self._kind.new(job), why

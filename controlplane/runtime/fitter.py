@@ -1,7 +1,7 @@
 """Fits predictors in a separate process, one after another, with low priority.
 
 A fit would share the interpreter with ingest in the history process, and the 200 MB of torch would stay there. The
-process starts with the first fit and ends when none has come for a while. Lessons and answers are lines of text.
+process starts with the first fit and ends when none has come for a while. Requests and results are lines of text.
 
 ``python -m controlplane.runtime.fitter`` is that process: it needs neither settings nor a database.
 """
@@ -34,11 +34,11 @@ MOST_S: Final = 300.0
 ERROR: Final = "!"
 """First character of the line of a failed fit."""
 
-_lessons: msgspec.msgpack.Decoder[TrainPredictor] = msgspec.msgpack.Decoder(TrainPredictor)
+_requests: msgspec.msgpack.Decoder[TrainPredictor] = msgspec.msgpack.Decoder(TrainPredictor)
 _answers: msgspec.msgpack.Decoder[PredictorTrained] = msgspec.msgpack.Decoder(PredictorTrained)
 
 
-def lesson_of(command: TrainPredictor) -> str:
+def request_of(command: TrainPredictor) -> str:
     """The command as one line."""
     return b64encode(msgspec.msgpack.encode(command)).decode()
 
@@ -57,14 +57,14 @@ class Fitter:
         """The pid of the process, if it runs."""
         return self._process.pid if self._process is not None else None
 
-    def fit(self, lesson: str) -> PredictorTrained:
-        """The result of the fit in ``lesson``; waits for earlier fits, then for this one.
+    def fit(self, request: str) -> PredictorTrained:
+        """The result of the fit in ``request``; waits for earlier fits, then for this one.
 
         Raises:
             Failed: if it could not be done, took too long, or its process ended.
         """
         with self._one_at_a_time:
-            reply = self._ask(lesson)
+            reply = self._ask(request)
             self._used = time.monotonic()
             ending = threading.Timer(self._idle_s, self._end_if_idle)
             ending.daemon = True
@@ -73,7 +73,7 @@ class Fitter:
             raise Failed(reply.removeprefix(ERROR))
         return _answers.decode(b64decode(reply))
 
-    def _ask(self, lesson: str) -> str:
+    def _ask(self, request: str) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
                 self._command,
@@ -90,12 +90,12 @@ class Fitter:
         limit.start()
         reply = ""
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(f"{lesson}\n")
+            process.stdin.write(f"{request}\n")
             process.stdin.flush()
             reply = process.stdout.readline().rstrip("\n")
         limit.cancel()
         if not reply:
-            raise Failed(f"the process that fits predictors ended with exit code {self._end()}, expected an answer")
+            raise Failed(f"the predictor-fitting process ended with exit code {self._end()} without a result")
         return reply
 
     def _end_if_idle(self) -> None:
@@ -109,20 +109,20 @@ class Fitter:
             return None
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()  # which ends it
+            process.stdin.close()  # ends the process
         code = process.wait()
         assert process.stdout is not None
         process.stdout.close()
         return code
 
 
-def answer(lessons: IO[str], answers: IO[str]) -> None:
-    """The main loop of the process: fit to every lesson until the input ends."""
-    for lesson in lessons:
+def answer(requests: IO[str], answers: IO[str]) -> None:
+    """The main loop of the process: handle every request until the input ends."""
+    for request in requests:
         try:
-            fitted = sharing.fit(_lessons.decode(b64decode(lesson)), resolve)
+            fitted = sharing.fit(_requests.decode(b64decode(request)), resolve)
             reply = b64encode(msgspec.msgpack.encode(fitted)).decode()
-        except Exception as error:  # any: the next lesson may be of another job
+        except Exception as error:  # any: the next request may be of another job
             reply = f"{ERROR}{type(error).__name__}: {error}".replace("\n", " ")
         answers.write(f"{reply}\n")
         answers.flush()

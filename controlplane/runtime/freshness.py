@@ -13,7 +13,7 @@ LATE_S: Final = 5.0
 """Ingest copies several times a second: if an entry waits for longer, pages show old data."""
 
 MOST_JOBS: Final = 200
-"""Most live jobs that are checked: the newest."""
+"""Maximum number of live jobs that are checked, the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def behind(client: Client, found: dict[int, Copying]) -> str:
     began = datetime.fromtimestamp(_now_s(client) - waits_s, tz=UTC)
     jobs = ", ".join(map(str, sorted(late)[:5])) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
     return (
-        f"History is {waits_s:,.0f} s behind: what pages show of job{'s' * (len(late) > 1)} {jobs} is as of"
+        f"History is {waits_s:,.0f} s behind: pages show job{'s' * (len(late) > 1)} {jobs} as of"
         f" {began:%Y-%m-%d %H:%M:%S} UTC. {_cure(client)} Training continues, and no data is lost."
     )
 
@@ -77,16 +77,16 @@ def _cure(client: Client) -> str:
     if client.exists(names.INGEST_LEASE):
         held = f" (process {who})" if who else ""
         return (
-            f"The history service{held} is copying, and is slower than jobs report: see what else its machine and the"
-            " database do. It catches up by itself."
+            f"The history service{held} is slower than the jobs' reports: check the load of its machine and of the"
+            " database. It catches up automatically."
         )
     start = "python -m celery -A controlplane.config worker -Q history"
     if not who:
         return f"Ingest is not running: start the history service ({start})."
     host, _, pid = who.rpartition(":")
     return (
-        f"Ingest is stalled: process {pid} on {host} copied last, and is stopped, hangs or has ended."
-        f" End it if it is still there (kill -9 {pid}), and start the history service again ({start})."
+        f"Ingest is stalled: process {pid} on {host} was the last to copy, and is suspended, hangs or has ended."
+        f" Kill it if it still exists (kill -9 {pid}), and restart the history service ({start})."
     )
 
 

@@ -33,7 +33,7 @@ SAMPLES: Final = 360
 """One hour, a sample every 10 s."""
 
 MOST_JOBS: Final = 200
-"""Most live jobs whose streams are checked: the newest."""
+"""Maximum number of live jobs whose streams are checked, the newest."""
 
 RATED_JOBS, RATED_ITERATIONS = 8, 20
 """Running jobs, and their last iterations, from which the latency of decisions is measured."""

@@ -17,14 +17,14 @@ WORTH_SHOWING: Final = names.LONG_LOG // 2
 """Backlog of entries above which operators are warned; senders are slowed down at twice as many."""
 
 CURES: Final = (
-    (("disk is full", "no space left", "disk full"), "its disk is full", "free some space on it"),
-    (("readonly", "read-only"), "it cannot be written", "make it writable, or see which server it points to"),
+    (("disk is full", "no space left", "disk full"), "its disk is full", "free disk space"),
+    (("readonly", "read-only"), "it is read-only", "make it writable, or check which server is used"),
     (("locked", "lock timeout", "deadlock"), "another process has locked it", "end the process that holds the lock"),
-    (("malformed", "not a database", "corrupt"), "it is damaged", "put a copy in its place, or move it away"),
+    (("malformed", "not a database", "corrupt"), "it is damaged", "restore a backup, or move it away"),
     (("disk i/o error",), "its disk fails", "check the disk"),
 )
-OUT_OF_REACH: Final = "it is out of reach"
-BRING_IT_BACK: Final = "bring it back, or check DATABASE_URL"
+OUT_OF_REACH: Final = "it is unreachable"
+BRING_IT_BACK: Final = "restart it, or check DATABASE_URL"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,18 @@ class History:
         """The message for operators; empty while healthy."""
         if self.stopped_since is not None:
             since = self.stopped_since.strftime("%Y-%m-%d %H:%M:%S UTC")
-            return f"Ingest has been stalled since {since}: {self.why} It resumes by itself. {self._kept()}"
+            return f"Ingest has been stalled since {since}: {self.why} It resumes automatically. {self._kept()}"
         if self.entries >= WORTH_SHOWING:
             return f"{self.behind or 'History falls behind.'} {self._kept()}"
         return self.behind
 
     def _kept(self) -> str:
         if self.job is None:
-            return "Nothing is lost."
-        kept = f"Nothing is lost: Redis keeps {self.entries:,} entries of job {self.job}"
+            return "No data is lost."
+        kept = f"No data is lost: Redis buffers {self.entries:,} entries of job {self.job}"
         if self.entries >= names.LONG_LOG:
-            return f"{kept}; its processes are slowed down so that there are at most about {names.FULL_LOG:,}."
-        return f"{kept}; from {names.LONG_LOG:,} on, its processes are slowed down."
+            return f"{kept}; its processes are slowed down to keep at most about {names.FULL_LOG:,}."
+        return f"{kept}; above {names.LONG_LOG:,}, its processes are slowed down."
 
 
 def is_out_of_reach(error: Exception) -> bool:
@@ -68,8 +68,8 @@ def explained(error: Exception) -> str:
     found = " ".join(str(error).split()) or type(error).__name__
     for words, what, cure in CURES:
         if any(word in found.lower() for word in words):
-            return f"the database accepts no writes, {what} ({found}): {cure}."
-    return f"the database accepts no writes, {OUT_OF_REACH} ({found}): {BRING_IT_BACK}."
+            return f"the database accepts no writes: {what} ({found}): {cure}."
+    return f"the database accepts no writes: {OUT_OF_REACH} ({found}): {BRING_IT_BACK}."
 
 
 def note_ingest_error(client: Client, error: Exception) -> bool:

@@ -60,13 +60,13 @@ def failed_steps(client: Client) -> str:
         at, why = msgspec.json.decode(value)
         loop, _, job = field.decode().rpartition(":")
         if at > oldest:
-            failures.append(f"job {job} is left out of {loop} ({why})")
+            failures.append(f"job {job} is skipped in {loop} ({why})")
     if not failures:
         return ""
     more = f", and {len(failures) - 5} more" if len(failures) > 5 else ""
     return (
-        f"{'; '.join(failures[:5])}{more}. Other jobs continue, and it is tried again each time; stop such a job if "
-        "that does not help, and see the log of the history service."
+        f"{'; '.join(failures[:5])}{more}. Other jobs continue, and the step is retried each time; stop such a job if "
+        "it does not recover, and check the log of the history service."
     )
 
 

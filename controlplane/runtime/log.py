@@ -50,7 +50,7 @@ def read_event(stream_id: str, payload: bytes) -> Event:
     try:
         return decode_event(payload)
     except UNREADABLE as error:
-        return EngineFailed(entry=stream_id, reason=clean_text(f"the entry is no event: {error}"))
+        return EngineFailed(entry=stream_id, reason=clean_text(f"the entry is not an event: {error}"))
 
 
 def start_log(job: int, spec: JobSpec, *, client: redis.Client | None = None, salt: bytes | None = None) -> bool:
@@ -108,7 +108,7 @@ def flipped(job: int, reply: list[Any]) -> bool:
     if reply[0] == NO_LOG:
         raise LogMissing(f"job {job}: has no usable log; it was never submitted, or is not recovered yet")
     if reply[0] == OVER:
-        raise LogClosed(f"job {job}: is over, nothing can happen to it any more")
+        raise LogClosed(f"job {job}: is over and accepts no further events")
     return bool(reply[0])
 
 

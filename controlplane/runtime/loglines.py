@@ -135,7 +135,7 @@ def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]
     """The rows of one entry, after a row with the number of lines missing before it, if any."""
     try:
         batch = _decoder.decode(fields[b"l"])
-    except UNREADABLE as error:  # the lines of other entries are good
+    except UNREADABLE as error:  # other entries are not affected
         logger.warning("lines of a job cannot be read", job=job, entry=stream_id, why=str(error))
         return []
     at, before = time_of(stream_id), int(fields[b"before"])

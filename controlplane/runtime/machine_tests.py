@@ -35,7 +35,7 @@ def notify(client: Client, test: MachineTest) -> None:
 
 
 def end_overdue(now: datetime) -> None:
-    """End lost tests, and begin tests with far ends that timed out."""
+    """End lost tests, and start tests whose peers timed out."""
     ended, waiting = preflights_overdue(now)
     for row in waiting:
         shared().publish(names.agent_test(row.agent_id), b"")

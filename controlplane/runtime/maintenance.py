@@ -1,4 +1,4 @@
-"""Applies maintenance windows: closes and opens machines, every second."""
+"""Applies maintenance windows: cordons, drains and uncordons machines, every second."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ ACTIONS = {"open": "agent-uncordon", "cordon": "agent-cordon", "drain": "agent-d
 
 
 def keep_windows(now: datetime) -> list[str]:
-    """Close and open machines; returns the names of changed ones."""
+    """Apply the windows; returns the names of changed machines."""
     done = windows_keep(now)
     for agent, to in done:
         detail = {"machine": agent.name}

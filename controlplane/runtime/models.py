@@ -4,7 +4,7 @@ from django.db import models
 
 
 class KnownRedis(models.Model):
-    """A Redis that held the logs of this database's jobs; the latest row is the present one."""
+    """A Redis that held the logs of this database's jobs; the latest row is the current one."""
 
     identity = models.CharField(max_length=40, unique=True)
     met_at = models.DateTimeField(auto_now_add=True)

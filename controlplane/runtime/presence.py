@@ -77,13 +77,13 @@ def gateway_missing(client: Client) -> str:
         return ""
     silent, name = missing[0]
     if len(missing) == len(silent_ms):
-        return f"no gateway has been here for {silent / 1000:.1f} s"
+        return f"no gateway has sent heartbeats for {silent / 1000:.1f} s"
     for long_silent, gone in missing:
         if long_silent > GATEWAY_BACK_MS:
             _forget_gateway(client, gone)
     if silent > GATEWAY_BACK_MS:
         return ""
-    return f"the gateway on {liveness.shown(name)} has been away for {silent / 1000:.1f} s"
+    return f"the gateway on {liveness.shown(name)} has sent no heartbeats for {silent / 1000:.1f} s"
 
 
 def gateway_begins(client: Client) -> None:

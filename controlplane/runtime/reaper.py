@@ -55,7 +55,7 @@ def end_lost_processes(client: Client, agent: int) -> None:
 
 
 def _report_lost(client: Client, agent: int, name: ProcessName) -> None:
-    detail = f"its machine has been out of reach for more than {GONE_MS // 1000} s"
+    detail = f"its machine has been unreachable for more than {GONE_MS // 1000} s"
     event = ProcessDied(
         role=name.role,
         index=name.index,

@@ -103,7 +103,7 @@ def checked(base: str, entries: Iterable[Entry]) -> Iterator[Entry]:
     """
     for place, entry in enumerate(entries):
         if place == 0 and base == START and not isinstance(entry.event, JobSubmitted):
-            raise LogIncomplete(f"the log has no beginning, its first entry is {entry.id}")
+            raise LogIncomplete(f"the start of the log is missing, its first entry is {entry.id}")
         yield entry
 
 
@@ -115,7 +115,7 @@ def first_difference(published: Iterable[AnyCommand], replayed: Iterable[AnyComm
         was, now = (None if command is None else decided(command) for command in (left, right))
         if was is None or now is None or not is_same(was, now):
             cause = (left or right).cause
-            return f"at {cause} had been published {_described(was)}, a replay gives {_described(now)}"
+            return f"at {cause}, {_described(was)} was published, but a replay gives {_described(now)}"
     return None
 
 

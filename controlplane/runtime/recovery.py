@@ -42,7 +42,7 @@ from controlplane.runtime.redis import Client
 from controlplane.runtime.stored_log import Stored, stored_entries, stored_so_far
 from controlplane.runtime.streams import after
 
-LOST_ALL: Final = "Redis had lost the log, or is a new one; the job continues from the database"
+LOST_ALL: Final = "Redis lost the log, or was replaced; the job continues from the database"
 RESTARTED: Final = "Redis was restarted and may have lost the end of the log"
 
 AFTER_LOSS: Final = 1000
@@ -157,7 +157,7 @@ def _replay(
     for entry in checked(base, _entries(client, lease, base, stored, aim)):
         numbers.count(entry, running.replay(entry))
     if running.engine.cursor != aim:
-        raise LogIncomplete(f"it was answered up to {aim}, but what is left of it ends at {running.engine.cursor}")
+        raise LogIncomplete(f"it was answered up to {aim}, but the remaining log ends at {running.engine.cursor}")
     return numbers
 
 
@@ -226,7 +226,7 @@ def _reason(why: str, known: Known | None, aim: str, unreadable: str) -> str:
     if known is not None and after(aim, known.cursor):
         reasons.append(f"it was answered up to {known.cursor}, the database has it up to {aim}")
     if known is not None and known.version not in ("", ENGINE_VERSION):
-        reasons.append(f"the answers were version {known.version}'s, this release decides as version {ENGINE_VERSION}")
+        reasons.append(f"the answers are of engine version {known.version}, this release has version {ENGINE_VERSION}")
     if unreadable:
         reasons.append(f"its snapshot could not be read ({unreadable}), so it was rebuilt from its log")
     return clean_text("; ".join(reasons))

@@ -31,7 +31,7 @@ def redis_url() -> str:
     """The address of the configured Redis."""
     if not settings.REDIS_URL:
         raise RuntimeError(
-            "REDIS_URL: found nothing, expected the address of a Redis; `manage.py up` starts a private one"
+            "REDIS_URL is not set; set it to the address of a Redis, or use `manage.py up`, which starts one"
         )
     return str(settings.REDIS_URL)
 

@@ -83,8 +83,8 @@ def own_identity(client: Client) -> str:
     identity = found.decode() if found else ""
     if identity and not KnownRedis.objects.filter(identity=identity).exists():
         raise ForeignRedis(
-            f"REDIS_URL names a Redis that belongs to another database (its identity is {identity}): "
-            "name an empty one, or another database number, or empty this one if nothing needs it any more"
+            f"The Redis at REDIS_URL belongs to another database (its identity is {identity}): "
+            "name an empty one, use another database number, or flush it if it is no longer needed"
         )
     return identity
 

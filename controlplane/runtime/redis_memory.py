@@ -32,16 +32,16 @@ class RedisMemory:
         """A warning for the operator; empty while healthy."""
         if self.is_set and self.policy != KEEPS_ALL:
             return (
-                f"Redis throws keys away when it is full (maxmemory-policy is {self.policy}), and with them parts of "
-                f"jobs' logs: set it to {KEEPS_ALL}."
+                f"Redis evicts keys when it is full (maxmemory-policy is {self.policy}), including parts of "
+                f"job logs: set it to {KEEPS_ALL}."
             )
         if not self.limit or self.used < WARN_SHARE * self.limit:
             return ""
-        of = "it may use (maxmemory)" if self.is_set else "its machine has"
-        more = "raise maxmemory" if self.is_set else "give it a larger machine"
+        of = "its limit (maxmemory)" if self.is_set else "the memory of its machine"
+        more = "raise maxmemory" if self.is_set else "use a larger machine"
         return (
-            f"Redis uses {_mb(self.used)} of the {_mb(self.limit)} MB that {of}. When it is full it takes nothing "
-            f"more, and every job stops: {more}, end jobs, or see that history keeps up."
+            f"Redis uses {_mb(self.used)} of {_mb(self.limit)} MB, {of}. When it is full, it rejects "
+            f"writes, and all jobs stop: {more}, stop jobs, or check that ingest keeps up."
         )
 
 

@@ -1,4 +1,4 @@
-"""Reserves slots for servers that running jobs request, in a separate task; an event answers.
+"""Reserves slots for servers that running jobs request, in a separate task; the result is an event.
 
 A task may be lost or run twice: the engine repeats its request, and a job that already holds the slot gets it again.
 """
@@ -46,4 +46,4 @@ def reserve(job: int, role: Role, index: int) -> None:
 def _why(labels: dict[str, str], team: int) -> str:
     there = capacity(labels, team=team)
     where = f" with labels {', '.join(f'{key}={value}' for key, value in sorted(labels.items()))}" if labels else ""
-    return f"machines online{where} offer {there.servers} server slots, of which {there.free_servers} are free"
+    return f"online machines{where} have {there.servers} server slots, {there.free_servers} of them free"

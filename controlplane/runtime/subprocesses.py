@@ -53,7 +53,7 @@ def run_in_subprocess(arguments: Sequence[str], stopping: Event, most_s: float =
             if not stopping.is_set() and time.monotonic() < deadline:
                 continue
             _end(process)
-            raise BrokenOff(f"it took more than {most_s:.0f} s, and was broken off") from None
+            raise BrokenOff(f"it took more than {most_s:.0f} s and was stopped") from None
         if process.returncode:
             raise Failed(_last_line(output))
         return out

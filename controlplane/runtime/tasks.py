@@ -102,9 +102,9 @@ def ingest() -> None:
 
 
 @shared_task(name=training.TRAIN)
-def train_predictor(job: int, lesson: str) -> None:
+def train_predictor(job: int, request: str) -> None:
     """Fit a predictor to its job's measurements."""
-    training.fit(job, lesson)
+    training.fit(job, request)
 
 
 @shared_task(name=SIMULATE)
@@ -134,8 +134,8 @@ def reserve_slot(job: int, role: Role, index: int) -> None:
 
 @shared_task(name="controlplane.runtime.tasks.schedule")
 def schedule() -> None:
-    """Begin missing logs, keep maintenance windows, end lost tests of machines, empty drained machines, and give slots
-    to jobs that wait.
+    """Start missing logs, apply maintenance windows, end lost machine tests, drain machines, and assign slots to queued
+    jobs.
     """
     scheduler.begin_logs()
     maintenance.keep_windows(timezone.now())

@@ -12,7 +12,7 @@ from celery import current_app
 
 from controlplane.core.commands import AnyCommand, TrainPredictor
 from controlplane.runtime import log
-from controlplane.runtime.fitter import Fitter, lesson_of
+from controlplane.runtime.fitter import Fitter, request_of
 
 TRAIN: Final = "controlplane.runtime.tasks.train_predictor"
 
@@ -25,16 +25,16 @@ def request_fits(job: int, commands: Sequence[AnyCommand]) -> None:
     """Queue a task for every requested fit; call it after the commit of the commands."""
     for command in commands:
         if isinstance(command, TrainPredictor):
-            current_app.send_task(TRAIN, args=(job, lesson_of(command)))
+            current_app.send_task(TRAIN, args=(job, request_of(command)))
 
 
-def fit(job: int, lesson: str) -> None:
+def fit(job: int, request: str) -> None:
     """Run one fit, and append the result to the job's log.
 
     Raises:
         Failed: if it failed; the engine requests it again.
     """
-    trained = _fitter.fit(lesson)
+    trained = _fitter.fit(request)
     try:
         log.append_event(job, trained)
     except log.LogClosed:

@@ -28,7 +28,7 @@ def end_unrecoverable(client: Client, lease: Lease) -> None:
     agents = sorted({agent for agent, _, _ in processes if agent is not None})
     lease.end_lost(agents, sorted({f"{lease.job}:{role}:{index}" for _, role, index in processes}))
     release_slots(lease.job)
-    logger.warning("job was over already", job=lease.job)
+    logger.warning("job was already over", job=lease.job)
 
 
 def pause(client: Client, lease: Lease, why: str) -> None:

@@ -18,7 +18,7 @@ from controlplane.protocol import RELEASE, understands
 from controlplane.telemetry.models import EngineSnapshot
 
 NAMED = 5
-"""Most items of a kind that a message names."""
+"""Maximum number of items of a kind in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class Upgrade:
             found.append(newer_database(self.unknown))
         if self.foreign:
             found.append(
-                f"Machines with running jobs have a release that {RELEASE} does not understand: {_some(self.foreign)}."
-                " Wait for their jobs or stop them, then bring these machines up to date."
+                f"Machines with running jobs have a release not compatible with {RELEASE}: {_some(self.foreign)}."
+                " Wait for their jobs or stop them, then update these machines."
             )
         return found
 
@@ -54,7 +54,7 @@ class Upgrade:
         found = [f"Migrations to apply: {_some(self.pending) or 'none'}.", f"Live jobs that continue: {self.live}."]
         if self.rebuilt:
             jobs = _some([f"{number}" for number in self.rebuilt])
-            found.append(f"State computed again from the whole log, which may take minutes each: job {jobs}.")
+            found.append(f"State to recompute from the whole log, which may take minutes per job: job {jobs}.")
         return found
 
 
@@ -90,7 +90,7 @@ def migrations() -> tuple[tuple[str, ...], tuple[str, ...]]:
 def newer_database(unknown: Sequence[str]) -> str:
     """Why a database of a newer release is refused."""
     return (
-        f"The database is of a newer release than {RELEASE}, which does not know {_some(unknown)}: install that"
+        f"The database belongs to a newer release than {RELEASE}, which does not have {_some(unknown)}: install that"
         " release, or restore the dump from before the upgrade. Nothing was changed."
     )
 

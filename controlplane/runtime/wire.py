@@ -36,7 +36,7 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
@@ -122,7 +122,7 @@ class Caller:
             self._wire.abort()
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         if self._wire is not None:
             self._wire.abort()
 
@@ -188,7 +188,7 @@ def greetings() -> list[tuple[Part, ...]]:
 def _run_id_in(info: Reply) -> str:
     """The run id in a Redis server's INFO."""
     found = re.search(rb"run_id:(\w+)", cast(bytes, info))
-    assert found is not None, "Redis says of itself what its run id is"
+    assert found is not None, "INFO of Redis contains its run id"
     return found[1].decode()
 
 

@@ -271,7 +271,7 @@ def test_a_failed_delivery_is_sent_again_and_no_other(operator: APIClient) -> No
     row = Delivery.objects.create(target=webhook("http://127.0.0.1:9/x"), notice="test", message={}, state="failed")
     path = f"/api/v1/alerts/deliveries/{row.pk}/actions/resend"
     assert operator.post(path).json()["state"] == "queued"
-    assert "one that has failed can be sent again" in refused(operator.post(path))["detail"]
+    assert "only failed deliveries can be sent again" in refused(operator.post(path))["detail"]
 
 
 def test_notifications_are_alerts_that_fire_and_are_not_silenced(viewer: APIClient) -> None:

@@ -88,7 +88,7 @@ def test_revoking_ends_all(operator: APIClient, submitted: dict[str, object]) ->
 def test_a_job_that_is_over_gets_no_token(operator: APIClient, submitted: dict[str, object]) -> None:
     Job.objects.filter(pk=submitted["id"]).update(state="failed")
     answer = refused(operator.post(f"/api/v1/jobs/{submitted['id']}/token", {}, format="json"))
-    assert (answer["status"], "submit a new one" in answer["detail"]) == (409, True)
+    assert (answer["status"], "submit a new job" in answer["detail"]) == (409, True)
 
 
 def test_tokens_are_operators_business(viewer: APIClient, submitted: dict[str, object]) -> None:

@@ -187,11 +187,11 @@ def test_enroll_makes_a_token_for_a_fleet() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--uses", "0"), "found '0', expected a whole number from 1 to 10,000"),
-        (("--expires", "2 h"), "found '2 h', expected a number and s, m, h, d or w, such as 2h, up to 366d"),
+        (("--uses", "0"), "found '0', expected an integer from 1 to 10,000"),
+        (("--expires", "2 h"), "found '2 h', expected a number with s, m, h, d or w, such as 2h, at most 366d"),
         (
             ("--uses", "2", "--name", "m1"),
-            "--name m1 is one machine, but --uses is 2: omit one of them",
+            "--name m1 is for one machine, but --uses is 2: omit one of them",
         ),
     ],
 )

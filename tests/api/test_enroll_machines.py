@@ -23,7 +23,7 @@ def enroll(folder: Path, *names: str) -> str:
 def test_each_machine_gets_a_token_of_its_own_that_only_its_owner_reads(tmp_path: Path) -> None:
     said = enroll(tmp_path, "fast", "slow")
     files = {path.name: path / "token" for path in tmp_path.iterdir()}
-    assert said == f"2 tokens in {tmp_path}; joined already: none"
+    assert said == f"2 tokens in {tmp_path}; already joined: none"
     assert sorted(files) == ["fast", "slow"]
     assert {path.stat().st_mode & 0o777 for path in files.values()} == {0o600}
     assert {path.parent.stat().st_mode & 0o777 for path in files.values()} == {0o700}
@@ -36,7 +36,7 @@ def test_a_machine_that_has_joined_gets_no_other(tmp_path: Path) -> None:
     token_redeem(token=(tmp_path / "fast" / "token").read_text(), name="fast")
     before = {name: (tmp_path / name / "token").read_text() for name in ("fast", "slow")}
     said = enroll(tmp_path, "fast", "slow")
-    assert said == f"1 token in {tmp_path}; joined already: fast"
+    assert said == f"1 token in {tmp_path}; already joined: fast"
     assert (tmp_path / "fast" / "token").read_text() == before["fast"]
     assert (tmp_path / "slow" / "token").read_text() != before["slow"]
 
@@ -53,7 +53,7 @@ def test_a_machine_that_joined_under_an_earlier_release_still_has_a_folder(tmp_p
     token = token_create(labels={}, name="fast")[0]
     (tmp_path / "fast").write_text(token)
     token_redeem(token=token, name="fast")
-    assert enroll(tmp_path, "fast") == f"0 tokens in {tmp_path}; joined already: fast"
+    assert enroll(tmp_path, "fast") == f"0 tokens in {tmp_path}; already joined: fast"
     assert list((tmp_path / "fast").iterdir()) == []
 
 
@@ -62,7 +62,7 @@ def test_a_machine_whose_credential_has_expired_gets_another_token_where_it_look
     first = {name: (tmp_path / name / "token").read_text() for name in ("fast", "slow")}
     joined = {name: token_redeem(token=first[name], name=name).agent for name in first}
     Agent.objects.filter(name="fast").update(state=Agent.State.ONLINE)
-    assert enroll(tmp_path, "fast", "slow", "--again") == f"1 token in {tmp_path}; online, and left alone: fast"
+    assert enroll(tmp_path, "fast", "slow", "--again") == f"1 token in {tmp_path}; skipped because online: fast"
     assert (tmp_path / "fast" / "token").read_text() == first["fast"]
     new = (tmp_path / "slow" / "token").read_text()
     assert new != first["slow"]
@@ -78,9 +78,9 @@ def test_tokens_for_machines_are_in_the_audit_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "name", "sentence"),
     [
-        ("nowhere", "fast", "is no folder, expected the one from which machines read their tokens: make it"),
-        (".", "../fast", "found '../fast', expected the name of a machine that can be the name of a folder"),
-        (".", "", "found '', expected the name of a machine"),
+        ("nowhere", "fast", "is not a folder; create the folder from which machines read their tokens"),
+        (".", "../fast", "found '../fast', expected a machine name that is a valid folder name"),
+        (".", "", "found '', expected a machine name"),
         (".", "x" * 300, "no token was written to .*: File name too long"),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_window_of_iterations_is_to_be_had_as_a_trace(viewer: APIClient, job: 
     trace = viewer.get(f"/api/v1/jobs/{job.pk}/trace?first=2&count=3").json()
     assert {event["args"]["iteration"] for event in trace["traceEvents"] if event["ph"] == "X"} == {2, 3, 4}
     found = refused(viewer.get(f"/api/v1/jobs/{job.pk}/trace?count=99"))
-    assert (found["field"], found["expected"]) == ("count", "a whole number from 1 to 20")
+    assert (found["field"], found["expected"]) == ("count", "an integer from 1 to 20")
 
 
 def test_catalogues_report_what_can_be_chosen_and_set(viewer: APIClient) -> None:

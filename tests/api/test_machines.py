@@ -247,4 +247,4 @@ def test_a_pod_joins_by_its_service_account(anybody: APIClient, tmp_path: Path, 
 
 def test_where_no_pod_may_join_its_token_is_refused_with_the_cure(anybody: APIClient) -> None:
     reply = anybody.post("/api/v1/agents/enrol", {"token": "a.b.c", "name": "agents-0"}, format="json")
-    assert "set PACELINE_KUBERNETES_ACCOUNTS (docs/clusters.md), or join on a token from" in refusal_of(reply, 403)
+    assert "set PACELINE_KUBERNETES_ACCOUNTS (docs/clusters.md), or use a token from" in refusal_of(reply, 403)

@@ -114,7 +114,7 @@ def test_only_a_worker_of_this_very_job_may_store(anybody: APIClient, admin: API
         assert (reply.status_code, reply["WWW-Authenticate"], refused(reply)["detail"]) == (
             401,
             "Process",
-            "storing a model takes: Authorization: Process worker:<rank>:<instance>:<hex key>",
+            "storing a model requires: Authorization: Process worker:<rank>:<instance>:<hex key>",
         )
     assert admin.put(f"/api/v1/jobs/{job.pk}/model", b"x", content_type="application/octet-stream").status_code == 401
     job.refresh_from_db()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
 def test_nowhere_is_a_problem_whatever_the_method(anybody: APIClient, method: str) -> None:
     reply = getattr(anybody, method)("/api/v1/nothing/here")
-    sentence = "there is nothing at /api/v1/nothing/here; /api/v1/ lists what there is"
+    sentence = "not found: /api/v1/nothing/here; /api/v1/ lists the resources"
     assert (reply.status_code, refused(reply)) == (404, problem(404, sentence))
 
 
@@ -96,5 +96,5 @@ def test_the_log_has_what_broke_under_the_id_of_the_request(viewer: APIClient, m
     [("jobs/999", "job"), ("jobs/999/decisions", "job"), ("agents/999", "agent"), ("teams/999", "team")],
 )
 def test_what_is_missing_is_named_with_where_it_was_looked_for(admin: APIClient, path: str, noun: str) -> None:
-    sentence = f"there is no {noun}, or none that you may see, at /api/v1/{path}"
+    sentence = f"no {noun} that you may see exists at /api/v1/{path}"
     assert refused(admin.get(f"/api/v1/{path}")) == problem(404, sentence)

@@ -105,7 +105,7 @@ def test_without_redis_nothing_is_counted_no_one_waits_and_the_log_reports_it_on
         monkeypatch.setattr(rates, "_away_until", 0.0)
         client.get("/api/v1/tokens")
     assert [entry["event"] for entry in logs if "limited" in entry["event"]] == [
-        "no request is limited while Redis does not answer",
+        "requests are not limited while Redis does not answer",
         "requests are limited again",
     ]
 

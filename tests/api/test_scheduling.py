@@ -114,7 +114,7 @@ def test_a_job_whose_spec_is_refused_holds_up_neither_a_drain_nor_the_queue(oper
     tasks.schedule()
     assert Move.objects.filter(job_id=job.pk).exists(), "the other job is asked to leave"
     assert Reservation.objects.filter(job_id=waiting.pk, agent=two).exists(), "a waiting job gets slots meanwhile"
-    assert f"job {refused_job.pk} is left out of draining a machine (UnreadableSpec" in failed_steps(shared())
+    assert f"job {refused_job.pk} is skipped in draining a machine (UnreadableSpec" in failed_steps(shared())
 
 
 def test_a_drained_machine_loses_its_workers_and_servers_to_others(operator: APIClient) -> None:
@@ -191,7 +191,7 @@ def test_the_command_lists_previews_and_drains() -> None:
     assert Agent.objects.get(name="m1").scheduling == "open"
     assert said("drain", "m1", "--reason", "new disks").splitlines()[-1] == "m1 is being drained"
     assert said("uncordon", "m1").strip() == "m1 is open to new processes"
-    with pytest.raises(CommandError, match="there is no machine 'm3'; list them with"):
+    with pytest.raises(CommandError, match="machine 'm3' does not exist; list machines with"):
         said("cordon", "m3")
 
 

@@ -451,7 +451,7 @@ def test_the_commands_make_teams_give_them_what_they_own_and_set_quotas() -> Non
         == f"{default}\nteam vision: slots 0 of 8, jobs 1 of 3"
     )
     assert said("quotas", "set", "team", "vision", "--slots", "none") == f"{default}\nteam vision: jobs 1 of 3"
-    with pytest.raises(CommandError, match="there is no user 'bob', expected the name of one"):
+    with pytest.raises(CommandError, match="user 'bob' does not exist"):
         said("quotas", "set", "user", "bob", "--jobs", "1")
 
 

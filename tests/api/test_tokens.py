@@ -38,7 +38,7 @@ def test_a_token_with_a_lower_role_ends_nothing_that_carries_more(
     anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {low['token']}")
     for path in (f"tokens/{whole['id']}", f"tokens/{operators['id']}", f"sessions/{session}"):
         answer = refused(anybody.delete(f"/api/v1/{path}"))
-        assert (answer["status"], "your token carries the role viewer" in answer["detail"]) == (403, True)
+        assert (answer["status"], "your token has the role viewer" in answer["detail"]) == (403, True)
     assert [anybody.delete(f"/api/v1/tokens/{each['id']}").status_code for each in (other, low)] == [204, 204]
 
 

@@ -213,7 +213,7 @@ def test_pages_report_that_they_show_what_was_while_history_stalls(job: int, sta
     pid = stack.service("history").process.pid
     with held(stack, "history"):
         expect(chip).to_have_text(STALE, timeout=SLOW_MS)
-        expect(notice).to_contain_text(f"what pages show of job {job} is as of")
+        expect(notice).to_contain_text(f"pages show job {job} as of")
         expect(notice).to_contain_text(f"process {pid} on ", timeout=SLOW_MS)
         expect(notice).to_contain_text(f"kill -9 {pid}")
         # Longer than any job may be silent before it counts as making nothing.

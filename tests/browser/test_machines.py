@@ -66,7 +66,7 @@ def test_a_machine_is_tested_in_two_clicks(site: str, look: Look, ada: User, the
     section = page.locator("#machine-tests")
     expect(section).to_contain_text("80 GFLOP/s")
     expect(section).to_contain_text("no other machine of its class was measured")
-    expect(section).to_contain_text("Doubtful: processes of jobs ran on the machine meanwhile.")
+    expect(section).to_contain_text("Unreliable: processes of jobs ran on the machine meanwhile.")
     assert axe_findings(page, within="#machine-tests") == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     if folder := os.environ.get("PACELINE_SCREENSHOTS"):

@@ -46,7 +46,7 @@ def waits(html: str) -> float:
 def test_a_page_of_a_job_whose_history_stalls_reports_it(viewer: Browser, job: Job, address: str) -> None:
     html = viewer.get(address.format(job=job.pk)).content.decode()
     assert 52 <= waits(html) < 60
-    assert f"what pages show of job {job.pk} is as of" in html
+    assert f"pages show job {job.pk} as of" in html
     assert "kill -9 4711" in html
 
 

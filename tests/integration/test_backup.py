@@ -170,7 +170,7 @@ def test_workers_continue_through_an_upgrade_and_the_way_back_is_refused(tmp_pat
         place.client.pause(place.job)  # however long the checks take, it does not end meanwhile
         code, said = manage(place, other, "upgrade", "--check")
         assert code == 1
-        assert f"{SERIES}1.0 does not understand: machines ({RELEASE})" in said
+        assert f"not compatible with {SERIES}1.0: machines ({RELEASE})" in said
         code, said = manage(place, newer, "upgrade", "--check")
         assert (code, said) == (
             0,
@@ -189,7 +189,8 @@ def test_workers_continue_through_an_upgrade_and_the_way_back_is_refused(tmp_pat
         with place.run("up", "--port", str(place.port)) as command:
             assert command.end(seconds=60) == 1
             assert (
-                f"The database is of a newer release than {RELEASE}, which does not know jobs.9999_shelf: install that"
+                f"The database belongs to a newer release than {RELEASE}, which does not have jobs.9999_shelf:"
+                " install that"
                 " release, or restore the dump from before the upgrade. Nothing was changed." in command.said()
             )
 

@@ -75,7 +75,7 @@ def test_ctrl_c_at_any_moment_ends_it_in_order(tmp_path: Path, moment: str) -> N
     with running(tmp_path, "demo", "--port", str(port)) as command:
         command.await_word(moment, seconds=180)
         assert command.interrupt() == 130
-        assert command.said().endswith("Interrupted. Nothing is left running.\n")
+        assert command.said().endswith("Interrupted. All processes have ended.\n")
         assert_nothing_left(command, tmp_path, port)
 
 
@@ -86,7 +86,7 @@ def test_a_busy_port_is_one_sentence_and_so_is_a_second_demo(tmp_path: Path) -> 
     assert code == 1
     assert said.splitlines()[-1] == (
         f"Port {port} on 127.0.0.1 cannot be used (Address already in use): "
-        "stop what listens there, or choose another with --port."
+        "stop the program that listens on it, or choose another port with --port."
     )
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -94,7 +94,7 @@ def test_a_busy_port_is_one_sentence_and_so_is_a_second_demo(tmp_path: Path) -> 
 def test_no_place_for_its_files_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file" / "tmp"))
-    with pytest.raises(CannotStart, match=r"^No temporary folder can be made \(.*\): name one .* with TMPDIR\.$"):
+    with pytest.raises(CannotStart, match=r"^No temporary folder \(.*\): set TMPDIR to a writable folder\.$"):
         private_folder()
 
 

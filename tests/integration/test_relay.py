@@ -129,7 +129,7 @@ def test_an_agent_that_hangs_cuts_no_process_off(stack: Stack, tmp_path: Path) -
         assert (done["iteration"], done["samples"]) == (200, 200 * 32)
         assert [len(lives(stack, job, title)) for title in ("w0", "w1", "s0")] == [1, 1, 1]
         assert set(reports(stack, job)) == {(rank, k) for rank in range(2) for k in range(200)}
-        assert "every decision is as it was recorded" in replayed(stack, job)
+        assert "all decisions equal the recorded ones" in replayed(stack, job)
 
 
 @pytest.mark.timeout(400)
@@ -147,4 +147,4 @@ def test_a_killed_agent_loses_and_doubles_nothing_of_what_its_machine_trains(sta
             assert numbers == list(range(1, len(numbers) + 1)), instance
         reported = [(instance, iteration) for instance, _, iteration in said if iteration is not None]
         assert len(set(reported)) == len(reported)
-        assert "every decision is as it was recorded" in replayed(stack, job)
+        assert "all decisions equal the recorded ones" in replayed(stack, job)

@@ -80,7 +80,7 @@ def test_events_in_the_database_lead_to_the_decisions_in_the_database(stack: Sta
         timeout=200,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-1000:]
-    assert "every decision is as it was recorded" in done.stdout
+    assert "all decisions equal the recorded ones" in done.stdout
 
 
 def rows_that_end_with(stack: Stack, job: int, kind: str) -> list[dict[str, Any]]:

@@ -39,11 +39,11 @@ def test_it_serves_alone_in_its_folder_until_it_is_requested_to_end(tmp_path: Pa
         assert (tmp_path / "var" / "address").read_text() == f"http://127.0.0.1:{port}\n"
         assert run(tmp_path, "up", "--port", str(free_port())) == (
             1,
-            f"The data folder {tmp_path / 'var'} is in use by a control plane that runs already "
-            f"(process {command.process.pid}): stop that one, or name another folder with PACELINE_DATA_DIR.\n",
+            f"The data folder {tmp_path / 'var'} is in use by a running control plane "
+            f"(process {command.process.pid}): stop it, or set PACELINE_DATA_DIR to another folder.\n",
         )
         assert command.interrupt() == 0
-        assert command.said().endswith("Stopped. Nothing is left running.\n")
+        assert command.said().endswith("Stopped. All processes have ended.\n")
         command.assert_gone(port)
     assert not (tmp_path / "var" / "redis").exists()
     assert not (tmp_path / "var" / "address").exists()
@@ -66,12 +66,12 @@ def test_a_job_continues_when_the_celery_worker_is_killed_and_sigterm_ends_all(t
         eventually(lambda: client.job(job).iteration >= 10, what="iteration 10", seconds=60, every=0.1)
         (worker,) = (process for process in command.family() if "decisions@%h" in process.cmdline())
         worker.kill()
-        command.await_word("decisions was ended by SIGKILL; it is started again now.")
+        command.await_word("decisions was ended by SIGKILL; restarting now.")
         eventually(lambda: client.job(job).is_over, what="the job's end", seconds=90, every=0.2)
         done = client.job(job)
         assert (done.state, done.iteration, done.samples) == ("succeeded", 100, 100 * 2 * 16)
         assert command.interrupt(signal.SIGTERM) == 0
-        assert command.said().endswith("Stopped. Nothing is left running.\n")
+        assert command.said().endswith("Stopped. All processes have ended.\n")
 
 
 def test_killing_it_takes_everything_with_it(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
     assert (code, said) == (
         1,
         f"Port {port} on 127.0.0.1 cannot be used (Address already in use): "
-        "stop what listens there, or choose another with --port.\n",
+        "stop the program that listens on it, or choose another port with --port.\n",
     )
 
 
@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None
 def test_a_redis_that_does_not_answer_is_one_sentence(tmp_path: Path) -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}/0"
     code, said = run(tmp_path, "up", "--port", str(free_port()), environment={"REDIS_URL": nowhere})
-    assert (code, said) == (1, "REDIS_URL names a Redis that does not answer: start it, or unset REDIS_URL.\n")
+    assert (code, said) == (1, "The Redis at REDIS_URL does not answer: start it, or unset REDIS_URL.\n")
 
 
 @pytest.mark.parametrize("command", [("enroll",), ("access", "ada"), ("submit", "/dev/null")])
@@ -127,7 +127,7 @@ def test_a_damaged_database_is_one_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("port", ["99999", "-1"])
 def test_a_port_that_there_is_not_is_one_sentence(tmp_path: Path, port: str) -> None:
-    expected = f"Port {port} cannot be used: found {port}, expected 1 to 65535, or 0 for any free one.\n"
+    expected = f"Port {port} cannot be used: found {port}, expected 1 to 65535, or 0 for any free port.\n"
     assert run(tmp_path, "up", "--port", port) == (1, expected)
 
 
@@ -140,4 +140,4 @@ def test_logs_that_are_a_file_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "var").mkdir()
     (tmp_path / "var" / "logs").touch()
     code, said = run(tmp_path, "up", "--port", "0")
-    assert (code, said.startswith("The folder for logs, ")) == (1, True)
+    assert (code, said.startswith("Cannot create the log folder ")) == (1, True)

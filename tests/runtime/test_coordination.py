@@ -150,9 +150,9 @@ def gateways(client: Client, **ago_ms: int) -> None:
 @pytest.mark.parametrize(
     ("ago_ms", "why"),
     [
-        ({"a": 2_500}, "no gateway has been here for 2.5 s"),
-        ({"a": 60_000}, "no gateway has been here for 60.0 s"),
-        ({"a": 100, "b": 4_000}, "the gateway on b has been away for 4.0 s"),
+        ({"a": 2_500}, "no gateway has sent heartbeats for 2.5 s"),
+        ({"a": 60_000}, "no gateway has sent heartbeats for 60.0 s"),
+        ({"a": 100, "b": 4_000}, "the gateway on b has sent no heartbeats for 4.0 s"),
         ({"a": 100, "b": 60_000}, ""),
         ({"a": 100}, ""),
         ({}, ""),

@@ -96,7 +96,7 @@ def test_an_event_that_no_database_takes_is_set_aside_and_ends_its_own_job(
     assert failed.entry == bad.id
     assert failed.reason.startswith("its history could not be written (report: ")
     assert failures(client, other) == []
-    assert [record.msg["job"] for record in caplog.records if "was set aside" in str(record.msg)] == [job]
+    assert [record.msg["job"] for record in caplog.records if "became a dead letter" in str(record.msg)] == [job]
 
 
 @pytest.fixture
@@ -222,8 +222,8 @@ def test_readyz_and_the_system_page_report_how_many_of_which_jobs_and_the_cure(
     reply = Browser().get("/readyz")
     assert reply.status_code == 200
     (told,) = reply.json()["warnings"]
-    assert told.startswith(f"1 entry of job {job} could not be written and was set aside (the last, report, by ")
-    assert "That job was failed, all others continue. Submit again once the cause is found" in told
+    assert told.startswith(f"1 entry of job {job} could not be written and was set aside (the last one: report, ")
+    assert "That job has failed, all others continue. Submit again once the cause is fixed" in told
     browser = Browser()
     user.is_superuser = True
     user.save()

@@ -10,7 +10,7 @@ from controlplane.core.commands import TrainPredictor
 from controlplane.core.events import PredictorTrained
 from controlplane.policies.registry import resolve
 from controlplane.protocol.spec import Choice
-from controlplane.runtime.fitter import Fitter, lesson_of
+from controlplane.runtime.fitter import Fitter, request_of
 from controlplane.runtime.subprocesses import NICENESS, Failed
 from tests.policies.test_prediction_recurrent import busy_machines
 from tests.support.waiting import eventually
@@ -26,9 +26,9 @@ def a_command(predictor: str = "narx") -> TrainPredictor:
     state = narx.start()
     for measured in busy_machines(40):
         state = narx.observe(measured, state)
-    _, lesson = narx.request_lesson(state)
+    _, request = narx.request_lesson(state)
     asked = choice if predictor == "narx" else Choice(name=predictor)
-    return TrainPredictor(cause="1-0", reason=lesson.reason, predictor=asked, round=1, seed=5, data=lesson.data)
+    return TrainPredictor(cause="1-0", reason=request.reason, predictor=asked, round=1, seed=5, data=request.data)
 
 
 def stand_in(program: str, *, idle_s: float = 600.0, most_s: float = 600.0) -> Fitter:
@@ -43,21 +43,21 @@ def test_a_fit_yields_to_all_else_in_a_process_of_its_own(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("controlplane.core.sharing.fit", here)
     fitter = Fitter()
-    trained = fitter.fit(lesson_of(a_command()))
+    trained = fitter.fit(request_of(a_command()))
     assert (trained.predictor, trained.round, bool(trained.weights)) == ("narx", 1, True)
     assert fitter.pid is not None
     process = psutil.Process(fitter.pid)
     assert process.pid != os.getpid()
     assert process.nice() == min(19, psutil.Process().nice() + NICENESS)
     with pytest.raises(Failed, match="TypeError: predictor ema has nothing to fit"):
-        fitter.fit(lesson_of(a_command("ema")))
-    assert fitter.pid == process.pid  # one lesson that fails is of one job
+        fitter.fit(request_of(a_command("ema")))
+    assert fitter.pid == process.pid  # one request that fails is of one job
 
 
 def test_a_fit_that_takes_too_long_is_broken_off() -> None:
     fitter = stand_in(HEARS_ONLY, most_s=0.1)
-    with pytest.raises(Failed, match="ended with exit code -9, expected an answer"):
-        fitter.fit("lesson")
+    with pytest.raises(Failed, match="ended with exit code -9 without a result"):
+        fitter.fit("line")
     assert fitter.pid is None
 
 
@@ -65,11 +65,11 @@ def test_a_process_that_ends_fails_its_fit_and_the_next_one_has_another() -> Non
     fitter = stand_in(ENDS)
     for _ in range(2):
         with pytest.raises(Failed, match="ended with exit code 3"):
-            fitter.fit("lesson")
+            fitter.fit("line")
 
 
 def test_an_idle_process_is_ended() -> None:
     fitter = stand_in(REFUSES, idle_s=0.0)
     with pytest.raises(Failed, match="ValueError: too short"):
-        fitter.fit("lesson")
+        fitter.fit("line")
     eventually(lambda: fitter.pid is None, what="the end of the idle process")

@@ -86,7 +86,7 @@ def test_a_job_that_is_over_is_played_once(job: Job, client: Client) -> None:
 
 def test_what_came_to_nothing_is_tried_again_though_the_job_is_over(job: Job, client: Client) -> None:
     def break_off(pk: int) -> dict[str, Any]:
-        raise CannotPlay("it took more than 120 s, and was broken off")
+        raise CannotPlay("it took more than 120 s and was stopped")
 
     Job.objects.filter(pk=job.pk).update(iteration=40, finished_at=timezone.now() - timedelta(hours=1))
     want(job.pk, client)

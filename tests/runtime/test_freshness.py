@@ -55,10 +55,10 @@ def test_history_that_stalls_is_reported_with_its_age_and_the_process_to_look_at
     assert copying(client)[job].late
     told = history(client).sentence
     assert "behind" in told
-    assert f"of job {job} is as of" in told
-    assert "process 4711 on box copied last" in told
+    assert f"show job {job} as of" in told
+    assert "process 4711 on box was the last to copy" in told
     assert "kill -9 4711" in told
     client.set(names.INGEST_LEASE, "held")
-    assert "(process box:4711) is copying, and is slower" in history(client).sentence
+    assert "(process box:4711) is slower than the jobs' reports" in history(client).sentence
     copy_all(client)
     assert history(client).sentence == ""

@@ -27,12 +27,12 @@ def check(service: str) -> tuple[int, str]:
 
 def test_beat_is_well_while_its_tasks_come_through(redis_url: str) -> None:
     shared().set(names.REAPER_BEAT, int(time.time() * 1000))
-    assert check("beat") == (0, "beat: well")
+    assert check("beat") == (0, "beat: healthy")
 
 
 def test_beat_is_not_well_once_they_stopped(redis_url: str) -> None:
     shared().set(names.REAPER_BEAT, int((time.time() - 60) * 1000))
-    assert check("beat") == (1, "the last of beat's tasks ran 60 s ago, expected one each second")
+    assert check("beat") == (1, "the last periodic task ran 60 s ago, expected one each second")
 
 
 def test_a_worker_that_does_not_answer_is_not_well(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,11 +48,11 @@ def test_beside_up_it_asks_the_redis_that_up_runs(
     monkeypatch.setattr(current_app.conf, "broker_url", current_app.conf.broker_url)
     monkeypatch.setattr(health, "running_redis", lambda folder: redis_url)
     settings.REDIS_URL = ""
-    assert check("beat") == (0, "beat: well")
+    assert check("beat") == (0, "beat: healthy")
     assert current_app.conf.broker_url == broker_url(redis_url)
 
 
 def test_where_nothing_runs_it_reports_what_to_set(settings: Any, tmp_path: Path) -> None:
     settings.REDIS_URL, settings.DATA_DIR = "", tmp_path
-    with pytest.raises(CommandError, match="REDIS_URL: found nothing, and no control plane of"):
+    with pytest.raises(CommandError, match="REDIS_URL is not set, and no control plane of"):
         check("decisions")

@@ -94,13 +94,13 @@ def each_connection() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("break_it", "sentence"),
     [
-        (full_disk, "its disk is full (database or disk is full): free some space on it."),
+        (full_disk, "its disk is full (database or disk is full): free disk space."),
         (locked_tables, "another process has locked it (database is locked): end the process"),
     ]
     if connection.vendor == "sqlite"
     else [
         (locked_tables, "another process has locked it (canceling statement due to lock timeout"),
-        (lost_connections, "it is out of reach (terminating connection"),
+        (lost_connections, "it is unreachable (terminating connection"),
     ],
 )
 def test_a_database_that_takes_nothing_loses_nothing(
@@ -122,7 +122,7 @@ def test_a_database_that_takes_nothing_loses_nothing(
 
     run_ingest(client, Event(), renew, pause_s=0.0)
     assert sentence in seen[1].sentence
-    assert f"Nothing is lost: Redis keeps 49 entries of job {job}; from 100,000 on" in seen[1].sentence
+    assert f"No data is lost: Redis buffers 49 entries of job {job}; above 100,000" in seen[1].sentence
     assert history(client).sentence == ""
     assert [row.iteration for row in stored_reports()] == list(range(49))
     assert Job.objects.get(pk=job).samples == 49 * 8
@@ -132,10 +132,10 @@ def test_an_operator_is_notified_before_anybody_is_slowed_down(
     client: Client, job: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controlplane.runtime.ingest_health.WORTH_SHOWING", 40)
-    told = "History falls behind. Nothing is lost: Redis keeps 49 entries of job"
-    assert history(client).sentence == f"{told} {job}; from 100,000 on, its processes are slowed down."
+    told = "History falls behind. No data is lost: Redis buffers 49 entries of job"
+    assert history(client).sentence == f"{told} {job}; above 100,000, its processes are slowed down."
     monkeypatch.setattr(names, "LONG_LOG", 45)
-    assert history(client).sentence.endswith("are slowed down so that there are at most about 200,000.")
+    assert history(client).sentence.endswith("are slowed down to keep at most about 200,000.")
     assert 0 < WORTH_SHOWING < names.FULL_LOG
 
 
@@ -167,4 +167,4 @@ def test_only_the_database_itself_is_out_of_reach() -> None:
     assert is_out_of_reach(InternalError("cannot execute INSERT in a read-only transaction"))
     assert not is_out_of_reach(DataError("integer out of range"))
     full = 'could not extend file "base/5/16412": No space left on device'
-    assert "free some space on it" in explained(OperationalError(full))
+    assert "free disk space" in explained(OperationalError(full))

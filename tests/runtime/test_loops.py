@@ -357,7 +357,7 @@ def test_one_jobs_failure_is_logged_and_shown_and_the_others_have_their_turns(
     run()
     assert set(world.both) <= set(turns)
     told = job_warnings(world.client)
-    assert f"job {world.victim} is left out of " in told
+    assert f"job {world.victim} is skipped in " in told
     assert words in told
     assert "DataError: a row that nobody can read" in told
     assert f"job {world.other} " not in told

@@ -106,7 +106,7 @@ def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enque
         index=0,
         instance="w0.0.1",
         status=-1,
-        detail="its machine has been out of reach for more than 10 s",
+        detail="its machine has been unreachable for more than 10 s",
         is_agent_lost=True,
     )
     assert events(client, job) == [JobSubmitted(spec=SPEC), died]

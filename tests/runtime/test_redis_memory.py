@@ -32,16 +32,14 @@ def test_nothing_is_reported_while_there_is_room() -> None:
 
 def test_a_redis_that_is_nearly_full_is_reported_with_its_limit_and_the_cure() -> None:
     assert told(8 * GB, 10 * GB) == (
-        "Redis uses 8,000 of the 10,000 MB that it may use (maxmemory). When it is full it takes nothing more, "
-        "and every job stops: raise maxmemory, end jobs, or see that history keeps up."
+        "Redis uses 8,000 of 10,000 MB, its limit (maxmemory). When it is full, it rejects writes, "
+        "and all jobs stop: raise maxmemory, stop jobs, or check that ingest keeps up."
     )
-    assert told(8 * GB, 10 * GB, is_set=False).startswith("Redis uses 8,000 of the 10,000 MB that its machine has.")
+    assert told(8 * GB, 10 * GB, is_set=False).startswith("Redis uses 8,000 of 10,000 MB, the memory of its machine.")
 
 
 def test_a_redis_that_evicts_keys_causes_a_warning_at_once() -> None:
-    assert told(0, GB, policy="allkeys-lru").startswith(
-        "Redis throws keys away when it is full (maxmemory-policy is all"
-    )
+    assert told(0, GB, policy="allkeys-lru").startswith("Redis evicts keys when it is full (maxmemory-policy is all")
     assert told(0, GB, is_set=False, policy="allkeys-lru") == ""
 
 
@@ -54,4 +52,4 @@ def test_who_watches_is_notified_before_it_is_full(limited: Client) -> None:
     assert reply.json()["warnings"][0].startswith("Redis uses ")
     browser.force_login(User.objects.create_superuser("ann"))
     assert "paceline_redis_limit_bytes" in browser.get("/metrics").content.decode()
-    assert "When it is full it takes nothing more" in browser.get("/").content.decode()
+    assert "When it is full, it rejects writes" in browser.get("/").content.decode()

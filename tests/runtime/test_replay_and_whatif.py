@@ -62,7 +62,7 @@ def refused(command: str, job: int, *arguments: str) -> CommandError:
 
 def test_a_job_is_replayed_to_the_decisions_that_it_has(job: Job) -> None:
     assert job.state == JobState.SUCCEEDED
-    assert "every decision is as it was recorded" in run("replay", job.pk)
+    assert "all decisions equal the recorded ones" in run("replay", job.pk)
     document = json.loads(run("replay", job.pk, "--json"))
     assert (document["difference"], document["decisions"]) == (None, Decision.objects.count())
 
@@ -118,9 +118,9 @@ def test_a_log_without_its_beginning_is_refused(command: str, job: Job) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--without", "7"], "without: found '7', expected ranks of workers that stayed: 0, 1, 2, 3"),
-        (["--without", "the slow one"], "expected ranks of workers that stayed: 0, 1, 2, 3"),
-        (["--like", "7"], "like: found '7', expected ranks of workers that stayed: 0, 1, 2, 3"),
+        (["--without", "7"], "without: found '7', expected ranks of workers present to the end: 0, 1, 2, 3"),
+        (["--without", "the slow one"], "expected ranks of workers present to the end: 0, 1, 2, 3"),
+        (["--like", "7"], "like: found '7', expected ranks of workers present to the end: 0, 1, 2, 3"),
         (["--bandwidth", "-2"], "bandwidth: found '-2', expected factors above 0 separated by commas, such as 2,0.5"),
         (["--policies", "fastest"], "policies: found 'fastest'"),
     ],

@@ -60,7 +60,7 @@ def test_without_one_the_job_lists_the_available_ones(job: int, told: list[Event
     offer(1)
     scaling.reserve(job, "server", 0)
     scaling.reserve(job, "server", 1)
-    reason = "machines online offer 1 server slots, of which 0 are free"
+    reason = "online machines have 1 server slots, 0 of them free"
     assert told[1] == SlotRefused(role="server", index=1, reason=reason)
 
 

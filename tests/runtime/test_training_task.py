@@ -18,9 +18,9 @@ def test_a_fit_that_is_requested_is_queued_and_its_answer_appended(monkeypatch: 
     )
     monkeypatch.setattr(log, "append_event", lambda job, event: appended.append((job, event)))
     training.request_fits(7, [ReleaseSlots(cause="1-0", reason="over"), a_command()])
-    ((name, (job, lesson)),) = queued
+    ((name, (job, request)),) = queued
     assert (name, job) == ("controlplane.runtime.tasks.train_predictor", 7)
-    training.fit(job, lesson)
+    training.fit(job, request)
     ((job, event),) = appended
     assert isinstance(event, PredictorTrained)
     assert (job, event.predictor, event.round) == (7, "narx", 1)

@@ -43,7 +43,7 @@ def test_machines_of_another_series_and_jobs_of_another_engine_are_named() -> No
     job = live_job(RELEASE, "0")
     found = look()
     assert (found.live, found.rebuilt, len(found.obstacles)) == (2, (job.pk,), 1)
-    assert "does not understand: m" in found.obstacles[0]
+    assert "have a release not compatible with" in found.obstacles[0]
     assert f"job {job.pk}" in found.notices[-1]
 
 
@@ -56,7 +56,7 @@ def test_a_machine_of_another_series_without_a_job_is_no_obstacle() -> None:
 def test_a_database_of_a_newer_release_is_refused_before_anything_is_changed(command: tuple[str, ...]) -> None:
     MigrationRecorder(connection).record_applied("jobs", "9999_shelf")
     with pytest.raises(
-        CommandError, match=rf"^The database is of a newer release than {RELEASE}, .* jobs\.9999_shelf: "
+        CommandError, match=rf"^The database belongs to a newer release than {RELEASE}, .* jobs\.9999_shelf: "
     ):
         call_command(*command, verbosity=0)
 

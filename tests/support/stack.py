@@ -225,7 +225,7 @@ class Stack:
         )
 
     def _await_machines(self) -> None:
-        self.supervisor.wait_until(self._machines_are_there, what="The machines' joining", seconds=60)
+        self.supervisor.wait_until(self._machines_are_there, what="The enrolment of the machines", seconds=60)
 
     def _machines_are_there(self) -> bool:
         return any(row["state"] == "online" for row in self.ask("GET", "/api/v1/agents")["results"])

@@ -1,6 +1,6 @@
 """``make demo ARGS=--attached``: an ordinary DDP script under torchrun, unchanged and paced, on emulated ranks.
 
-The control plane contributes no figure here: times and accuracies are what both scripts print.
+Times and accuracies are parsed from the output of both scripts, not read from the control plane.
 """
 
 import difflib
@@ -24,7 +24,7 @@ from controlplane.runtime.embedded.sockets import socket_folder
 from controlplane.runtime.embedded.supervisor import Supervisor
 
 RATIO = 0.45
-"""The paced script's iteration time may be at most this part of the plain one's; the emulated ranks allow 0.36."""
+"""The paced script's iteration time may be at most this fraction of the plain one's; the emulated ranks allow 0.36."""
 ACCURACY = 0.93
 POINTS = 2.0
 LINES = 8
@@ -80,7 +80,7 @@ class ScriptRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scripts:
-    """How both scripts are run."""
+    """Runs both scripts."""
 
     url: str
     token: str
@@ -166,7 +166,7 @@ def examples() -> Path:
     for folder in (CHECKOUT / "examples", CHECKOUT / "paceline" / "examples"):
         if (folder / PACED).is_file():
             return folder
-    raise CannotStart("--attached: the example scripts are not here; they come with a checkout and with the wheel.")
+    raise CannotStart("--attached: the example scripts are missing; they are in checkouts and wheels.")
 
 
 def lines_changed(plain: Path, paced: Path) -> int:
@@ -182,9 +182,14 @@ def judge_scripts(plain: ScriptRun, paced: ScriptRun, changed: int) -> list[Bar]
     worst = min(plain.accuracy, paced.accuracy)
     apart = 100 * abs(plain.accuracy - paced.accuracy)
     return [
-        _bar("iterations of the paced script over the plain one's", f"at most {RATIO}", f"{ratio:.3f}", ratio <= RATIO),
+        _bar(
+            "iteration time of the paced script over the plain one's",
+            f"at most {RATIO}",
+            f"{ratio:.3f}",
+            ratio <= RATIO,
+        ),
         _bar("accuracy at the end", f"at least {ACCURACY}", f"{worst:.4f}", worst >= ACCURACY),
-        _bar("accuracies apart", f"at most {POINTS:g} points", f"{apart:.2f} points", apart <= POINTS),
+        _bar("difference of accuracies", f"at most {POINTS:g} points", f"{apart:.2f} points", apart <= POINTS),
         _bar("lines that differ", f"at most {LINES}", str(changed), changed <= LINES),
     ]
 
@@ -193,7 +198,7 @@ def scripts_table(runs: Sequence[ScriptRun]) -> Table:
     """Both scripts side by side."""
     plain, paced = runs
     factor = plain.iteration_s / paced.iteration_s
-    table = Table(title=f"Paced, the script runs an iteration {factor:.2f} times as fast", title_justify="left")
+    table = Table(title=f"With Paceline, iterations are {factor:.2f} times as fast", title_justify="left")
     for heading in ("", "mean iteration", "final accuracy", "speed-up"):
         table.add_column(heading, justify="right" if heading else "left")
     for run in runs:

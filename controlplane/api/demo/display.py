@@ -24,7 +24,7 @@ class Display:
         self._live = console.is_terminal
         self._progress = Progress(
             TextColumn("[bold]{task.description:6}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the width that the numbers leave
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the remaining width
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[numbers]}", table_column=Column(no_wrap=True)),
             console=console,
@@ -79,7 +79,7 @@ def numbers(job: Job, record: Record) -> str:
 
 def closing_table(summaries: list[Summary], target: float, factor: float) -> Table:
     """Both runs side by side, and the speed-up."""
-    table = Table(title=f"LB-BSP runs an iteration {factor:.2f} times as fast as BSP", title_justify="left")
+    table = Table(title=f"With LB-BSP, iterations are {factor:.2f} times as fast as with BSP", title_justify="left")
     table.add_column("")
     for heading in (
         f"time to {target:.0%} accuracy",
@@ -105,9 +105,9 @@ def closing_table(summaries: list[Summary], target: float, factor: float) -> Tab
 
 def chosen_table(summaries: list[Summary], target: float) -> Table:
     """Both runs side by side, by time."""
-    table = Table(title=f"{summaries[1].label} beside plain BSP", title_justify="left")
+    table = Table(title=f"{summaries[1].label} compared with plain BSP", title_justify="left")
     table.add_column("")
-    for heading in (f"to {target:.0%} accuracy", "in all", "updates", "samples", "lost time", "final accuracy"):
+    for heading in (f"to {target:.0%} accuracy", "total time", "updates", "samples", "lost time", "final accuracy"):
         table.add_column(heading, justify="right")
     for row in summaries:
         reached = "not reached" if row.seconds_to_target is None else f"{row.seconds_to_target:.1f} s"
@@ -124,5 +124,5 @@ def chosen_table(summaries: list[Summary], target: float) -> Table:
 
 
 def verdict_line(bar: Bar) -> str:
-    """One check; its mark is also a word."""
+    """One check as a line, marked by colour and word."""
     return f"{'[green]holds[/] ' if bar.holds else '[bold red]FAILS[/] '} {bar.sentence}"

@@ -37,7 +37,7 @@ def drive(
         _measure(client, job.id, record, since=max(0, len(record.iterations) - OVERLAP))
         display.show(job.iteration, numbers(job, record))
     if job.state != JobState.SUCCEEDED:
-        raise CannotStart(f"The job {job.name!r} ended {job.state}: {job.reason or 'no reason was given'}.")
+        raise CannotStart(f"The job {job.name!r} ended {job.state}: {job.reason or 'no reason given'}.")
     supervisor.wait_until(
         lambda: _is_complete(client, job.id, record, run, iterations, len(scenario.speeds)),
         what=f"The history of {run.label}",
@@ -52,7 +52,7 @@ def _measure(client: Client, job: int, record: Record, *, since: int) -> None:
 
 
 def _is_complete(client: Client, job: int, record: Record, run: Run, iterations: int, workers: int) -> bool:
-    """Whether all reports and the last evaluation have arrived; where their number is unknown, whether no more came."""
+    """Whether all reports and the last evaluation have arrived; if their number is unknown, whether none came since."""
     before = record.updates()
     _measure(client, job, record, since=0)
     if has_every_report(run):

@@ -1,4 +1,4 @@
-"""The measurements of one run, as REST returned them, and the figures computed from them. Pure."""
+"""Collects the measurements of one run from REST and computes results from them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,13 +9,13 @@ from controlplane.telemetry.metrics import LOST
 from paceline.client.columns import Series
 
 SETTLED_FROM = 30
-"""In iterations before this one LB-BSP is still finding its shares."""
+"""First iteration in which LB-BSP's shares have settled."""
 
 LAST = 20
 METRICS = ("iteration_s", "waiting_s", "coordination_s", "samples", "loss", "accuracy")
 
 ByIteration = dict[int, dict[int, float]]
-"""Per iteration, what each worker reported."""
+"""Values by iteration and worker."""
 
 
 @dataclass(slots=True)

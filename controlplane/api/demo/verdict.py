@@ -11,7 +11,7 @@ from controlplane.policies import registry
 from controlplane.protocol.spec import Choice
 
 RATIO = 0.45
-"""LB-BSP's mean iteration time may be at most this part of BSP's; the emulated machines allow 0.36."""
+"""LB-BSP's mean iteration time may be at most this fraction of BSP's; the emulated machines allow 0.36."""
 
 ACCURACY_POINTS = 0.5
 SHARE_SAMPLES = 2.0
@@ -90,10 +90,10 @@ def _policy(run: Run, question: str) -> object:
 
 
 def what_compares(run: Run) -> str:
-    """Text that explains in which respects the run can be compared with plain BSP."""
+    """Explains what can be compared with plain BSP."""
     barrier = run.name_of("barrier")
     if not run.choices:
-        return "Both runs are plain BSP: there is nothing to compare; differences are random."
+        return "Both runs are plain BSP: differences are random."
     if not has_common_iterations(run):
         return (
             f"Under {barrier}, workers do not share iterations, and each update is 1/n of a step: compare the "
@@ -107,7 +107,7 @@ def what_compares(run: Run) -> str:
     if isinstance(_policy(run, "batching"), Budgeting):
         return "Iterations end by the clock, with the same number of samples on average: compare times."
     if run.choices.keys() == {"placement"}:
-        return "Samples and numbers are the same by construction: placement shows only where transfers take time."
+        return "Both runs process the same samples with the same results: placement affects only transfer times."
     return "Both runs process the same number of samples per iteration: compare times, at equal accuracy."
 
 

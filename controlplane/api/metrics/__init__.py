@@ -1,1 +1,1 @@
-"""Numbers for Prometheus: of the control plane, of running jobs with their workers and servers, and of machines."""
+"""Prometheus metrics of the control plane, running jobs, workers, servers and machines."""

@@ -1,4 +1,4 @@
-"""Metric families of one scrape: samples are added in any order, and each family is emitted once."""
+"""Collects the metric families of a scrape: samples in any order, each family emitted once."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal

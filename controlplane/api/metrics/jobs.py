@@ -26,10 +26,10 @@ from controlplane.telemetry.present_costs import pressing
 from controlplane.telemetry.tallies import BOUNDS_MS, DECISION_S, ITERATION_S, NEWEST, OF_JOB
 
 MOST_JOBS: Final = 50
-"""Most jobs of one scrape; the newest take precedence."""
+"""Maximum number of jobs per scrape; the newest take precedence."""
 
 MOST_PROCESSES: Final = 1_000
-"""Most workers and servers over all jobs; the newest jobs' take precedence."""
+"""Maximum number of workers and servers over all jobs; those of the newest jobs take precedence."""
 
 STARTED: Final = (JobState.STARTING, JobState.RUNNING, JobState.PAUSED, JobState.FINISHING)
 
@@ -130,9 +130,9 @@ def _buckets(jobs: Collection[int], shown: Collection[tuple[int, int]]) -> dict[
 
 
 def _ahead(workers: Sequence[Process], choice: Synchronization | None) -> dict[int, int]:
-    """By rank: iterations that a worker has reported beyond the slowest that counts; none under a full barrier.
+    """By rank: iterations that a worker is ahead of the slowest of the roster; empty under a full barrier.
 
-    Empty if this release does not have the barrier, or refuses the stored spec.
+    Also empty if this release does not have the barrier, or cannot read the stored spec.
     """
     try:
         barrier = registry.resolve("barrier", choice.barrier) if choice else None
@@ -150,15 +150,15 @@ def _describe_job(families: Families, job: Job, found: Found) -> None:
     labels, choice = {"job_id": str(job.pk)}, found.choices.get(job.pk)
     chosen = {name: getattr(choice, name).name if choice else "" for name in CHOICES}
     about = labels | {"name": job.name, "launch": job.launch} | chosen
-    families.gauge("paceline_job_info", "A started job, with the policies that hold now.", 1, about)
+    families.gauge("paceline_job_info", "A started job, with its current policies.", 1, about)
     families.gauge("paceline_job_state", "1 for the job's current state.", 1, labels | {"state": job.state})
     since = job.state_since.timestamp()
-    families.gauge("paceline_job_state_since_timestamp_seconds", "When its state began.", since, labels)
-    text = "Iterations that every counting worker has reported; less after a return to a checkpoint."
+    families.gauge("paceline_job_state_since_timestamp_seconds", "Start time of its current state.", since, labels)
+    text = "Iterations that all workers of the roster have reported; lower after a rollback to a checkpoint."
     families.gauge("paceline_job_iteration", text, job.iteration, labels)
     families.counter("paceline_job_samples", "Samples processed.", job.samples, labels)
     for part in ("busy", "waiting", "coordination"):
-        text = "All workers' time: busy, waiting for other workers, and waiting for the control plane."
+        text = "Worker time: busy, waiting for other workers, and waiting for the control plane."
         families.counter("paceline_job_worker_seconds", text, getattr(job, f"{part}_s"), labels | {"part": part})
     families.gauge("paceline_job_evaluation_loss", "Loss of the last evaluation.", job.loss, labels)
     families.gauge("paceline_job_evaluation_accuracy_ratio", "Accuracy of the last evaluation.", job.accuracy, labels)
@@ -169,11 +169,11 @@ def _describe_job(families: Families, job: Job, found: Found) -> None:
         labels,
     )
     for outcome, count in found.autopilots.get(job.pk, {}).items():
-        text = "Comparisons of alternatives by the job's autopilot, and switches that were taken back."
+        text = "Comparisons of alternatives by the job's autopilot, and reverted switches."
         families.counter("paceline_job_autopilot_decisions", text, count, labels | {"outcome": outcome})
     families.histogram(
         "paceline_job_decision_seconds",
-        "From the arrival of a message to the orders that follow from it, as the job's log has both.",
+        "Time from the arrival of a message to the resulting orders, by the job's log.",
         found.buckets.get((job.pk, DECISION_S, OF_JOB), {}),
         BOUNDS_MS[DECISION_S],
         labels,
@@ -182,46 +182,46 @@ def _describe_job(families: Families, job: Job, found: Found) -> None:
 
 def _describe_process(families: Families, process: Process, labels: Labels, found: Found) -> None:
     role, machine = process.role, process.agent.name if process.agent else process.environment.get("machine", "")
-    families.gauge(f"paceline_{role}_info", "Where it runs.", 1, {**labels, "machine": machine})
+    families.gauge(f"paceline_{role}_info", "Its machine.", 1, {**labels, "machine": machine})
     ready = int(process.state in (ProcessState.READY, ProcessState.FINISHED))
-    families.gauge(f"paceline_{role}_up", "1 while it is connected, or has finished.", ready, labels)
+    families.gauge(f"paceline_{role}_up", "1 while it is connected or finished.", ready, labels)
     restarts = found.restarts[process.job_id, role, process.index]
-    families.counter(f"paceline_{role}_restarts", "How often it was started again.", restarts, labels)
+    families.counter(f"paceline_{role}_restarts", "Number of restarts.", restarts, labels)
 
 
 def _describe_worker(families: Families, process: Process, labels: Labels, found: Found, ahead: int | None) -> None:
-    families.gauge("paceline_worker_share_samples", "Its share of the batch.", process.share, labels)
+    families.gauge("paceline_worker_share_samples", "Its batch size.", process.share, labels)
     text = "Staleness: iterations that it has reported beyond the slowest worker."
     families.gauge("paceline_worker_iterations_ahead", text, ahead, labels)
     sums = found.sums.get((process.job_id, process.index))
     if sums is None:
         return
     families.gauge(
-        "paceline_worker_last_report_timestamp_seconds", "When its last report came.", sums.at_ms / 1000, labels
+        "paceline_worker_last_report_timestamp_seconds", "Time of its last report.", sums.at_ms / 1000, labels
     )
     families.counter("paceline_worker_samples", "Samples processed.", sums.samples, labels)
     for phase in PHASES:
         families.counter(
             "paceline_worker_phase_seconds",
-            "Its time by phase; the sum over phases is the time of its iterations.",
+            "Its time by phase; the phases add up to its iteration time.",
             getattr(sums, f"{phase}_s"),
             labels | {"phase": phase},
         )
     families.histogram(
         "paceline_worker_iteration_seconds",
-        "Length of its iterations.",
+        "Its iteration times.",
         found.buckets.get((process.job_id, ITERATION_S, process.index), {}),
         BOUNDS_MS[ITERATION_S],
         labels,
     )
     for each in _KEPT:
         families.gauge(
-            measured_name("worker", each), f"Last reported: {each.title}.", sums.newest.get(each.name), labels
+            measured_name("worker", each), f"Last reported value: {each.title}.", sums.newest.get(each.name), labels
         )
 
 
 def _describe_server(families: Families, process: Process, labels: Labels) -> None:
-    families.gauge("paceline_server_held_bytes", "Parameters that it holds.", process.held_bytes, labels)
+    families.gauge("paceline_server_held_bytes", "Bytes of parameters on the server.", process.held_bytes, labels)
     text = "Median duration of a worker's last exchange with it."
     families.gauge("paceline_server_push_seconds", text, process.push_s, labels)
     families.gauge("paceline_server_pull_seconds", text, process.pull_s, labels)

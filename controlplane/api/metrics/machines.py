@@ -11,7 +11,7 @@ from controlplane.runtime import presence
 from controlplane.runtime.presence import LastHeartbeat
 
 MOST_MACHINES: Final = 500
-"""Most machines of one scrape: online ones first, then by name."""
+"""Maximum number of machines per scrape: online ones first, then by name."""
 
 
 def describe_machines(families: Families, heartbeats: dict[int, LastHeartbeat], now_ms: float) -> int:
@@ -27,14 +27,14 @@ def describe_machines(families: Families, heartbeats: dict[int, LastHeartbeat], 
         )
         for role, offered in (("worker", len(slots)), ("server", server_slots)):
             by_role = labels | {"role": role}
-            families.gauge("paceline_machine_slots", "Slots that it offers.", offered, by_role)
-            families.gauge("paceline_machine_slots_reserved", "Slots that jobs hold.", held[pk, role], by_role)
+            families.gauge("paceline_machine_slots", "Slots of the machine.", offered, by_role)
+            families.gauge("paceline_machine_slots_reserved", "Slots reserved by jobs.", held[pk, role], by_role)
         if (heartbeat := heartbeats.get(pk)) is None:
             continue
         age_s = max(0.0, now_ms - heartbeat.at_ms) / 1000
-        families.gauge("paceline_machine_heartbeat_age_seconds", "Since its last heartbeat.", age_s, labels)
+        families.gauge("paceline_machine_heartbeat_age_seconds", "Seconds since its last heartbeat.", age_s, labels)
         if now_ms - heartbeat.at_ms <= presence.HERE_MS:
             for each in OF_MACHINES:
-                text = f"Last reported: {each.title}."
+                text = f"Last reported value: {each.title}."
                 families.gauge(measured_name("machine", each), text, heartbeat.load.get(each.name), labels)
     return max(0, len(machines) - MOST_MACHINES)

@@ -29,11 +29,11 @@ def describe_rows(families: Families) -> None:
     _by(families, "paceline_agents", "Machines by state.", "state", found)
     reserved = dict(Reservation.objects.order_by().values_list("role").annotate(number=Count("id")))
     held = {role: reserved.get(role, 0) for role in ("worker", "server")}
-    _by(families, "paceline_slots_reserved", "Slots that jobs hold, by role.", "role", held)
+    _by(families, "paceline_slots_reserved", "Slots reserved by jobs, by role.", "role", held)
     online = Agent.objects.filter(state=Agent.State.ONLINE).annotate(worker_slots=JsonLength("slots"))
     sums = online.aggregate(worker=Sum("worker_slots"), server=Sum("server_slots"))
     offered = {role: number or 0 for role, number in sums.items()}
-    _by(families, "paceline_slots_offered", "Slots of machines that are online, by role.", "role", offered)
+    _by(families, "paceline_slots_offered", "Slots of online machines, by role.", "role", offered)
     open_flags = len(pressing(Flag.objects.filter(closed_at=None, job__simulation=None), timezone.now()))
     text = "Open straggler findings that are neither acknowledged nor muted."
     families.gauge("paceline_flags_open", text, open_flags)
@@ -42,21 +42,21 @@ def describe_rows(families: Families) -> None:
 
 
 def describe_redis(families: Families, client: Client, now_ms: float, jobs: Iterable[int]) -> None:
-    """Add how far the database is behind Redis with these jobs, how full Redis is, and the length of its queues."""
+    """Add ingest lag of these jobs, memory use of Redis, and queue lengths."""
     memory, found = redis_memory(client), history(client)
-    families.gauge("paceline_redis_used_bytes", "Memory that Redis uses.", memory.used)
-    families.gauge("paceline_redis_limit_bytes", "Memory that Redis may use; 0: unknown.", memory.limit)
-    families.gauge("paceline_log_entries_most", "Entries in Redis of the longest log.", found.entries)
+    families.gauge("paceline_redis_used_bytes", "Used memory of Redis.", memory.used)
+    families.gauge("paceline_redis_limit_bytes", "Memory limit of Redis; 0: unknown.", memory.limit)
+    families.gauge("paceline_log_entries_most", "Length of the longest log in Redis.", found.entries)
     stopped = int(found.stopped_since is not None)
-    families.gauge("paceline_history_stopped", "1 while nothing can be written to the database.", stopped)
-    text = "How long the oldest entry of the job's log that is not in the database has waited."
+    families.gauge("paceline_history_stopped", "1 while ingest cannot write to the database.", stopped)
+    text = "Age of the oldest entry of the job's log that is not in the database."
     for job, each in sorted(copying(client, jobs).items()):
         families.gauge("paceline_job_ingest_lag_seconds", text, each.waits_s, {"job_id": str(job)})
     queued = {queue: int(client.llen(queue)) for queue in (DECISIONS, HISTORY)}
-    _by(families, "paceline_tasks_queued", "Tasks that wait for a process of Celery, by queue.", "queue", queued)
+    _by(families, "paceline_tasks_queued", "Queued Celery tasks, by queue.", "queue", queued)
     if beat := client.get(names.REAPER_BEAT):
         age_s = max(0.0, now_ms - int(beat)) / 1000
-        families.gauge("paceline_beat_age_seconds", "Since a periodic task last ran.", age_s)
+        families.gauge("paceline_beat_age_seconds", "Seconds since the last periodic task.", age_s)
 
 
 def _by(families: Families, name: str, text: str, label: str, values: Mapping[str, float]) -> None:

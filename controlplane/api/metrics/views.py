@@ -38,7 +38,7 @@ class ControlPlaneCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Everything except the process's own metrics; values in Redis are omitted while it does not answer."""
+        """All metrics except those of the process; values from Redis are omitted while it does not answer."""
         families = Families()
         describe_rows(families)
         found = read_jobs()
@@ -55,7 +55,7 @@ class ControlPlaneCollector(Collector):
             pass
         left_out = {**found.left_out, "machines": describe_machines(families, heartbeats, now_ms)}
         for kind, number in left_out.items():
-            text = "Left out of this scrape, since there are more than it shows."
+            text = "Omitted from this scrape because of its limits."
             families.gauge("paceline_metrics_left_out", text, number, {"kind": kind})
         yield from families
 

@@ -1,1 +1,1 @@
-"""Rows as the API shows them, and the small documents that it accepts, by subject as in ``api.views``."""
+"""Serializers of rows and of small request documents, by subject as in ``api.views``."""

@@ -1,4 +1,4 @@
-"""Alerts, their rules, targets, silences and deliveries."""
+"""Serializers of alerts, rules, targets, silences and deliveries."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,14 +35,14 @@ class AlertRow(serializers.ModelSerializer[Alert]):
 
     @extend_schema_field(LABELS)
     def get_labels(self, row: Alert) -> dict[str, str]:
-        """By which rules and silences select it."""
+        """Its labels, by which rules and silences select it."""
         return dict(row.labels)
 
 
 class NotificationsReply(serializers.Serializer[Any]):
-    """What every open page shows and notifies of."""
+    """The alerts that every open page shows."""
 
-    firing = serializers.IntegerField(help_text="Alerts that fire now and are not silenced.")
+    firing = serializers.IntegerField(help_text="Number of firing alerts that are not silenced.")
     latest = AlertRow(many=True, help_text="The latest of them, at most 20.")
 
 
@@ -64,12 +64,12 @@ class RuleRow(serializers.ModelSerializer[Rule]):
 
     @extend_schema_field(LABELS)
     def get_where(self, row: Rule) -> dict[str, str]:
-        """Labels that its alerts have."""
+        """Labels that its alerts must have."""
         return dict(row.where)
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "number"}})
     def get_parameters(self, row: Rule) -> dict[str, float]:
-        """Those that differ from the defaults of its kind."""
+        """Parameters that differ from the defaults of its kind."""
         return dict(row.parameters)
 
     def get_targets(self, row: Rule) -> list[str]:
@@ -78,7 +78,7 @@ class RuleRow(serializers.ModelSerializer[Rule]):
 
 
 class ImportReply(serializers.Serializer[Any]):
-    """What an import did, by name of rule."""
+    """The result of an import, by rule name."""
 
     created = serializers.ListField(child=serializers.CharField())
     changed = serializers.ListField(child=serializers.CharField())
@@ -104,9 +104,9 @@ class TargetRow(serializers.ModelSerializer[Target]):
 
 
 class NewTarget(TargetRow):
-    """A target with the secret of its signatures, in clear for this once."""
+    """A target with its signing secret, which is shown only once."""
 
-    secret = serializers.CharField(read_only=True, help_text="Empty for mail, and where the one of before stays.")
+    secret = serializers.CharField(read_only=True, help_text="Empty for mail, and if the secret was not changed.")
 
     class Meta(TargetRow.Meta):
         fields = (*TargetRow.Meta.fields, "secret")
@@ -122,7 +122,7 @@ class SilenceRequest(serializers.Serializer[Any]):
     reason = NameField(required=False, allow_blank=True, default="", max_length=200)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """See that it does not apply to everything by mistake, and find what it names."""
+        """Require at least one field, so that it does not silence everything, and look up its rule and job."""
         if not (attrs["rule"] or attrs["job"] or attrs["labels"]):
             raise serializers.ValidationError("at least one of rule, job and labels")
         return attrs | {"until": timezone.now() + timedelta(minutes=attrs["minutes"])}

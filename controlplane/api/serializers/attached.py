@@ -1,4 +1,4 @@
-"""Attached jobs, as the API shows and accepts them."""
+"""Serializers of attached jobs and their tokens."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class NewJobToken(serializers.Serializer[Any]):
     """A new token of a job with its secret, which is shown only once."""
 
     job = serializers.IntegerField()
-    token = serializers.CharField(help_text="For PACELINE_TOKEN. Only its hash is kept.")
+    token = serializers.CharField(help_text="For PACELINE_TOKEN. Only its hash is stored.")
     grace_s = serializers.IntegerField(help_text="How long earlier tokens remain valid.")
 
 

@@ -1,4 +1,4 @@
-"""What a job can choose from."""
+"""Serializers of policies, workloads and data sets."""
 
 from typing import Any
 

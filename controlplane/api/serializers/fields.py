@@ -1,4 +1,4 @@
-"""Fields that several documents have."""
+"""Serializer fields shared by several documents."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,17 +8,17 @@ from rest_framework import serializers
 from controlplane.protocol.text import IN_WORDS, PLAIN, is_plain
 
 MOST_LABELS: Final = 64
-"""Most labels of one machine, as in the protocol."""
+"""Maximum number of labels of a machine, as in the protocol."""
 
 
 def check_plain_name(text: str) -> None:
-    """Refuse control characters, which affect the terminals and logs that show the name."""
+    """Reject control characters, which would affect terminals and logs."""
     if not is_plain(text):
         raise serializers.ValidationError(IN_WORDS[PLAIN])
 
 
 def check_labels(labels: Mapping[str, Any]) -> None:
-    """Refuse labels that no job could request."""
+    """Reject labels that no job could request."""
     if len(labels) > MOST_LABELS:
         raise serializers.ValidationError(f"at most {MOST_LABELS} labels")
     if not all(0 < len(key) <= 100 and is_plain(key) for key in labels):

@@ -1,4 +1,4 @@
-"""Machines, and how they join."""
+"""Serializers of machines, enrolment and enrolment tokens."""
 
 from dataclasses import asdict
 from typing import Any
@@ -65,13 +65,13 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         )
     )
     def get_reserved(self, agent: Agent) -> list[dict[str, Any]]:
-        """Which of its slots are held, and by whom."""
+        """Its reserved slots, with their jobs and processes."""
         rows = sorted(agent.reservations.all(), key=lambda row: (row.role, row.slot))
         return [{"role": row.role, "slot": row.slot, "job": row.job_id, "index": row.index} for row in rows]
 
     @extend_schema_field(MoveRow(many=True))
     def get_moves(self, agent: Agent) -> Any:
-        """Of a machine that is drained: how far each process is."""
+        """Progress of each process of a machine that is being drained."""
         if agent.scheduling != Agent.Scheduling.DRAINING:
             return []
         return MoveRow(shown_moves(agent, timezone.now()), many=True).data
@@ -89,7 +89,7 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         )
     )
     def get_measurements(self, agent: Any) -> dict[str, float] | None:
-        """What was sampled of it last, at ``sampled_at``; a number that it does not measure is left out."""
+        """Its latest sample, at ``sampled_at``; measurements that it does not have are omitted."""
         if agent.sampled_at is None:
             return None
         own: dict[str, float] = {name: getattr(agent, f"sampled_{name}") for name in OWN_COLUMNS}
@@ -118,12 +118,12 @@ class EnrolReply(serializers.Serializer[Any]):
 
 
 class EnrolmentTokenRequest(serializers.Serializer[Any]):
-    """An enrolment token to be created, for one or several machines."""
+    """An enrolment token to create, for one or more machines."""
 
     name = NameField(
         allow_blank=True,
         default="",
-        help_text="Machine that may join with it (again, if it is known and offline); empty: any new machine.",
+        help_text="Name of the machine that may join, or rejoin while offline; empty: any new machine.",
     )
     labels = LabelsField(default=dict)
     uses = serializers.IntegerField(
@@ -142,9 +142,9 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """A name is for one machine."""
+        """A token with a name is for one machine."""
         if attrs["name"] and attrs["uses"] > 1:
-            found, expected = attrs["uses"], f"1 with name {attrs['name']!r}, which is one machine's; or no name"
+            found, expected = attrs["uses"], f"1 with name {attrs['name']!r}, or no name"
             raise serializers.ValidationError({"uses": f"found {found}, expected {expected}"})
         return attrs
 
@@ -167,7 +167,7 @@ class EnrolmentTokenRow(serializers.ModelSerializer[EnrolmentToken]):
 
     @extend_schema_field(serializers.FloatField(allow_null=True))
     def get_remove_after_s(self, token: EnrolmentToken) -> float | None:
-        """How long its machines may be offline."""
+        """How long its machines may be offline before they are removed."""
         return token.remove_after.total_seconds() if token.remove_after else None
 
     @extend_schema_field(serializers.BooleanField())
@@ -179,7 +179,7 @@ class EnrolmentTokenRow(serializers.ModelSerializer[EnrolmentToken]):
 class EnrolmentTokenReply(serializers.Serializer[Any]):
     """A new enrolment token with its secret, which is shown only once."""
 
-    id = serializers.IntegerField(help_text="Ends it: DELETE agents/enrolment-tokens/ID.")
+    id = serializers.IntegerField(help_text="To revoke it: DELETE agents/enrolment-tokens/ID.")
     token = serializers.CharField()
     expires_at = serializers.DateTimeField()
     command = serializers.CharField(help_text="Command to run on the machine.")

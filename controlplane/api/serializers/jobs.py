@@ -1,4 +1,4 @@
-"""Jobs, their processes and their policies, as the API shows and accepts them."""
+"""Serializers of jobs, processes and policies."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ class BlockerDocument(serializers.Serializer[Any]):
     worker_slots = serializers.IntegerField(source="workers", read_only=True, help_text="Held or requested.")
     server_slots = serializers.IntegerField(source="servers", read_only=True)
     since = serializers.DateTimeField(read_only=True, allow_null=True, help_text="Submission time of a job ahead.")
-    priority = serializers.IntegerField(read_only=True, allow_null=True, help_text="Of a job ahead.")
+    priority = serializers.IntegerField(read_only=True, allow_null=True, help_text="Priority of a job ahead.")
 
 
 class WaitingDocument(serializers.Serializer[Waiting]):
@@ -38,7 +38,9 @@ class WaitingDocument(serializers.Serializer[Waiting]):
         read_only=True,
         help_text="Whether it is about to start, other jobs hold its slots, or there are too few slots in total.",
     )
-    ahead = serializers.SerializerMethodField(help_text="Jobs ahead of it that need slots of the same machines.")
+    ahead = serializers.SerializerMethodField(
+        help_text="Number of jobs ahead of it that need slots on the same machines."
+    )
     blockers = BlockerDocument(many=True, read_only=True)
     labels = serializers.DictField(source="request.labels", child=serializers.CharField(), read_only=True)
     machines_online = serializers.IntegerField(source="capacity.online", read_only=True)
@@ -49,15 +51,15 @@ class WaitingDocument(serializers.Serializer[Waiting]):
     free_server_slots = serializers.IntegerField(source="capacity.free_servers", read_only=True)
 
     def get_ahead(self, waiting: Waiting) -> int:
-        """How many they are."""
+        """Number of jobs ahead."""
         return len(waiting.ahead)
 
 
 class StoredCount(serializers.IntegerField):
-    """A number of a stored spec; omitted where it is none, as in a spec that this release refuses."""
+    """A number in a stored spec; omitted if the spec is invalid in this release."""
 
     def get_attribute(self, instance: Job) -> int:
-        """It, if it is one."""
+        """The number; skipped if it is not an integer."""
         found = super().get_attribute(instance)
         if not isinstance(found, int):
             raise serializers.SkipField
@@ -65,10 +67,10 @@ class StoredCount(serializers.IntegerField):
 
 
 class JobRows(serializers.ListSerializer[Job]):
-    """Jobs of a list, whose policies and queue states are read at once."""
+    """A list of jobs, whose policies and queue states are read at once."""
 
     def to_representation(self, data: Any) -> list[Any]:
-        """The rows, of which one page at most is listed at a time."""
+        """The rows of one page."""
         rows = list(data)
         self.child.chosen, self.child.waits = jobs_synchronization(rows), waiting_of(rows, timezone.now())
         represented: list[Any] = super().to_representation(rows)
@@ -104,7 +106,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     chosen: Mapping[int, Synchronization] | None = None
     waits: Mapping[int, Waiting] | None = None
-    """By id, the policies of all listed jobs, and why some do not start."""
+    """Policies and reasons for waiting of all listed jobs, by ID."""
 
     class Meta:
         model = Job
@@ -120,7 +122,7 @@ class JobRow(serializers.ModelSerializer[Job]):
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_policies(self, job: Job) -> dict[str, str]:
-        """The four current policies by name; none where this release refuses the stored spec."""
+        """The names of the four current policies; empty if the stored spec cannot be read."""
         chosen = (jobs_synchronization([job]) if self.chosen is None else self.chosen).get(job.pk)
         return {question: getattr(chosen, question).name for question in CHOICES} if chosen else {}
 
@@ -136,7 +138,7 @@ class JobDocument(JobRow):
 
     spec = serializers.JSONField(read_only=True)
     environment = serializers.DictField(
-        child=serializers.CharField(), read_only=True, help_text="By name, at its start."
+        child=serializers.CharField(), read_only=True, help_text="Versions by name, at its start."
     )
     model_bytes = serializers.IntegerField(read_only=True, help_text="0 until there is a model to download.")
 
@@ -159,9 +161,9 @@ class SubmittedJob(JobDocument):
 
     @extend_schema_field({"type": ["string", "null"]})
     def get_token(self, job: Job) -> str | None:
-        """Of an attached job's ranks, in this reply only.
+        """The token of an attached job's ranks, in this response only.
 
-        Null for a native job, and where the idempotency key came before: then POST to its token makes another.
+        Null for a native job, and for a repeated idempotency key: POST to the job's token to create another one.
         """
         token: str | None = self.context["token"]
         return token
@@ -195,19 +197,19 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     job = serializers.IntegerField(source="job_id", read_only=True)
     emulate = serializers.JSONField(read_only=True)
     environment = serializers.DictField(
-        child=serializers.CharField(), read_only=True, help_text="By name, at its start."
+        child=serializers.CharField(), read_only=True, help_text="Versions by name, at its start."
     )
     restart = serializers.SerializerMethodField()
     block_times = serializers.SerializerMethodField()
 
     @extend_schema_field(BlockTime(many=True))
     def get_block_times(self, process: Process) -> Any:
-        """Of a server: what workers' exchanges of each of its blocks took lately; empty before any was measured."""
+        """Recent push and pull times of each of a server's blocks; empty before the first measurement."""
         return process.block_times
 
     @extend_schema_field(RestartDocument(allow_null=True))
     def get_restart(self, process: Process) -> Any:
-        """Of a life that ended: the one that follows."""
+        """The planned restart of an ended process."""
         return process.restart
 
     class Meta:
@@ -234,17 +236,17 @@ class CheckDocument(serializers.Serializer[Any]):
     """The result of validating a spec."""
 
     spec = serializers.DictField(help_text="With all defaults.")
-    finding = serializers.CharField(help_text="The reason why it would wait if it were submitted now.")
+    finding = serializers.CharField(help_text="What the job would wait for if it were submitted now.")
     outcome = serializers.ChoiceField(
         ("starts", "waits", "never"), help_text="Whether it would start, wait for slots, or can never start here."
     )
 
 
 class PolicyField(serializers.DictField):
-    """One of the four choices, as it is written in a spec."""
+    """One of the four policies, as written in a spec."""
 
     def to_representation(self, choice: Choice) -> dict[str, Any]:
-        """Its name and parameters, side by side."""
+        """Its name and parameters in one object."""
         return choice.flat
 
 
@@ -260,24 +262,24 @@ class PolicyDocument(serializers.Serializer[Any]):
 
 
 class AlternativeDocument(serializers.Serializer[Any]):
-    """Other policies for a job, and what they would save by its last simulation."""
+    """Other policies for a job, with their predicted savings."""
 
     name = serializers.CharField(help_text="The alternative's name in simulations.")
-    title = serializers.CharField(help_text="The policies that it brings.")
+    title = serializers.CharField(help_text="The policies of the alternative.")
     request = serializers.DictField(help_text="The body of PATCH jobs/N/policy that changes to it.")
     batching = serializers.CharField(source="target.batching.name")
     barrier = serializers.CharField(source="target.barrier.name")
-    iteration_s = serializers.FloatField(help_text="Predicted mean length of an iteration.")
-    waiting = serializers.FloatField(help_text="Predicted waiting, as a share of the workers' time.")
-    saved = serializers.FloatField(help_text="Predicted saving, as a share of the present time; negative: slower.")
-    saved_low = serializers.FloatField(source="low", help_text="Lowest of all simulated runs.")
-    saved_high = serializers.FloatField(source="high", help_text="Highest of all simulated runs.")
+    iteration_s = serializers.FloatField(help_text="Predicted mean iteration time.")
+    waiting = serializers.FloatField(help_text="Predicted waiting, as a fraction of worker time.")
+    saved = serializers.FloatField(help_text="Predicted saving, as a fraction of the current time; negative: slower.")
+    saved_low = serializers.FloatField(source="low", help_text="Minimum over all simulated runs.")
+    saved_high = serializers.FloatField(source="high", help_text="Maximum over all simulated runs.")
     model_error = serializers.FloatField(source="doubt", help_text="Relative error of the model on recorded times.")
-    samples = serializers.FloatField(help_text="Processed samples, relative to the present policies.")
+    samples = serializers.FloatField(help_text="Processed samples, relative to the current policies.")
     unfinished = serializers.BooleanField(help_text="Whether some simulated run did not complete.")
     advised = serializers.BooleanField(
         source="is_advised",
-        help_text="The same barrier and work, in less time in every simulated run, by more than the model's error.",
+        help_text="Same barrier and work, and faster in every simulated run by more than the model error.",
     )
 
 
@@ -285,11 +287,11 @@ class AutopilotRow(serializers.Serializer[Any]):
     """One alternative of a simulation."""
 
     name = serializers.CharField(help_text="Its policies.")
-    saved = serializers.FloatField(help_text="Predicted saving, as a share of the time of a sample.")
-    saved_low = serializers.FloatField(source="low", help_text="Lowest of all simulated runs.")
-    saved_high = serializers.FloatField(source="high", help_text="Highest of all simulated runs.")
-    error = serializers.FloatField(help_text="The model's error, or what the last prediction of it missed by.")
-    verdict = serializers.CharField(help_text="Why it was chosen, or not.")
+    saved = serializers.FloatField(help_text="Predicted saving, as a fraction of the time per sample.")
+    saved_low = serializers.FloatField(source="low", help_text="Minimum over all simulated runs.")
+    saved_high = serializers.FloatField(source="high", help_text="Maximum over all simulated runs.")
+    error = serializers.FloatField(help_text="The model error, or the error of the last prediction.")
+    verdict = serializers.CharField(help_text="Why it was or was not chosen.")
 
 
 class AutopilotMeasured(serializers.Serializer[Any]):
@@ -297,9 +299,9 @@ class AutopilotMeasured(serializers.Serializer[Any]):
 
     before_s = serializers.FloatField(help_text="Seconds per sample before it.")
     after_s = serializers.FloatField(help_text="Seconds per sample after it.")
-    gain = serializers.FloatField(help_text="The part of the time that it saved; negative: it took longer.")
-    kept = serializers.BooleanField(help_text="False: a sample took longer than before.")
-    goes_back = serializers.BooleanField(help_text="Whether the job went back by itself.")
+    gain = serializers.FloatField(help_text="The saved fraction of the time; negative: slower.")
+    kept = serializers.BooleanField(help_text="False: samples became slower.")
+    goes_back = serializers.BooleanField(help_text="Whether the switch was reverted automatically.")
 
 
 class AutopilotLook(serializers.Serializer[Any]):
@@ -308,8 +310,8 @@ class AutopilotLook(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     iteration = serializers.IntegerField()
     present = serializers.CharField(help_text="The policies at that time.")
-    chosen = serializers.CharField(help_text="The policies that are better; empty: none.")
-    switches = serializers.BooleanField(help_text="Whether the job switched to them, or it was proposed.")
+    chosen = serializers.CharField(help_text="The better policies; empty: none.")
+    switches = serializers.BooleanField(help_text="Whether the job switched to them; false: only proposed.")
     reason = serializers.CharField()
     rows = AutopilotRow(many=True)
     measured = AutopilotMeasured(allow_null=True, help_text="Null: no switch, or not measured yet.")
@@ -321,7 +323,7 @@ class AutopilotDocument(serializers.Serializer[Any]):
     mode = serializers.CharField(help_text="auto, suggest; empty: the job has no autopilot.")
     state = serializers.CharField(help_text="Its current activity, as a sentence.")
     proposal = serializers.DictField(
-        help_text="The body of PATCH jobs/N/policy that takes its present proposal; empty: there is none."
+        help_text="The body of PATCH jobs/N/policy that applies the current proposal; empty: none."
     )
     decisions = AutopilotLook(many=True, source="looks", help_text="The latest first.")
 
@@ -343,14 +345,14 @@ class StopReason(serializers.Serializer[Any]):
 class PriorityRequest(serializers.Serializer[Any]):
     """A job's new priority."""
 
-    priority = serializers.IntegerField(min_value=-100, max_value=100, help_text="The highest starts first.")
+    priority = serializers.IntegerField(min_value=-100, max_value=100, help_text="Higher priorities start first.")
 
 
 class QueueMove(serializers.Serializer[Any]):
-    """Where a queued job goes."""
+    """The new position of a queued job."""
 
     before = serializers.IntegerField(
-        min_value=1, max_value=2**31 - 1, allow_null=True, help_text="Before this queued job; null: behind all."
+        min_value=1, max_value=2**31 - 1, allow_null=True, help_text="Place it before this queued job; null: last."
     )
 
 

@@ -1,4 +1,4 @@
-"""Tests of machines, beside the medians of their classes."""
+"""Serializers of machine tests, with the medians of machine classes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,24 +12,28 @@ from controlplane.fleet.models import MachineTest
 
 
 class TestRequest(serializers.Serializer[Any]):
-    """A machine is to be tested."""
+    """A request to test a machine."""
 
     __test__ = False
 
-    force = serializers.BooleanField(default=False, help_text="Also while processes of jobs run there: it slows them.")
+    force = serializers.BooleanField(
+        default=False, help_text="Also while jobs run on the machine, which the test slows down."
+    )
 
 
 class ComparedRow(serializers.Serializer[Any]):
     """One measurement."""
 
     name = serializers.CharField()
-    machine = serializers.CharField(allow_blank=True, help_text="The far end of a link; empty: the machine's own.")
+    machine = serializers.CharField(
+        allow_blank=True, help_text="The other end of a link; empty: a measurement of the machine itself."
+    )
     title = serializers.CharField()
     unit = serializers.CharField()
     value = serializers.FloatField()
-    median = serializers.FloatField(allow_null=True, help_text="Of the other machines of its class.")
-    others = serializers.IntegerField(help_text="How many of those were measured.")
-    deviation = serializers.FloatField(allow_null=True, help_text="From the median, as a part of it.")
+    median = serializers.FloatField(allow_null=True, help_text="Median of the other machines of its class.")
+    others = serializers.IntegerField(help_text="Number of these machines.")
+    deviation = serializers.FloatField(allow_null=True, help_text="Relative deviation from the median.")
     sentence = serializers.CharField()
     slow = serializers.BooleanField()
 
@@ -60,7 +64,7 @@ class MachineTestRow(serializers.ModelSerializer[MachineTest]):
 
     @extend_schema_field(serializers.FloatField())
     def get_seconds(self, row: MachineTest) -> float:
-        """How long it measured; 0 if it has no result."""
+        """Duration of the test; 0 without a result."""
         return float(row.result.get("seconds", 0.0))
 
     @extend_schema_field(serializers.CharField())
@@ -70,12 +74,12 @@ class MachineTestRow(serializers.ModelSerializer[MachineTest]):
 
     @extend_schema_field(serializers.CharField())
     def get_emulated(self, row: MachineTest) -> str:
-        """What that means for the result, if its slots are emulated; empty: they are not."""
+        """A note if its slots are emulated; otherwise empty."""
         return emulation_note(row.agent)
 
     @extend_schema_field(ComparedRow(many=True))
     def get_measured(self, row: MachineTest) -> list[dict[str, Any]]:
-        """Each measurement beside the median of its class."""
+        """Each measurement with the median of its class."""
         peers: Sequence[Mapping[str, Any]] = self.context.get("peers", ())
         return [asdict(each) for each in compared(row.result, peers)]
 

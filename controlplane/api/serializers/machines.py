@@ -1,4 +1,4 @@
-"""What operators request of machines, and what they read before."""
+"""Serializers of scheduling, drains, labels and maintenance windows."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from controlplane.fleet.scheduling import MOST_REASON
 class SchedulingReason(serializers.Serializer[Any]):
     """Why a machine is cordoned, drained or opened."""
 
-    reason = NameField(max_length=MOST_REASON, default="", allow_blank=True, help_text="Such as: new disks.")
+    reason = NameField(max_length=MOST_REASON, default="", allow_blank=True, help_text="For example: new disks.")
 
 
 class DrainDestination(serializers.Serializer[Any]):
@@ -21,7 +21,7 @@ class DrainDestination(serializers.Serializer[Any]):
     job = serializers.IntegerField()
     role = serializers.ChoiceField(("worker", "server"))
     index = serializers.IntegerField()
-    machine = serializers.IntegerField(allow_null=True, help_text="Where it would start; null: see the sentence.")
+    machine = serializers.IntegerField(allow_null=True, help_text="The new machine; null: see the sentence.")
     sentence = serializers.CharField()
 
 
@@ -47,7 +47,7 @@ class MoveRow(serializers.Serializer[Any]):
 
 
 class LabelsRequest(serializers.Serializer[Any]):
-    """Labels beside those of the enrolment token."""
+    """Labels in addition to those of the enrolment token."""
 
     labels = LabelsField()
 
@@ -62,12 +62,15 @@ class WindowRow(serializers.ModelSerializer[MaintenanceWindow]):
 
 
 class WindowRequest(serializers.Serializer[Any]):
-    """A maintenance window to be planned."""
+    """A maintenance window to plan."""
 
     begins_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField()
     action = serializers.ChoiceField(("cordon", "drain"), default="drain")
     lead_s = serializers.IntegerField(
-        min_value=0, max_value=7 * 86_400, default=0, help_text="How long before its begin the machine is closed."
+        min_value=0,
+        max_value=7 * 86_400,
+        default=0,
+        help_text="How long before the start the machine is cordoned or drained.",
     )
     reason = NameField(max_length=MOST_REASON, default="", allow_blank=True)

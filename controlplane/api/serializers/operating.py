@@ -1,4 +1,4 @@
-"""Findings, and users' requests to a running job."""
+"""Serializers of findings, and of users' requests to a running job."""
 
 from typing import Any
 
@@ -42,11 +42,11 @@ class MuteRequest(serializers.Serializer[Any]):
 class RequestRow(serializers.Serializer[Request]):
     """A user's request to a job's engine."""
 
-    id = serializers.IntegerField(help_text="Of the audit entry.")
+    id = serializers.IntegerField(help_text="ID of the audit entry.")
     at = serializers.DateTimeField()
     actor = serializers.CharField()
     action = serializers.CharField()
     about = serializers.CharField(help_text="w0 is the worker of rank 0, s1 the server of index 1; empty: the job.")
     detail = serializers.DictField()
     stage = serializers.ChoiceField(choices=[stage.value for stage in Stage])
-    reason = serializers.CharField(help_text="Answer of the engine; empty until it has answered.")
+    reason = serializers.CharField(help_text="Response of the engine; empty until it has responded.")

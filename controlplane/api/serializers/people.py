@@ -1,4 +1,4 @@
-"""The current user, its API tokens and sessions."""
+"""Serializers of users, API tokens and sessions."""
 
 from typing import Any
 
@@ -25,22 +25,22 @@ class MeReply(serializers.Serializer[Any]):
 
 
 class OwnersQuery(serializers.Serializer[Any]):
-    """Whose are listed."""
+    """Whose tokens or sessions to list."""
 
     of = serializers.ChoiceField(("me", "everyone"), default="me", help_text="everyone: for admins")
 
 
 class TokenRequest(serializers.Serializer[Any]):
-    """An API token to be created for the current user."""
+    """An API token to create for the current user."""
 
     name = NameField(default="unnamed")
     role = serializers.ChoiceField(ROLES, allow_null=True, default=None)
-    """The highest role that it carries; null: that of its user."""
+    """Maximum role of the token; null: the role of its user."""
     scopes = serializers.ListField(
         child=serializers.ChoiceField(list(Scope)),
         default=list,
         max_length=len(Scope),
-        help_text="Uses that the token is limited to; empty: everything that its role allows.",
+        help_text="Scopes of the token; empty: everything its role permits.",
     )
     lifetime_s = serializers.IntegerField(min_value=1, max_value=366 * DAY_S, default=30 * DAY_S)
 
@@ -54,7 +54,7 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
     role = serializers.SerializerMethodField()
     scopes = serializers.SerializerMethodField()
     parent = serializers.CharField(source="grant.parent.token_key", default=None, read_only=True, allow_null=True)
-    """The token with which it was made: it ends with that."""
+    """The token with which it was created and is revoked."""
     created_at = serializers.DateTimeField(source="created", read_only=True)
     expires_at = serializers.DateTimeField(source="expiry", read_only=True, allow_null=True)
     used_at = serializers.DateTimeField(source="grant.used_at", default=None, read_only=True, allow_null=True)
@@ -73,7 +73,7 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
 
     @extend_schema_field(serializers.ListField(child=serializers.ChoiceField(list(Scope))))
     def get_scopes(self, row: AuthToken) -> list[str]:
-        """Empty: everything that its role may."""
+        """Empty: everything its role permits."""
         held = scopes_of(row) or frozenset()
         return [scope for scope in Scope if scope in held]
 
@@ -83,7 +83,7 @@ class TokenRow(serializers.ModelSerializer[AuthToken]):
 
     @extend_schema_field(serializers.ChoiceField(ROLES, allow_null=True))
     def get_role(self, row: AuthToken) -> str | None:
-        """The highest role that it carries; null: that of its user."""
+        """Maximum role of the token; null: the role of its user."""
         return limit_of(row)
 
 
@@ -100,7 +100,7 @@ class UserRow(serializers.Serializer[User]):
     """A user, as admins see it."""
 
     username = serializers.CharField(read_only=True)
-    role = serializers.ChoiceField(ROLES, allow_null=True, read_only=True, help_text="Also of an account that is off.")
+    role = serializers.ChoiceField(ROLES, allow_null=True, read_only=True, help_text="Also of a disabled account.")
     active = serializers.BooleanField(read_only=True, help_text="false: disabled; it cannot sign in.")
     password = serializers.BooleanField(read_only=True, help_text="Has a password that can be used.")
     provider = serializers.BooleanField(read_only=True, help_text="Signs in at the identity provider.")

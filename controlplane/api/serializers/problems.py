@@ -1,4 +1,4 @@
-"""Errors, as RFC 9457 has them."""
+"""Serializers of errors in the format of RFC 9457."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a job did: decisions, log, measurements and placement."""
+"""Serializers of decisions, log entries, measurements and placement."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ MAX_INT = 2**31 - 1
 
 
 class DecisionRow(serializers.ModelSerializer[Decision]):
-    """A command that the engine gave."""
+    """A decision of the engine."""
 
     payload = serializers.JSONField(read_only=True)
 
@@ -37,7 +37,7 @@ class EventRow(serializers.ModelSerializer[RawEvent]):
 
     @extend_schema_field({"type": "object", "additionalProperties": True})
     def get_event(self, row: RawEvent) -> Any:
-        """The event as it was appended, without the secret that names of instances are made with."""
+        """The event as appended, without its secret."""
         event = msgspec.msgpack.decode(bytes(row.payload))
         if row.kind == "job-submitted":
             event.pop("salt", None)
@@ -45,7 +45,7 @@ class EventRow(serializers.ModelSerializer[RawEvent]):
 
 
 class LogLineRow(serializers.ModelSerializer[LogLine]):
-    """A line that a process wrote."""
+    """A log line of a process."""
 
     process = serializers.CharField(help_text="w0 is the worker of rank 0, s1 the server of index 1.")
 
@@ -56,7 +56,7 @@ class LogLineRow(serializers.ModelSerializer[LogLine]):
 
 
 class MeasurementsQuery(Query):
-    """Of which workers; of all where none is named."""
+    """The selected workers; default: all."""
 
     worker = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=MAX_INT), default=list, max_length=256
@@ -64,7 +64,7 @@ class MeasurementsQuery(Query):
 
 
 class MetricsQuery(MeasurementsQuery):
-    """Which series to give."""
+    """The selected series."""
 
     metric = serializers.ListField(
         child=serializers.ChoiceField(
@@ -93,7 +93,7 @@ class SeriesRow(serializers.Serializer[Any]):
 
 
 class MetricsReply(serializers.Serializer[Any]):
-    """Series, workers in order of rank."""
+    """Series, sorted by rank."""
 
     job = serializers.IntegerField()
     since = serializers.IntegerField()

@@ -1,4 +1,4 @@
-"""Teams, quotas and the queue."""
+"""Serializers of teams, quotas and the queue."""
 
 from typing import Any
 
@@ -39,20 +39,20 @@ class TeamRow(serializers.ModelSerializer[Team]):
 
 
 class TeamRequest(serializers.Serializer[Any]):
-    """A team to be created."""
+    """A team to create."""
 
-    name = NameField(max_length=60, help_text="Without a slash: it is part of addresses.")
+    name = NameField(max_length=60, help_text="Must not contain a slash, as it is part of URLs.")
     weight = serializers.FloatField(min_value=LEAST_WEIGHT, max_value=MOST_WEIGHT, default=1.0)
 
     def validate_name(self, name: str) -> str:
-        """Refuse what no address can name."""
+        """Reject names that cannot be part of a URL."""
         if "/" in name:
             raise serializers.ValidationError("expected a name without /")
         return name
 
 
 class WeightRequest(serializers.Serializer[Any]):
-    """A team's part of the slots, relative to other teams."""
+    """A team's share of the slots, relative to other teams."""
 
     weight = serializers.FloatField(min_value=LEAST_WEIGHT, max_value=MOST_WEIGHT)
 
@@ -100,7 +100,7 @@ class SizeField(serializers.IntegerField):
 
 
 class Limits(serializers.Serializer[Any]):
-    """The most at a time; null: no limit. Omitted ones stay."""
+    """Maximum at one time; null: no limit. Omitted limits are not changed."""
 
     slots = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
     jobs = serializers.IntegerField(min_value=0, max_value=MOST, allow_null=True, required=False)
@@ -112,7 +112,7 @@ class Limits(serializers.Serializer[Any]):
 
 
 class QuotaUsageDocument(serializers.Serializer[Any]):
-    """What a user or a team has, and may have."""
+    """Use and limits of a user or a team."""
 
     subject = serializers.CharField()
     used = serializers.DictField(child=serializers.IntegerField())

@@ -1,4 +1,4 @@
-"""Rules of alerts, one by one and as a document, and their targets: changed by admins."""
+"""REST views of alert rules, singly and as a document, and of their targets."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -56,7 +56,7 @@ class RuleView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        """Remove a rule; its alerts resolve. Admins only."""
+        """Remove a rule; its alerts are resolved. Admins only."""
         services.rule_remove(row=get_object_or_404(Rule, pk=pk), actor=_actor(request))
         return Response(status=204)
 
@@ -66,7 +66,7 @@ class DocumentView(APIView):
 
     @extend_schema(responses={(200, "application/yaml"): struct_bodies(RuleSet)["application/yaml"]})
     def get(self, request: Request) -> HttpResponse:
-        """All rules as YAML, as they are imported again. Targets are named only: their addresses are secrets."""
+        """All rules as YAML, in the format of imports. Targets are named only, since their addresses are secrets."""
         return HttpResponse(rules_yaml(), content_type="application/yaml")
 
     @extend_schema(request=struct_bodies(RuleSet), responses=ImportReply)
@@ -84,7 +84,7 @@ class TargetsView(ListAPIView[Target]):
 
     @extend_schema(request=struct_bodies(TargetDocument), responses={201: NewTarget})
     def post(self, request: Request) -> Response:
-        """Create a target. The secret of its signatures is in this reply only. Admins only."""
+        """Create a target. Its signing secret is shown only in this response. Admins only."""
         document, address = parse_target(_plain(request))
         row, address = services.target_save(document=document, address=address, actor=_actor(request))
         return Response(TargetRow(row).data | {"secret": address.secret}, status=201)
@@ -95,7 +95,7 @@ class TargetView(APIView):
 
     @extend_schema(request=struct_bodies(TargetDocument), responses=NewTarget)
     def put(self, request: Request, pk: int) -> Response:
-        """Change a target; an address or secret that is not given stays, where it can be decrypted. Admins only."""
+        """Change a target; an omitted address or secret is kept if it can be decrypted. Admins only."""
         row = get_object_or_404(Target, pk=pk)
         before = _before(row)
         document, address = parse_target(_plain(request), before)
@@ -105,7 +105,7 @@ class TargetView(APIView):
 
     @extend_schema(request=None, responses={204: None, **problem_responses(409)})
     def delete(self, request: Request, pk: int) -> Response:
-        """Remove a target to which no rule sends. Admins only."""
+        """Remove a target that no rule uses. Admins only."""
         try:
             services.target_remove(row=get_object_or_404(Target, pk=pk), actor=_actor(request))
         except services.InUse as error:
@@ -147,7 +147,7 @@ def _plain(request: Request) -> Any:
     """The body.
 
     Raises:
-        SpecError: if it holds what no database stores.
+        SpecError: if it contains characters that the database cannot store.
     """
     check_plain(request.data)
     return request.data

@@ -1,4 +1,4 @@
-"""Alerts, and who is notified: silences and deliveries. Rules and targets are in ``alert_rules``."""
+"""REST views of alerts, silences and deliveries. Rules and targets are in ``alert_rules``."""
 
 from typing import Any
 
@@ -52,11 +52,11 @@ class AlertsView(ListAPIView[Alert]):
 
 
 class NotificationsView(APIView):
-    """What pages show and notify of."""
+    """The alerts that pages show."""
 
     @extend_schema(responses=NotificationsReply)
     def get(self, request: Request) -> Response:
-        """Alerts that fire now and are not silenced: how many, and the latest of them."""
+        """The number of firing alerts that are not silenced, and the latest of them."""
         rows = visible(Alert.objects.filter(stage=Stage.FIRING, silenced=False), "job__team")
         rows = rows.order_by("-fired_at", "-pk")
         return Response(NotificationsReply({"firing": rows.count(), "latest": rows[:LATEST]}).data)
@@ -78,7 +78,7 @@ class SilencesView(ListAPIView[Silence]):
     def post(self, request: Request) -> Response:
         """Silence these alerts for the given number of minutes. They are still listed.
 
-        Where there are teams, users who are not admins name a job.
+        With teams, users who are not admins must name a job.
         """
         requested = SilenceRequest(data=request.data)
         requested.is_valid(raise_exception=True)
@@ -93,7 +93,7 @@ class SilencesView(ListAPIView[Silence]):
         if job is None and limits() is not None:  # labels and rules are the same in all teams
             raise Problem(
                 403,
-                "where there are teams, only admins silence alerts without naming a job: give the job, or ask an admin",
+                "with teams, only admins can silence alerts without a job: give the job, or ask an admin",
             )
         row = silence_create(
             until=silence["until"],
@@ -114,7 +114,7 @@ class SilenceView(APIView):
 
     @extend_schema(request=None, responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        """End it: people are notified again from now on."""
+        """End a silence: notifications are sent again."""
         row = get_object_or_404(visible(Silence.objects.select_related("job"), "job__team"), pk=pk)
         _check_operates(request, row.job)
         silence_end(row=row, actor=user_of(request).get_username())
@@ -159,7 +159,7 @@ class DeliveryResendView(APIView):
         row = get_object_or_404(rows, pk=pk)
         _check_operates(request, row.alert.job if row.alert else None)
         if not delivery_resend(row=row, actor=user_of(request).get_username()):
-            raise Problem(409, f"delivery {pk} is {row.state}; one that has failed can be sent again")
+            raise Problem(409, f"delivery {pk} is {row.state}; only failed deliveries can be sent again")
         row.refresh_from_db()
         return Response(DeliveryRow(row).data, status=202)
 

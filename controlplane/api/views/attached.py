@@ -1,4 +1,4 @@
-"""Attached jobs: their tokens, and their end."""
+"""REST views of attached jobs: tokens, exit and lease."""
 
 from django.db import transaction
 from django.shortcuts import get_object_or_404
@@ -58,7 +58,7 @@ class JobFinishView(APIView):
 
     @extend_schema(request=LauncherEnd, responses={202: JobDocument, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Report that the launcher has exited: 0 means that the job succeeded, anything else that it failed.
+        """Report the exit of the launcher: 0 means that the job succeeded, anything else that it failed.
 
         Requires the job's own token or the role operator.
         """
@@ -79,7 +79,7 @@ class JobLeaseView(APIView):
 
     @extend_schema(request=None, responses={204: None, **problem_responses(409, 503)})
     def post(self, request: Request, pk: int) -> Response:
-        """Renew the lease: a job with ``lease_s`` fails after so long without it while no rank is here.
+        """Renew the lease: a job with ``lease_s`` fails after this time without a renewal and without connected ranks.
 
         Requires the job's own token or the role operator.
         """

@@ -1,4 +1,4 @@
-"""The audit trail for other systems: lines of JSON, in the order of the chain."""
+"""REST view of the audit log for other systems: JSON lines in the order of the hash chain."""
 
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
@@ -15,7 +15,7 @@ MOST = 10_000
 
 
 class AuditQuery(Query):
-    """From where on, and how many."""
+    """Start and number of entries."""
 
     since = serializers.IntegerField(
         min_value=0, max_value=2**63 - 1, default=0, help_text="The `sequence` after which to continue."
@@ -24,7 +24,7 @@ class AuditQuery(Query):
 
 
 class AuditView(APIView):
-    """Sealed entries; there is no way to write here."""
+    """Sealed entries, read-only."""
 
     read_role = Role.ADMIN
 

@@ -9,13 +9,13 @@ from controlplane.api.parsers import JsonParser
 
 
 def user_of(request: Request) -> User:
-    """The user of the request; the permission admitted no one else."""
+    """The user of the request; permissions have excluded anonymous requests."""
     assert isinstance(request.user, User)
     return request.user
 
 
 class OpenView(APIView):
-    """For requests with their own proof of identity, or that need none."""
+    """For requests that are authenticated differently or not at all."""
 
     parser_classes = (JsonParser,)  # unauthenticated requests may not use a slower parser
     authentication_classes = ()

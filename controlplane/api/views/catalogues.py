@@ -1,4 +1,4 @@
-"""What a job can choose from: policies and workloads, with the schema of their parameters."""
+"""REST views of the policies and workloads, with the schema of their parameters."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request

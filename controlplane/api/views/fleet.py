@@ -1,4 +1,4 @@
-"""Machines: list, read, invite, enrol."""
+"""REST views of machines, enrolment and enrolment tokens."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ class AgentView(RetrieveAPIView[Agent]):
 
 
 class AgentRotateView(APIView):
-    """A new credential for a machine that is here."""
+    """Rotation of a machine's credential."""
 
     write_role = Role.OPERATOR
 
@@ -76,7 +76,7 @@ class AgentRotateView(APIView):
 
 
 class EnrolView(OpenView):
-    """How a machine joins."""
+    """Enrolment of a machine."""
 
     @extend_schema(request=EnrolRequest, responses={201: EnrolReply, **problem_responses(403, 409, 503)})
     def post(self, request: Request) -> Response:
@@ -120,6 +120,6 @@ class EnrolmentTokenView(APIView):
         token = get_object_or_404(EnrolmentToken, pk=pk)
         with transaction.atomic():
             if not token_revoke(token.pk):
-                raise Problem(409, f"enrolment token {pk} was revoked before")
+                raise Problem(409, f"enrolment token {pk} was already revoked")
             audit(actor=user_of(request).get_username(), action="agent-uninvite", subject=f"enrolment token {pk}")
         return Response(status=204)

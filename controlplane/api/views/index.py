@@ -24,7 +24,7 @@ class IndexView(OpenView):
     def get(self, request: Request) -> Response:
         """List the resources of the API."""
         found = {name: reverse(f"api:{name}", request=request) for name in COLLECTIONS}
-        return Response(found | {"views": reverse("saved-views", request=request)})  # served beside the pages
+        return Response(found | {"views": reverse("saved-views", request=request)})  # served by ``frontend``
 
 
 @extend_schema(exclude=True)
@@ -32,5 +32,5 @@ class NowhereView(OpenView):
     """Unknown paths under /api/ get a problem document like any other error."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse any method."""
-        raise Problem(404, f"there is nothing at {shown(request.path)}; /api/v1/ lists what there is")
+        """Reject any method."""
+        raise Problem(404, f"not found: {shown(request.path)}; /api/v1/ lists the resources")

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, read, stop, and the processes that run them."""
+"""REST views of jobs and their processes."""
 
 import re
 from typing import Any, ClassVar
@@ -40,7 +40,7 @@ from controlplane.protocol.orders import Role as ProcessRole
 from controlplane.protocol.spec import spec_document
 
 TEAM = OpenApiParameter(
-    "team", OpenApiTypes.STR, description="The team that owns the job; by default the first that you joined, if any."
+    "team", OpenApiTypes.STR, description="The team that owns the job; default: the first that you joined, if any."
 )
 KEY = re.compile(r"[!-~]{1,200}")
 
@@ -83,9 +83,9 @@ class JobsView(ListAPIView[Job]):
         responses={202: SubmittedJob, **problem_responses(409, 422)},
     )
     def post(self, request: Request) -> Response:
-        """Submit a job. It starts when enough slots are free; until then its ``waiting`` field says why not."""
+        """Submit a job. It starts when enough slots are free; until then its ``waiting`` field has the reason."""
         key = _idempotency_key(request)
-        document = request.data  # parsed before the database is held
+        document = request.data  # parsed before the transaction
         with transaction.atomic():
             accepted = actions.submit_job(
                 document=document, user=user_of(request), idempotency_key=key, team=_team(request)
@@ -108,14 +108,14 @@ class JobCheckView(APIView):
         request=job_spec_bodies(), parameters=[TEAM], responses={200: CheckDocument, **problem_responses(409, 422)}
     )
     def post(self, request: Request) -> Response:
-        """Validate a spec without submitting it. The reply has all defaults and what the job would wait for."""
+        """Validate a spec without submitting it. The response has all defaults and what the job would wait for."""
         spec, finding, outcome = actions.check_job(document=request.data, user=user_of(request), team=_team(request))
         found = {"spec": spec_document(spec), "finding": f"{spec.name} {finding}", "outcome": outcome}
         return Response(CheckDocument(found).data)
 
 
 class JobView(RetrieveAPIView[Job]):
-    """One job, with its state and, while it waits, its place in the queue and the reason."""
+    """One job, with its state and, while it is queued, its position and the reason."""
 
     write_role = Role.OPERATOR
     authentication_classes = (attached.JobTokenShown, ApiToken, SessionAuthentication)
@@ -204,12 +204,12 @@ class JobMoveView(APIView):
 
     @extend_schema(request=QueueMove, responses={200: JobDocument, **problem_responses(409)})
     def post(self, request: Request, pk: int) -> Response:
-        """Put a queued job before another one, or behind all. It takes the other's priority."""
+        """Move a queued job before another one, or to the end. It takes the other job's priority."""
         serializer = QueueMove(data=request.data)
         serializer.is_valid(raise_exception=True)
         before = serializer.validated_data["before"]
         if before is not None and not selectors.jobs().filter(pk=before).exists():
-            raise Problem(409, f"there is no job {before}, expected a queued one, or null to put it behind all")
+            raise Problem(409, f"job {before} does not exist; expected a queued job, or null for the end of the queue")
         actions.move_job(job=_job(pk), before=before, user=user_of(request))
         return Response(JobDocument(_job(pk)).data)
 

@@ -1,4 +1,4 @@
-"""Output of a job's processes: filtered in pages, or whole as a file."""
+"""REST views of a job's log lines: filtered and paged, or as a file."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class LogFilter(django_filters.FilterSet):
         """Lines of one worker or server."""
         found = process_of(value)
         if found is None:
-            fault = FieldError(field="process", found=value, expected="w or s and a number, such as w0")
+            fault = FieldError(field="process", found=value, expected="w or s with a number, such as w0")
             raise Problem(400, str(fault), errors=[fault])
         return rows.filter(role=found[0], index=found[1])
 

@@ -1,4 +1,4 @@
-"""Tests of machines: request one, read the latest."""
+"""REST views of machine tests."""
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
@@ -18,7 +18,7 @@ from controlplane.jobs.viewing import visible
 
 
 class AgentTestView(APIView):
-    """A test of a machine before it works."""
+    """A pre-flight test of a machine."""
 
     write_role = Role.OPERATOR
 
@@ -37,7 +37,7 @@ class AgentTestsView(APIView):
 
     @extend_schema(responses=MachineTestRow(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        """The latest tests, the last first, each beside the median of the machine's class."""
+        """The latest tests, newest first, each with the median of the machine's class."""
         agent = get_object_or_404(Agent, pk=pk)
         rows = preflights_of(agent).select_related("agent")
         peers = peers_results(agent, visible(Agent.objects.all())) if rows else []

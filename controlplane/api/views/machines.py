@@ -1,4 +1,4 @@
-"""Operating machines: cordon, drain and what a drain would do; labels and maintenance windows."""
+"""REST views of operating machines: cordon, drain, drain preview, labels and maintenance windows."""
 
 from typing import ClassVar
 
@@ -34,7 +34,7 @@ class SchedulingView(APIView):
 
     @extend_schema(request=SchedulingReason, responses={200: AgentRow, **problem_responses(409)})
     def post(self, request: Request, pk: int) -> Response:
-        """Request it, with a reason that the machine's page shows."""
+        """Change the scheduling of the machine, with a reason for its page."""
         serializer = SchedulingReason(data=request.data)
         serializer.is_valid(raise_exception=True)
         agent = get_object_or_404(Agent, pk=pk)
@@ -44,7 +44,7 @@ class SchedulingView(APIView):
 
 
 class AgentCordonView(SchedulingView):
-    """No new processes; those that run continue."""
+    """No new processes; running processes continue."""
 
     to = Agent.Scheduling.CORDONED
 
@@ -56,17 +56,17 @@ class AgentUncordonView(SchedulingView):
 
 
 class AgentDrainView(SchedulingView):
-    """No new processes; those that run move to other machines."""
+    """No new processes; running processes move to other machines."""
 
     to = Agent.Scheduling.DRAINING
 
 
 class AgentDrainPreviewView(APIView):
-    """What a drain would do."""
+    """The preview of a drain."""
 
     @extend_schema(responses=DrainPreview)
     def get(self, request: Request, pk: int) -> Response:
-        """Where each process of the machine would go if it was drained now, and how long that is expected to take."""
+        """Where each process of the machine would move if it was drained now, and the expected duration."""
         return Response(DrainPreview(preview_of(get_object_or_404(Agent, pk=pk))).data)
 
 
@@ -75,7 +75,7 @@ class AgentLabelsView(APIView):
 
     @extend_schema(request=LabelsRequest, responses={200: AgentRow, **problem_responses(409)})
     def put(self, request: Request, pk: int) -> Response:
-        """Have exactly these labels beside those of the enrolment token, which stay. Admins only."""
+        """Replace the additional labels of the machine; those of its enrolment token are not changed. Admins only."""
         serializer = LabelsRequest(data=request.data)
         serializer.is_valid(raise_exception=True)
         agent = get_object_or_404(Agent, pk=pk)
@@ -90,12 +90,12 @@ class AgentWindowsView(APIView):
 
     @extend_schema(responses=WindowRow(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        """Windows that have not ended, the next first."""
+        """Windows that have not ended, next first."""
         return Response(WindowRow(planned(get_object_or_404(Agent, pk=pk)), many=True).data)
 
     @extend_schema(request=WindowRequest, responses={201: WindowRow, **problem_responses(409)})
     def post(self, request: Request, pk: int) -> Response:
-        """Plan a window: the machine is cordoned or drained before it, and opened at its end."""
+        """Plan a window: the machine is cordoned or drained before it, and uncordoned at its end."""
         serializer = WindowRequest(data=request.data)
         serializer.is_valid(raise_exception=True)
         agent, actor = get_object_or_404(Agent, pk=pk), user_of(request).get_username()
@@ -110,7 +110,7 @@ class AgentWindowView(APIView):
 
     @extend_schema(request=None, responses={204: None, **problem_responses(404, 409)})
     def delete(self, request: Request, pk: int, window: int) -> Response:
-        """Cancel a window, or end one that is on: a machine that it closed is opened."""
+        """Cancel a window, or end the current one, which uncordons the machine."""
         row = get_object_or_404(MaintenanceWindow, pk=window, agent=get_object_or_404(Agent, pk=pk))
         cancel_window(window=row, actor=user_of(request).get_username())
         return Response(status=204)

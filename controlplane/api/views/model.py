@@ -30,7 +30,7 @@ class ProcessOrRole(HasRole):
         if request.method != "PUT":
             return super().has_permission(request, view)
         if not upload_allowed(view.kwargs["pk"], request.headers.get("Authorization", "")):
-            detail = "storing a model takes: Authorization: Process worker:<rank>:<instance>:<hex key>"
+            detail = "storing a model requires: Authorization: Process worker:<rank>:<instance>:<hex key>"
             raise Problem(401, detail, headers={"WWW-Authenticate": "Process"})
         return True
 

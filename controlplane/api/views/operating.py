@@ -1,4 +1,4 @@
-"""Operators' requests about one worker, server or flag of a job, and their outcome."""
+"""REST views of operators' requests about a worker, server or flag of a job."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ class JobRequestsView(APIView):
 
     @extend_schema(responses=RequestRow(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        """Recent requests, newest first: pending, under way, done, or declined with the reason."""
+        """Recent requests, newest first: pending, in progress, done, or declined with the reason."""
         return Response(RequestRow(job_requests(get_object_or_404(Job, pk=pk)), many=True).data)
 
 
@@ -37,7 +37,7 @@ class WorkerView(APIView):
 
     @extend_schema(request=None, responses=ACCEPTED)
     def post(self, request: Request, pk: int, rank: int) -> Response:
-        """Request it. The engine's answer appears in the job's requests."""
+        """Send the request. The engine's response appears in the job's requests."""
         job = get_object_or_404(Job, pk=pk)
         return Response(RequestRow(type(self).send_request(job=job, rank=rank, user=user_of(request))).data, status=202)
 

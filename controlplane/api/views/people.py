@@ -1,4 +1,4 @@
-"""The current user: name and role, API tokens and sessions; for admins also those of all users."""
+"""REST views of the current user, API tokens and sessions."""
 
 from datetime import timedelta
 from typing import Any
@@ -156,5 +156,5 @@ def _check_role(request: Request, carried: Role | None) -> None:
     ended = min(carried or held, held, key=ORDER.index)
     if ORDER.index(ended) > ORDER.index(shown):
         raise Problem(
-            403, f"this requires the role {ended}; your token carries the role {shown}. Use one with your role"
+            403, f"this requires the role {ended}; your token has the role {shown}. Use a token with your full role"
         )

@@ -1,4 +1,4 @@
-"""What is recorded of a job: measurements, decisions, flags, events, placement."""
+"""REST views of a job's measurements, decisions, flags, events and placement."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -53,11 +53,11 @@ class MetricsView(APIView):
 
 
 class MeasurementsView(APIView):
-    """The data of charts, before thinning."""
+    """The data of charts, before down-sampling."""
 
     @extend_schema(parameters=[MeasurementsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request, pk: int) -> StreamingHttpResponse:
-        """Every report of every worker as CSV, not down-sampled. Where detail was pruned: means over 10 iterations."""
+        """Every report of every worker as CSV, not down-sampled. Pruned jobs have means over 10 iterations."""
         job, query = _job(pk), MeasurementsQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         lines = _lines(job.pk, query.validated_data["worker"])
@@ -143,7 +143,7 @@ class EventsView(OfOneJob):
 
 
 class PlacementView(APIView):
-    """Where the parameters are."""
+    """The placement of the parameters."""
 
     @extend_schema(responses=PlacementReply)
     def get(self, request: Request, pk: int) -> Response:
@@ -181,5 +181,5 @@ def _lines(job_id: int, ranks: Sequence[int]) -> Iterator[str]:
 
 
 def _line(values: Sequence[Any]) -> str:
-    """Numbers and names only: nothing that would need quotes."""
+    """A CSV line of numbers and names, which need no quotes."""
     return ",".join("" if value is None else str(value) for value in values) + "\r\n"

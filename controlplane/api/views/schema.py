@@ -1,4 +1,4 @@
-"""The OpenAPI document, generated once: that takes a second."""
+"""Views of the OpenAPI document, which is generated once, as this takes a second."""
 
 from functools import cache
 from threading import Lock
@@ -23,7 +23,7 @@ class SchemaView(SpectacularAPIView):
     @extend_schema(exclude=True)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         """The document, as YAML."""
-        with _turn:  # requests meanwhile wait for it
+        with _turn:  # concurrent requests wait for it
             body = _document()
         headers = {"Content-Disposition": 'inline; filename="Paceline (v1).yaml"'}
         return HttpResponse(body, content_type=OpenApiYamlRenderer.media_type, headers=headers)

@@ -1,4 +1,4 @@
-"""The simulator over REST: scenarios, and simulations that run as tasks."""
+"""REST views of scenarios and simulations."""
 
 from typing import Any, TypedDict
 
@@ -38,7 +38,7 @@ MAX_SEED = 2**63 - 1
 TEAM = OpenApiParameter(
     "team",
     OpenApiTypes.STR,
-    description="The team that owns the simulation; by default the recorded job's, else the first you joined.",
+    description="The team that owns the simulation; default: the recorded job's, or the first you joined.",
 )
 
 
@@ -89,7 +89,7 @@ class SimulationRow(serializers.ModelSerializer[Simulation]):
         read_only_fields = fields
 
     def get_total(self, row: Simulation) -> int:
-        """How many policies it compares."""
+        """Number of compared policies."""
         return len(row.policies)
 
 
@@ -133,7 +133,7 @@ class SimulationRequest(serializers.Serializer[Any]):
         default=list,
         max_length=50,
         help_text="Names of the scenario's policies, or registered policies joined by +; empty: all of the scenario's. "
-        "The policies of a recorded job are named recorded and show the error of the prediction.",
+        "The policy named recorded repeats a recorded job's own policies and shows the prediction error.",
     )
     seed = serializers.IntegerField(required=False, default=0, min_value=0, max_value=MAX_SEED)
     workers = serializers.IntegerField(
@@ -197,20 +197,20 @@ class SimulationsView(ListAPIView[Simulation]):
 
 
 def _recorded(scenario: str) -> Job | None:
-    """The job whose machines are to be used: one that the user sees."""
+    """The recorded job whose machines are simulated, if the user may see it."""
     kind, _, number = scenario.partition("-")
     if kind != "job" or not number.isdecimal() or len(number) > 17:
         return None
     job = jobs().filter(pk=int(number)).first()
     if job is None:
-        expected = f"the number of a finished job (job {number}: there is none)"
+        expected = f"the ID of a finished job (job {number} does not exist)"
         fault = FieldError(field="scenario", found=scenario, expected=expected)
         raise Problem(400, f"scenario: found {scenario}, expected {expected}", errors=[fault])
     return job
 
 
 def _owner(request: Request, recorded: Job | None) -> Team | None:
-    """The team that will own it: of a recorded job, which it tells of, that job's."""
+    """The team that will own it: the team of the recorded job if there is one."""
     name = request.query_params.get("team") or None
     if recorded is not None and recorded.team is not None:
         if name not in (None, recorded.team.name):
@@ -229,7 +229,7 @@ class SimulationView(RetrieveAPIView[Simulation]):
 
 
 class SimulationCancelView(APIView):
-    """The end of a simulation, before its time."""
+    """Cancellation of a simulation."""
 
     write_role = Role.OPERATOR
 
@@ -239,6 +239,6 @@ class SimulationCancelView(APIView):
         if not simulation_cancel(pk=pk, user=user_of(request)):
             row = Simulation.objects.filter(pk=pk).first()
             if row is None:
-                raise Problem(404, f"there is no simulation {pk}")
+                raise Problem(404, f"simulation {pk} does not exist")
             raise Problem(409, f"simulation {pk} is already {row.state}")
         return Response(SimulationDocument(Simulation.objects.get(pk=pk)).data, status=202)

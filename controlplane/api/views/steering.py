@@ -1,4 +1,4 @@
-"""Running jobs: their policies, and how they are paused, resumed and given another predictor."""
+"""REST views of running jobs: policies, pause, resume, predictor and autopilot."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ class JobAlternativesView(APIView):
 
     @extend_schema(responses=AlternativeDocument(many=True))
     def get(self, request: Request, pk: int) -> Response:
-        """Other policies with their predicted savings, the best first. A request has the job simulated again soon."""
+        """Other policies with their predicted savings, best first. A request triggers a new simulation of the job."""
         job = _job(pk)
         forecasts.want(job.pk)
         return Response(AlternativeDocument(alternatives.job_alternatives(job), many=True).data)
@@ -78,12 +78,12 @@ class JobAutopilotView(APIView):
 
     @extend_schema(responses=AutopilotDocument)
     def get(self, request: Request, pk: int) -> Response:
-        """Its mode, what it proposes now, and its latest decisions, each with its table of alternatives."""
+        """Its mode, its current proposal, and its latest decisions with their alternatives."""
         return Response(AutopilotDocument(autopilots.job_autopilot(_job(pk))).data)
 
     @extend_schema(request=AutopilotRequest, responses={202: AutopilotDocument, **problem_responses(409, 422, 503)})
     def patch(self, request: Request, pk: int) -> Response:
-        """Request that it switches policies by itself (auto), or only proposes to (suggest)."""
+        """Request that it switches policies automatically (auto), or only proposes switches (suggest)."""
         job = _job(pk)
         steering.set_autopilot(job=job, document=request.data, user=user_of(request))
         return Response(AutopilotDocument(autopilots.job_autopilot(job)).data, status=202)
@@ -114,7 +114,7 @@ class JobResumeView(APIView):
 
 
 class JobPromoteView(APIView):
-    """The predictor that decides."""
+    """The active predictor."""
 
     write_role = Role.OPERATOR
 

@@ -1,4 +1,4 @@
-"""Teams, their members and what they own; quotas; and the queue in its order."""
+"""REST views of teams, ownership, quotas and the queue."""
 
 from typing import Any
 
@@ -97,7 +97,7 @@ class MemberView(APIView):
 
     @extend_schema(request=MemberRequest, responses={200: MemberRow, **problem_responses(404)})
     def put(self, request: Request, pk: int, username: str) -> Response:
-        """Have the user be a member in this role. Admins of the team only."""
+        """Add a member, or change its role. Admins of the team only."""
         fields = _valid(MemberRequest, request)
         row = teams.member_set(team=_team(pk), user=_user(username), actor=_actor(request), **fields)
         return Response(MemberRow(row).data)
@@ -106,7 +106,7 @@ class MemberView(APIView):
     def delete(self, request: Request, pk: int, username: str) -> Response:
         """End the user's membership. Admins of the team only."""
         if not teams.member_remove(team=_team(pk), user=_user(username), actor=_actor(request)):
-            raise Problem(404, f"{username} is no member of team {_team(pk)}")
+            raise Problem(404, f"{username} is not a member of team {_team(pk)}")
         return Response(status=204)
 
 
@@ -115,7 +115,7 @@ class JobOwnerView(APIView):
 
     @extend_schema(request=OwnerRequest, responses={200: OwnerReply, **problem_responses(403, 404, 409)})
     def put(self, request: Request, pk: int) -> Response:
-        """Give the job to a team, or remove its team. Admins of the installation only."""
+        """Assign the job to a team, or release it. Admins of the installation only."""
         return _own(request, get_object_or_404(Job, pk=pk))
 
 
@@ -124,7 +124,7 @@ class SimulationOwnerView(APIView):
 
     @extend_schema(request=OwnerRequest, responses={200: OwnerReply, **problem_responses(403, 404)})
     def put(self, request: Request, pk: int) -> Response:
-        """Give the simulation and the jobs of its runs to a team, or remove their team. Admins of the installation
+        """Assign the simulation and the jobs of its runs to a team, or release them. Admins of the installation
         only.
         """
         return _own(request, get_object_or_404(Simulation, pk=pk))
@@ -135,7 +135,7 @@ class AgentOwnerView(APIView):
 
     @extend_schema(request=OwnerRequest, responses={200: OwnerReply, **problem_responses(403, 404)})
     def put(self, request: Request, pk: int) -> Response:
-        """Give the machine to a team, so that only its jobs get slots there, or remove its team. Admins only."""
+        """Assign the machine to a team, so that only its jobs get slots on it, or release it. Admins only."""
         return _own(request, get_object_or_404(Agent, pk=pk))
 
 
@@ -144,7 +144,7 @@ class QuotasView(APIView):
 
     @extend_schema(responses=QuotaUsageDocument(many=True))
     def get(self, request: Request) -> Response:
-        """Your own and your teams' quotas; for admins also those of all users that have one, and of all teams."""
+        """Your own and your teams' quotas; for admins also all individual quotas of users, and those of all teams."""
         return Response(QuotaUsageDocument(quota_usages(user_of(request)), many=True).data)
 
 
@@ -175,7 +175,7 @@ class DefaultQuotaView(APIView):
 
     @extend_schema(request=Limits, responses=Limits)
     def put(self, request: Request) -> Response:
-        """Set limits of each user that has no quota of its own. Admins only."""
+        """Set the default limits of users without a quota. Admins only."""
         row = quotas.quota_set(actor=_actor(request), **_valid(Limits, request))
         return Response(Limits(row).data)
 
@@ -201,11 +201,11 @@ def quota_usages(user: User) -> list[quotas.QuotaUsage]:
 
 def _own(request: Request, row: Job | Agent | Simulation) -> Response:
     if role_of(request.user) != Role.ADMIN:
-        raise Problem(403, "an owner is changed by an admin of the installation; ask one")
+        raise Problem(403, "only admins of the installation can change owners; ask one")
     name = _valid(OwnerRequest, request)["team"]
     team = None if name is None else visible_teams(user_of(request)).filter(name=name).first()
     if name is not None and team is None:
-        raise Problem(404, f"there is no team {name!r} that you could give it to")
+        raise Problem(404, f"team {name!r} does not exist, or is not visible to you")
     if isinstance(row, Simulation):
         simulation_give(row=row, team=team, actor=_actor(request))
     else:
@@ -219,7 +219,7 @@ def _own(request: Request, row: Job | Agent | Simulation) -> Response:
 
 def _check_admin(request: Request) -> None:
     if not may(user_of(request), Role.ADMIN):
-        raise Problem(403, "this requires the role admin in the installation; yours is one in the team")
+        raise Problem(403, "this requires the role admin in the installation; your admin role is only in the team")
 
 
 def _valid(kind: Any, request: Request) -> dict[str, Any]:

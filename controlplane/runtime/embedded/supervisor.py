@@ -58,7 +58,7 @@ class Restarts:
             )
         pause = PAUSES_S[len(self._times)]
         when = f"in {pause:.0f} s" if pause else "now"
-        say(f"{ended.name} {ended.ending()}; it is started again {when}. Its log: {ended.log}")
+        say(f"{ended.name} {ended.ending()}; restarting {when}. Its log: {ended.log}")
         self._times.append(now)
         return now + pause
 
@@ -100,7 +100,7 @@ class Supervisor:
         """Check that all services run or will be restarted.
 
         Raises:
-            CannotStart: naming the first that does not and is not to be started again, with the end of its log.
+            CannotStart: with the first service that does not, and the end of its log.
         """
         for service in self.services:
             if not service.is_over():

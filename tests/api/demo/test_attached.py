@@ -58,7 +58,7 @@ def test_what_a_script_prints_is_read_once() -> None:
 def test_the_second_half_of_the_epochs_counts() -> None:
     bars = judge_scripts(script("plain", 0.9, 0.25, 0.25, 0.25), script("paced", 0.9, 0.3, 0.1, 0.1), 5)
     assert [bar.holds for bar in bars] == [True] * 4
-    assert bars[0].sentence == "iterations of the paced script over the plain one's: 0.400, expected at most 0.45"
+    assert bars[0].sentence == "iteration time of the paced script over the plain one's: 0.400, expected at most 0.45"
 
 
 @pytest.mark.parametrize(

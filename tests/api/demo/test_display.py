@@ -56,7 +56,7 @@ def test_the_closing_table_sets_both_runs_side_by_side(console: Console) -> None
     ]
     console.print(closing_table(runs, 0.92, 2.5))
     words = [" ".join(line.replace("│", " ").split()) for line in said(console)]
-    assert words[0] == "LB-BSP runs an iteration 2.50 times as fast as BSP"
+    assert words[0] == "With LB-BSP, iterations are 2.50 times as fast as with BSP"
     assert "BSP 26.4 s 250 ms 50% 0.9500 1.00x" in words
     assert "LB-BSP not reached 100 ms 5% 0.9500 2.50x" in words
 

@@ -22,14 +22,14 @@ def test_a_port_that_is_taken_is_named_with_the_cure() -> None:
             check_port("127.0.0.1", port)
     assert str(caught.value) == (
         f"Port {port} on 127.0.0.1 cannot be used (Address already in use): "
-        "stop what listens there, or choose another with --port."
+        "stop the program that listens on it, or choose another port with --port."
     )
 
 
 def test_a_second_control_plane_on_one_folder_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     with own_folder(tmp_path), pytest.raises(CannotStart) as caught, own_folder(tmp_path):
         pass
-    assert f"The data folder {tmp_path} is in use by a control plane that runs already (process {os.getpid()})" in str(
+    assert f"The data folder {tmp_path} is in use by a running control plane (process {os.getpid()})" in str(
         caught.value
     )
 
@@ -47,7 +47,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_cure(tmp_path: Path) -> 
         pass
     assert str(caught.value) == (
         f"The data folder {tmp_path}/file/data cannot be written (Not a directory): "
-        "name a folder that you may write with PACELINE_DATA_DIR."
+        "set PACELINE_DATA_DIR to a writable folder."
     )
 
 

@@ -33,7 +33,7 @@ def test_a_service_that_dies_is_started_again_and_the_operator_is_notified(tmp_p
         supervisor.wait_until(lambda: supervisor.services[0] is not first, what="The restart", seconds=10)
         (second,) = supervisor.services
         assert not second.is_over()
-    assert said == [f"decisions was ended by SIGKILL; it is started again now. Its log: {tmp_path / 'log'}"]
+    assert said == [f"decisions was ended by SIGKILL; restarting now. Its log: {tmp_path / 'log'}"]
     assert second.is_over()
 
 

@@ -48,7 +48,7 @@ def test_a_job_whose_log_is_gone_continues_from_the_database(client: Client, dri
     copy_all(client)
     row = Job.objects.get(pk=job)
     assert (row.state, row.incarnation, row.iteration) == (JobState.RUNNING, AFTER_LOSS, 5)
-    assert "Redis had lost the log" in row.reason
+    assert "Redis lost the log" in row.reason
     assert reports() == done(5)
     assert Decision.objects.get(job=job, kind="begin-incarnation").incarnation == AFTER_LOSS
     assert replayed_as_stored(job)
@@ -276,7 +276,7 @@ def test_a_log_that_cannot_be_rebuilt_pauses_its_job_until_it_can(client: Client
     assert settle(client), "the others are not kept waiting"
     row = Job.objects.get(pk=job)
     assert (row.state, row.awaited) == (JobState.PAUSED, LOST_AWAITS)
-    assert "the log has no beginning" in row.reason
+    assert "the start of the log is missing" in row.reason
     first.save(force_insert=True)
     client.delete(names.state(job), names.RECOVERED)
     recover(client, driver, job)
@@ -360,7 +360,7 @@ def test_a_release_that_decides_otherwise_reports_it_and_published_orders_win(
     copy_all(client)
     assert answered(client, job)[: len(before)] == before
     (began,) = Decision.objects.filter(kind="begin-incarnation")
-    assert "had been published issue-orders" in began.reason
+    assert "was published, but a replay gives" in began.reason
     assert "a replay gives issue-orders" in began.reason
     assert Job.objects.get(pk=job).reason == f"incarnation 1: {began.reason}"
     moved = [c for _, _, c in answered(client, job) if isinstance(c, MoveJob)][-1]

@@ -118,7 +118,7 @@ def test_jobs_that_need_no_database_are_queued_while_it_is_away(
 
 def test_a_worker_of_celery_does_not_even_start_on_a_foreign_redis(client: Client, job: int) -> None:
     client.set(names.IDENTITY, "somebody else's")
-    with pytest.raises(SystemExit, match="REDIS_URL names a Redis that belongs to another database"):
+    with pytest.raises(SystemExit, match="The Redis at REDIS_URL belongs to another database"):
         worker_init.send(sender=None)
     client.flushall()
     worker_init.send(sender=None)

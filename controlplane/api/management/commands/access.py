@@ -1,4 +1,4 @@
-"""``manage.py access NAME``: a login link that works once, for five minutes, and on request an API token."""
+"""``manage.py access NAME``: prints a single-use login link, valid for five minutes, and optionally an API token."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ TOKEN_DAYS = 30
 
 
 class Command(BaseCommand):
-    """Creates the user if there is none of that name, and gives it the role if it does not have it yet."""
+    """Creates the user if needed, and grants the role."""
 
     help = (
         "Create a user if needed, and print a one-time login link (this machine only, five minutes), or an API token."
@@ -39,13 +39,13 @@ class Command(BaseCommand):
         """The user, and the role."""
         parser.add_argument("name")
         parser.add_argument("--role", choices=[role.value for role in Role], help="default: operator, for a new user")
-        parser.add_argument("--token", action="store_true", help=f"make an API token, for {TOKEN_DAYS} days")
+        parser.add_argument("--token", action="store_true", help=f"create an API token, valid for {TOKEN_DAYS} days")
         parser.add_argument(
             "--scope",
             action="append",
             default=[],
             choices=list(Scope),
-            help="what the token may be used for; can be repeated; default: everything that its role may",
+            help="a scope of the token; can be repeated; default: everything its role permits",
         )
         parser.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
         parser.add_argument(
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             action="store_true",
             help="an admin with a password that works even if local accounts are off (PACELINE_LOCAL_ACCOUNTS=no)",
         )
-        parser.add_argument("--subject", help="say that this user is that subject at the identity provider")
+        parser.add_argument("--subject", help="link the user to this subject of the identity provider")
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one line of JSON")
 
     def handle(self, *args: Any, name: str, role: str | None, token: bool, as_json: bool, **options: Any) -> None:
@@ -89,7 +89,7 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
     try:
         User.username_validator(name)
     except ValidationError as error:
-        raise CommandError(f"the name {name!r} cannot be a user's: {error.message}") from None
+        raise CommandError(f"{name!r} is not a valid user name: {error.message}") from None
     user = User.objects.filter(username=name).first()
     if user is not None and not user.is_active:
         raise CommandError(f"the account {name!r} is disabled; to enable it: {MANAGE} users enable {quote(name)}")
@@ -100,7 +100,7 @@ def _let_in(name: str, role: str | None, password: str | None) -> User:
         try:
             validate_password(password, user)
         except ValidationError as error:
-            raise CommandError(f"the password is refused: {' '.join(error.messages)}") from None
+            raise CommandError(f"the password was rejected: {' '.join(error.messages)}") from None
         user.set_password(password)
         user.save(update_fields=["password"])
     return user
@@ -133,6 +133,6 @@ def _token(user: User, scopes: list[str]) -> tuple[str, str]:
 def _in_words(shown: dict[str, Any]) -> str:
     lines = [f"{shown['user']} has the role {shown['role']}."]
     if "token" in shown:
-        lines.append(f"API token, for {TOKEN_DAYS} days: {shown['token']}")
-    lines.append(f"Login link, once and within five minutes: {shown['login_link']}")
+        lines.append(f"API token, valid for {TOKEN_DAYS} days: {shown['token']}")
+    lines.append(f"Login link, valid once within five minutes: {shown['login_link']}")
     return "\n".join(lines)

@@ -24,13 +24,15 @@ from controlplane.protocol.parts import SpecError
 class Command(BaseCommand):
     """Access to this command implies access to the database; an import is audited as over REST."""
 
-    help = "List alerts that fire (list), or write, check or read rules as YAML (defaults, export, check, import)."
+    help = "List firing alerts (list); write, check or import rules as YAML (defaults, export, check, import)."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the subcommand and the file."""
         parser.add_argument("do", choices=("list", "defaults", "export", "check", "import"))
-        parser.add_argument("file", nargs="?", help="to read, or to write instead of printing; -: standard input")
+        parser.add_argument(
+            "file", nargs="?", help="file to read or write; -: standard input; default for exports: print"
+        )
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
 
     def handle(self, *args: Any, do: str, file: str | None, as_json: bool, **options: Any) -> None:
@@ -68,7 +70,7 @@ class Command(BaseCommand):
         try:
             Path(file).write_text(text)
         except OSError as error:
-            raise CommandError(f"{file} cannot be written ({error.strerror})") from None
+            raise CommandError(f"cannot write {file} ({error.strerror})") from None
 
 
 def _read(file: str | None) -> list[Rule]:
@@ -80,7 +82,7 @@ def _read(file: str | None) -> list[Rule]:
         check_plain(document)
         return parse_rules(document)
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file} cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise CommandError(f"cannot read {file} ({getattr(error, 'strerror', None) or error})") from None
     except (YamlRefused, NoYaml, SpecError) as error:
         raise CommandError(f"{file}: {error}") from None
 

@@ -59,7 +59,9 @@ class Command(BaseCommand):
         names = "; ".join(f"{scenario.name}: {scenario.summary}" for scenario in SCENARIOS.values())
         parser.add_argument("--scenario", choices=SCENARIOS, default="digits", help=names)
         for question in PLAIN:
-            named = f"{question} of the second run, with its defaults; any of the four: compared with plain BSP"
+            named = (
+                f"{question} of the second run, with its defaults; with any of the four, it is compared with plain BSP"
+            )
             parser.add_argument(f"--{question}", choices=registry.names(question), help=named)
         parser.add_argument(
             "--attached",
@@ -88,7 +90,7 @@ class Command(BaseCommand):
         chosen = {question: options[question] for question in PLAIN if options[question]}
         challenger = chosen_run(chosen) if chosen else CHALLENGER
         if options["attached"] and chosen.keys() - {"batching"}:
-            sys.exit(f"--attached goes with --batching alone, found {', '.join(chosen)}: the rest is the script's own.")
+            sys.exit(f"--attached accepts only --batching, found {', '.join(chosen)}.")
         demo = (AttachedDemo if options["attached"] else Demo)(
             SCENARIOS[scenario],
             challenger,
@@ -104,17 +106,17 @@ class Command(BaseCommand):
         except CannotStart as error:
             sys.exit(str(error))
         except Refused as refusal:
-            sys.exit(f"The control plane refused the demo's request: {refusal.cure}")
+            sys.exit(f"The control plane rejected the demo's request: {refusal.cure}")
         except Unreachable as error:
             sys.exit(str(error))
         except Interrupted:
-            console.print("Interrupted. Nothing is left running.")
+            console.print("Interrupted. All processes have ended.")
             sys.exit(INTERRUPTED)
         sys.exit(0 if held else 1)
 
 
 class Demo:
-    """One demo: starts in an empty folder and leaves only what is to be kept."""
+    """One demo, in an empty folder that is deleted unless it is kept."""
 
     def __init__(
         self,
@@ -143,10 +145,12 @@ class Demo:
             held = self._show(plane, access, client, supervisor, as_json=as_json)
             if not exits:
                 link = let_in("demo", role="admin", environment=environment).login_link
-                self.console.print(f"The dashboard remains available at {link}\nCtrl-C ends it.", soft_wrap=True)
+                self.console.print(
+                    f"The dashboard remains available at {link}\nPress Ctrl-C to end it.", soft_wrap=True
+                )
                 self._wait_for_interruption(supervisor)
         if not exits:
-            self.console.print("Ended. Nothing is left running.")
+            self.console.print("Ended. All processes have ended.")
         if self.keep:
             self._say(f"The recorded data is kept: PACELINE_DATA_DIR={self.keep} {MANAGE} whatif 1")
         return held
@@ -158,7 +162,7 @@ class Demo:
             self._say(notice)
         access = let_in("demo", role="admin", environment=environment)
         self.console.print(
-            f"Dashboard: {plane.url}\nSign in with this link, once and within five minutes: {access.login_link}",
+            f"Dashboard: {plane.url}\nSign in with this link (once, within five minutes): {access.login_link}",
             soft_wrap=True,
         )
         return access, environment
@@ -189,7 +193,9 @@ class Demo:
         )
         agent = start()
         supervisor.add(agent)
-        supervisor.wait_until(lambda: agent_is_online(client, MACHINES), what="The machines' joining", seconds=JOIN_S)
+        supervisor.wait_until(
+            lambda: agent_is_online(client, MACHINES), what="The enrolment of the machines", seconds=JOIN_S
+        )
         supervisor.keep_running({agent.name: start})
 
     def _compare(self, client: Client, supervisor: Supervisor) -> tuple[list[Summary], list[Bar]]:
@@ -241,7 +247,7 @@ class Demo:
 
 
 class AttachedDemo(Demo):
-    """The second half: an ordinary script under torchrun, plain and paced. It needs no agent."""
+    """The demo of an ordinary script under torchrun, plain and paced. It needs no agent."""
 
     def _show(
         self, plane: ControlPlane, access: Access, client: Client, supervisor: Supervisor, *, as_json: bool
@@ -264,13 +270,13 @@ def private_folder() -> tempfile.TemporaryDirectory[str]:
     """A data folder that is deleted after the demo.
 
     Raises:
-        CannotStart: if there is no place for one.
+        CannotStart: if none can be created.
     """
     try:
         return tempfile.TemporaryDirectory(prefix="paceline-demo-", ignore_cleanup_errors=True)
     except OSError as error:
         raise CannotStart(
-            f"No temporary folder can be made ({error.strerror or error}): name one that you may write with TMPDIR."
+            f"No temporary folder ({error.strerror or error}): set TMPDIR to a writable folder."
         ) from None
 
 
@@ -278,7 +284,7 @@ def kept_folder(folder: Path) -> Path:
     """A data folder that is kept.
 
     Raises:
-        CannotStart: if it cannot be made, or is not empty: another demo's jobs would be taken for this one's.
+        CannotStart: if it cannot be created, or contains data of another demo.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""``manage.py enroll``: a token with which one machine, or a fleet, can join, and the command to run there."""
+"""``manage.py enroll``: prints an enrolment token for one or more machines, and the command to run there."""
 
 import json
 import re
@@ -16,7 +16,7 @@ LONGEST_S: Final = 366 * 86_400
 
 
 class Command(BaseCommand):
-    help = "Print an enrolment token, and the command with which a machine, or a fleet, joins."
+    help = "Print an enrolment token and the command with which machines join."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -35,7 +35,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         name, uses = options["name"] or "", options["uses"]
         if name and uses > 1:
-            raise CommandError(f"--name {name} is one machine, but --uses is {uses}: omit one of them")
+            raise CommandError(f"--name {name} is for one machine, but --uses is {uses}: omit one of them")
         invitation = invite(
             user=None,
             labels=dict(options["label"]),
@@ -59,7 +59,7 @@ class Command(BaseCommand):
             where, works = ("the machine", "once") if uses == 1 else (f"up to {uses:,} machines", f"{uses:,} times")
             self.stdout.write(
                 f"Run this on {where} before {until}:\n\n    {invitation.command}\n\n"
-                f"and paste this token, which works {works}, as a line of its input:\n\n    {invitation.token}\n"
+                f"and paste this token, valid {works}, into its input:\n\n    {invitation.token}\n"
             )
 
 
@@ -81,7 +81,7 @@ def label(text: str) -> tuple[str, str]:
 def uses(text: str) -> int:
     """A number of machines."""
     if not text.isdecimal() or not 1 <= int(text) <= MOST_USES:
-        raise ArgumentTypeError(f"found {text!r}, expected a whole number from 1 to {MOST_USES:,}")
+        raise ArgumentTypeError(f"found {text!r}, expected an integer from 1 to {MOST_USES:,}")
     return int(text)
 
 
@@ -90,5 +90,5 @@ def seconds(text: str) -> float:
     match = re.fullmatch(r"(\d{1,9})([smhdw])", text)
     found = int(match[1]) * UNIT_S[match[2]] if match else 0
     if not 1 <= found <= LONGEST_S:
-        raise ArgumentTypeError(f"found {text!r}, expected a number and s, m, h, d or w, such as 2h, up to 366d")
+        raise ArgumentTypeError(f"found {text!r}, expected a number with s, m, h, d or w, such as 2h, at most 366d")
     return float(found)

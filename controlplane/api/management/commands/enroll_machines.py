@@ -1,4 +1,4 @@
-"""``manage.py enroll_machines FOLDER NAME...``: a token in a file for every machine that has not joined yet.
+"""``manage.py enroll_machines FOLDER NAME...``: writes a token file for every machine that has not joined yet.
 
 For installations that start control plane and machines together, such as docker-compose.yml: each machine gets
 ``FOLDER/NAME`` alone, and can join with the ``token`` in it, once. A machine that has joined keeps its own credential,
@@ -29,18 +29,16 @@ class Command(BaseCommand):
         parser.add_argument(
             "--again",
             action="store_true",
-            help="also for machines that have joined and are offline, because their credential has expired or was lost",
+            help="also for joined machines that are offline because their credential has expired or was lost",
         )
 
     def handle(self, *args: Any, folder: Path, names: list[str], again: bool, **options: Any) -> None:
         """Skip known machines; with ``again`` only online ones, which have a valid credential."""
         if not folder.is_dir():
-            raise CommandError(
-                f"{folder} is no folder, expected the one from which machines read their tokens: make it"
-            )
+            raise CommandError(f"{folder} is not a folder; create the folder from which machines read their tokens")
         for name in names:
             if Path(name).name != name or name in ("", ".."):
-                raise CommandError(f"found {name!r}, expected the name of a machine that can be the name of a folder")
+                raise CommandError(f"found {name!r}, expected a machine name that is a valid folder name")
         try:
             self._write(folder, names, again=again)
         except OSError as error:
@@ -57,7 +55,7 @@ class Command(BaseCommand):
             own_folder(folder / name)
         for name in waiting:
             replace(folder / name / "token", invite(user=None, labels={}, name=name).token)
-        left_out = "online, and left alone" if again else "joined already"
+        left_out = "skipped because online" if again else "already joined"
         self.stdout.write(
             f"{len(waiting)} token{'' if len(waiting) == 1 else 's'} in {folder}; "
             f"{left_out}: {', '.join(sorted(known)) or 'none'}"
@@ -65,7 +63,7 @@ class Command(BaseCommand):
 
 
 def own_folder(folder: Path) -> None:
-    """Make the machine's folder. Earlier releases had the token itself there, which has been used or is replaced."""
+    """Create the machine's folder, in place of the token file of earlier releases."""
     if folder.is_file():
         folder.unlink()
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -37,9 +37,9 @@ class Command(BaseCommand):
         parser.add_argument("action", choices=("list", *TO, "test"), nargs="?", default="list")
         parser.add_argument("name", nargs="?", help="name of the machine")
         parser.add_argument("--reason", default="", help="shown on the machine's page")
-        parser.add_argument("--preview", action="store_true", help="with drain: only show what it would do")
-        parser.add_argument("--force", action="store_true", help="of test: also while processes of jobs run there")
-        parser.add_argument("--json", action="store_true", help="of list: print JSON instead of text")
+        parser.add_argument("--preview", action="store_true", help="with drain: show its effect without starting it")
+        parser.add_argument("--force", action="store_true", help="with test: also while jobs run on the machine")
+        parser.add_argument("--json", action="store_true", help="with list: print JSON instead of text")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["action"] == "list":
@@ -49,7 +49,7 @@ class Command(BaseCommand):
             settings.REDIS_URL = running_redis(settings.DATA_DIR) or ""
         agent = Agent.objects.filter(name=options["name"] or "").first()
         if agent is None:
-            raise CommandError(f"there is no machine {options['name']!r}; list them with: manage.py machines")
+            raise CommandError(f"machine {options['name']!r} does not exist; list machines with: manage.py machines")
         if options["action"] == "test":
             self._test(agent, force=options["force"])
             return
@@ -88,7 +88,7 @@ class Command(BaseCommand):
     def _preview(self, agent: Agent) -> None:
         found = preview_of(agent)
         if not found.moves:
-            self.stdout.write(f"nothing runs on {agent.name}")
+            self.stdout.write(f"no processes run on {agent.name}")
         for move in found.moves:
             self.stdout.write(f"{move.role[:1]}{move.index} of job {move.job} {move.sentence}")
         if found.moves and found.seconds is not None:

@@ -1,4 +1,4 @@
-"""``manage.py quotas``: limits of users and teams, and what they use."""
+"""``manage.py quotas``: lists and sets limits of users and teams."""
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError
@@ -20,7 +20,7 @@ KEPT = -1
 class Command(BaseCommand):
     """Access to this command implies access to the database; every change is audited."""
 
-    help = "List quotas and their use, or set those of a user, a team, or of all users without any."
+    help = "List quotas and their use, or set the quota of a user or a team, or the default quota of users."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -32,14 +32,14 @@ class Command(BaseCommand):
         for resource, words in quotas.RESOURCES.items():
             option = f"--{resource.replace('_', '-')}"
             kind, sign = (size_limit, "SIZE") if resource == "stored_bytes" else (limit, "N")
-            setting.add_argument(option, type=kind, default=KEPT, metavar=sign, help=f"most {words}, or none")
+            setting.add_argument(option, type=kind, default=KEPT, metavar=sign, help=f"maximum {words}, or none")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
         """Set limits, then list quotas."""
         if verb == "set":
             given = {name: options[name] for name in quotas.RESOURCES if options[name] != KEPT}
             if not given:
-                raise CommandError("found no limit, expected one or more, such as --jobs 20 or --slots none")
+                raise CommandError("no limit given; give one or more, such as --jobs 20 or --slots none")
             quotas.quota_set(**_owner(options["kind"], options["name"]), actor=command_line(), **given)
         others = Quota.objects.select_related("user", "team").exclude(user=None, team=None).order_by("pk")
         rows = [_row(row) for row in [quotas.default_quota(), *others]]
@@ -52,7 +52,7 @@ def _owner(kind: str, name: str) -> dict[str, Any]:
         return {}
     found = rows[kind].first()
     if found is None:
-        raise CommandError(f"there is no {kind} {name!r}, expected the name of one")
+        raise CommandError(f"{kind} {name!r} does not exist")
     return {kind: found}
 
 
@@ -83,5 +83,5 @@ def limit(text: str) -> int | None:
     if text == "none":
         return None
     if not text.isdecimal() or int(text) >= 2**62:
-        raise ArgumentTypeError(f"found {text!r}, expected a whole number from 0, or none")
+        raise ArgumentTypeError(f"found {text!r}, expected an integer of at least 0, or none")
     return int(text)

@@ -1,4 +1,4 @@
-"""``manage.py submit SPEC.yaml``: hands a job to a control plane and, with ``--watch``, follows it to its end."""
+"""``manage.py submit SPEC.yaml``: submits a job and, with ``--watch``, follows it to its end."""
 
 import json
 import os
@@ -31,7 +31,7 @@ NOT_SUCCEEDED, NOT_ACCEPTED, NOT_REACHED, INTERRUPTED = 1, 2, 3, 130
 class Command(BaseCommand):
     help = (
         "Submit a job. Exit code 0: accepted (with --watch: succeeded); 1: it failed or was cancelled; "
-        "2: the spec or the token was refused; 3: the control plane does not answer."
+        "2: the spec or the token was rejected; 3: the control plane does not respond."
     )
     requires_system_checks = []
 
@@ -64,7 +64,7 @@ class Command(BaseCommand):
         except Refused as refusal:
             raise CommandError("\n".join(refusal.lines()), returncode=NOT_ACCEPTED) from None
         except Unreachable as error:
-            cure = f"start one with: {MANAGE} up, or name another with --url"
+            cure = f"start it with: {MANAGE} up, or set --url"
             raise CommandError(f"{error}; {cure}", returncode=NOT_REACHED) from None
         except KeyboardInterrupt:
             raise CommandError("stopped watching; the job continues", returncode=INTERRUPTED) from None
@@ -75,7 +75,7 @@ class Command(BaseCommand):
         if as_json:
             self.stdout.write(json.dumps(msgspec.to_builtins(job)))
         elif not silent:
-            self.stdout.write(f"job {job.id} ({printable(job.name)}) is submitted: {url}/jobs/{job.id}/")
+            self.stdout.write(f"job {job.id} ({printable(job.name)}) submitted: {url}/jobs/{job.id}/")
 
     def _follow(self, client: Client, job: Job, *, as_json: bool) -> Job:
         console = Console(file=cast(IO[str], self.stdout))
@@ -116,9 +116,7 @@ def _token(file: Path | None) -> Iterator[str]:
     if not given.isascii() or not given.isprintable() or " " in given:
         where = str(file) if file else "PACELINE_API_TOKEN"
         cure = f"print one with: {MANAGE} access NAME --token"
-        raise CommandError(
-            f"{where}: holds no API token, which is plain letters and digits; {cure}", returncode=NOT_ACCEPTED
-        )
+        raise CommandError(f"{where}: not an API token (letters and digits only); {cure}", returncode=NOT_ACCEPTED)
     with nullcontext(given) if given else local_token() as token:
         yield token
 

@@ -1,4 +1,4 @@
-"""``manage.py teams``: creates teams, their members, and what they own."""
+"""``manage.py teams``: manages teams, their members, and what they own."""
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError
@@ -19,14 +19,14 @@ from controlplane.protocol.text import is_plain
 class Command(BaseCommand):
     """Access to this command implies access to the database; every change is audited."""
 
-    help = "List teams; create, weigh or delete one; set its members; give it jobs and machines."
+    help = "List teams; create, weigh or delete one; set its members; assign jobs and machines to it."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the subcommands and their arguments."""
         parser.add_argument("--json", action="store_true", dest="as_json", help="print one JSON document")
         verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-        for verb, about in (("create", "a new team"), ("weigh", "change its part of the slots")):
+        for verb, about in (("create", "a new team"), ("weigh", "change its weight")):
             each = verbs.add_parser(verb, help=about)
             each.add_argument("team", type=team_name)
             each.add_argument("--weight", type=weight, default=1.0, help="relative to other teams (default: 1)")
@@ -38,8 +38,8 @@ class Command(BaseCommand):
             each.add_argument("user")
         member.add_argument("--role", choices=Membership.Role.values, default="member")
         for verb, about in (
-            ("own", "give it jobs and machines"),
-            ("release", "take jobs and machines from it, so that all users see them"),
+            ("own", "assign jobs and machines to it"),
+            ("release", "release jobs and machines from it, so that all users can see them"),
         ):
             each = verbs.add_parser(verb, help=about)
             each.add_argument("team")
@@ -64,7 +64,7 @@ class Command(BaseCommand):
             return
         team = Team.objects.filter(name=options["team"]).first()
         if team is None:
-            raise CommandError(f"there is no team {options['team']!r}; make it with: manage.py teams create")
+            raise CommandError(f"team {options['team']!r} does not exist; create it with: manage.py teams create")
         if verb == "weigh":
             teams.team_weigh(team=team, weight=options["weight"], actor=actor)
         elif verb == "delete":
@@ -72,11 +72,11 @@ class Command(BaseCommand):
         elif verb in ("member", "leave"):
             user = User.objects.filter(username=options["user"]).first()
             if user is None:
-                raise CommandError(f"there is no user {options['user']!r}; make it with: manage.py access NAME")
+                raise CommandError(f"user {options['user']!r} does not exist; create it with: manage.py access NAME")
             if verb == "member":
                 teams.member_set(team=team, user=user, role=options["role"], actor=actor)
             elif not teams.member_remove(team=team, user=user, actor=actor):
-                raise CommandError(f"{user.username} is no member of team {team}")
+                raise CommandError(f"{user.username} is not a member of team {team}")
         else:
             for row in _things(options["job"], options["machine"]):
                 if verb == "release" and row.team != team:
@@ -90,12 +90,12 @@ def _things(jobs: list[int], machines: list[str]) -> list[Job | Agent]:
     for number in jobs:
         job = Job.objects.filter(pk=number).first()
         if job is None:
-            raise CommandError(f"there is no job {number}")
+            raise CommandError(f"job {number} does not exist")
         found.append(job)
     for name in machines:
         agent = Agent.objects.filter(name=name).first()
         if agent is None:
-            raise CommandError(f"there is no machine {name!r}; list them with: manage.py machines")
+            raise CommandError(f"machine {name!r} does not exist; list machines with: manage.py machines")
         found.append(agent)
     return found
 

@@ -7,14 +7,14 @@ from importlib.util import find_spec
 from django.core.management.base import BaseCommand
 
 PACKAGE = "benchmarks"
-MISSING = f"bench: there is no package {PACKAGE} here; it comes with a checkout and with the control plane's image\n"
+MISSING = f"bench: the package {PACKAGE} is missing; it is part of a checkout and of the control plane's image\n"
 
 
 class Command(BaseCommand):
     """Hands everything behind its name to ``benchmarks.command``."""
 
     help = (
-        "Measure the control plane, the data plane or the simulator on this machine; bench --help lists what there is."
+        "Measure the control plane, the data plane or the simulator on this machine; bench --help lists the benchmarks."
     )
     requires_system_checks = []
 

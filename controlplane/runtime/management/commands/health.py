@@ -38,7 +38,7 @@ class Command(BaseCommand):
         if trouble:
             self.stderr.write(trouble)
             sys.exit(1)
-        self.stdout.write(f"{service}: well")
+        self.stdout.write(f"{service}: healthy")
 
 
 def use_running() -> None:
@@ -50,8 +50,8 @@ def use_running() -> None:
     url = running_redis(settings.DATA_DIR)
     if url is None:
         raise CommandError(
-            f"REDIS_URL: found nothing, and no control plane of `manage.py up` runs with {settings.DATA_DIR}: "
-            "set it, or PACELINE_DATA_DIR"
+            f"REDIS_URL is not set, and no control plane of `manage.py up` runs with {settings.DATA_DIR}: "
+            "set REDIS_URL or PACELINE_DATA_DIR"
         )
     settings.REDIS_URL, current_app.conf.broker_url = url, broker_url(url)
 
@@ -67,4 +67,4 @@ def beat_trouble() -> str:
     """The problem of the tasks that beat sends each second; empty if they run."""
     last_ms = int(shared().get(names.REAPER_BEAT) or 0)
     age_s = time.time() - last_ms / 1000
-    return "" if age_s < STALE_S else f"the last of beat's tasks ran {age_s:.0f} s ago, expected one each second"
+    return "" if age_s < STALE_S else f"the last periodic task ran {age_s:.0f} s ago, expected one each second"

@@ -32,7 +32,7 @@ class Command(BaseCommand):
             metavar="N",
             help="keep everything of the last N jobs that ended (default: %(default)s)",
         )
-        parser.add_argument("--dry-run", action="store_true", help="print what would be removed, and remove nothing")
+        parser.add_argument("--dry-run", action="store_true", help="print what would be removed without removing it")
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -45,19 +45,19 @@ class Command(BaseCommand):
             return
         verb = "would be removed" if options["dry_run"] else "removed"
         found = ", ".join(f"{rows:,} {name}" for name, rows in counted.items() if rows and name != "jobs")
-        self.stdout.write(f"{found} {verb} (of {counted['jobs']} jobs)" if found else "nothing is that old")
+        self.stdout.write(f"{found} {verb} (of {counted['jobs']} jobs)" if found else "nothing to remove")
 
 
 def age(text: str) -> timedelta:
     """Parse a duration such as ``30d``."""
     match = re.fullmatch(r"(\d{1,5})([hdw])", text)
     if match is None:
-        raise ArgumentTypeError(f"found {text!r}, expected a number and h, d or w, such as 30d")
+        raise ArgumentTypeError(f"found {text!r}, expected a number with h, d or w, such as 30d")
     return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 def number(text: str) -> int:
     """A count of at least 0."""
     if not text.isdecimal():
-        raise ArgumentTypeError(f"found {text!r}, expected a whole number of at least 0")
+        raise ArgumentTypeError(f"found {text!r}, expected an integer of at least 0")
     return int(text)

@@ -20,7 +20,7 @@ DIFFERS, REFUSED = 1, 2
 class Command(BaseCommand):
     help = (
         "Replay a job's recorded events through the engine and report the first decision that differs. "
-        "Exit code 0: none differs; 1: one differs; 2: the job cannot be replayed."
+        "Exit code 0: no difference; 1: a difference; 2: the job cannot be replayed."
     )
     requires_system_checks = []
 
@@ -41,7 +41,7 @@ class Command(BaseCommand):
     def _sentence(self, job: int, found: Replayed) -> str:
         so_far = f"job {job}, {found.entries:,} events, {found.decisions:,} decisions, engine {ENGINE_VERSION}"
         if found.difference is None:
-            return f"{so_far}: every decision is as it was recorded"
+            return f"{so_far}: all decisions equal the recorded ones"
         return f"{so_far}: the first difference is {found.difference.sentence}"
 
     def _document(self, job: int, found: Replayed) -> str:

@@ -58,7 +58,7 @@ class Command(BaseCommand):
             "--trace",
             type=Path,
             metavar="FILE",
-            help="take the load of the scenario's machines from this file of the public cluster-usage traces "
+            help="use the machine load in this file of the public cluster-usage traces "
             "(table task_usage, .csv or .csv.gz)",
         )
         parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
@@ -147,7 +147,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(document))
             return
         table = Table(
-            title=scenario.title, caption=f"against: iteration time over {scenario.baseline}'s", box=SIMPLE_HEAD
+            title=scenario.title, caption=f"against: iteration time relative to {scenario.baseline}", box=SIMPLE_HEAD
         )
         for at, head in enumerate(HEADS):
             table.add_column(head, justify="left" if at == 0 else "right", no_wrap=at == 0)

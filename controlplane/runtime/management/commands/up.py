@@ -46,7 +46,7 @@ class Command(BaseCommand):
                 stack.enter_context(announced(plane.folder, plane.url))
                 for notice in notices:
                     self._say(notice)
-                self._say(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - Ctrl-C ends it.")
+                self._say(f"Paceline runs at {plane.url} - data and logs in {plane.folder} - press Ctrl-C to stop.")
                 self._say(
                     f"To sign in, run in another terminal: {data_folder_setting()}{MANAGE} access NAME --role admin"
                 )
@@ -55,7 +55,7 @@ class Command(BaseCommand):
             self.stderr.write(str(error))
             sys.exit(1)
         except Interrupted:
-            self.stdout.write("Stopped. Nothing is left running.")
+            self.stdout.write("Stopped. All processes have ended.")
 
     def _say(self, line: str) -> None:
         self.stdout.write(line)

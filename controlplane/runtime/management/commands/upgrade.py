@@ -19,7 +19,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add ``--check``."""
         parser.add_argument(
-            "--check", action="store_true", help="change nothing; exit code 1 if something is in the way"
+            "--check", action="store_true", help="only check; exit code 1 if something prevents the upgrade"
         )
 
     def handle(self, *args: Any, check: bool, **options: Any) -> None:
@@ -34,4 +34,4 @@ class Command(BaseCommand):
         self.stdout.write(f"To release {RELEASE}. " + " ".join(upgrade.notices))
         if not check:
             call_command("migrate", interactive=False, verbosity=0)
-            self.stdout.write("The database is upgraded: start this release's services.")
+            self.stdout.write("The database was upgraded: start this release's services.")

@@ -46,8 +46,8 @@ HEADS = ("instead", "iteration", "waiting", "samples", "time", "saved", "saved, 
 class Command(BaseCommand):
     help = (
         "Fit a model of a recorded job's machines, print how well it predicts the recorded iterations, and predict "
-        "other policies, one worker less, one more, or other bandwidth. A simulated run is simulated again on "
-        "its scenario's machines. Exit code 2: nothing can be learned from it."
+        "other policies, one worker more or less, or other bandwidth. A simulated run is simulated again on "
+        "its scenario's machines. Exit code 2: no model can be fitted."
     )
     requires_system_checks = []
 
@@ -132,12 +132,12 @@ class Command(BaseCommand):
         self.stdout.write(f"job {answer.job}: {fit_sentence(answer.fit)}")
         if changed_at is not None:
             self.stdout.write(
-                f"its policies were changed at iteration {changed_at}: only what came before is compared, "
-                "and the policies of its submission are what others are compared with"
+                f"its policies were changed at iteration {changed_at}: only earlier iterations are compared, "
+                "with its original policies as the baseline"
             )
         table = Table(
             title=f"{answer.iterations} iterations, {answer.seeds} seeds",
-            caption="saved: of the time that the recorded policies take on the same model; samples: over theirs",
+            caption="saved: fraction of the time of the recorded policies on the same model; samples: over theirs",
             box=SIMPLE_HEAD,
         )
         for at, head in enumerate(HEADS):
@@ -177,8 +177,8 @@ def _count(workers: int) -> int:
 def _ranks(option: str, value: str, stay: list[int]) -> list[int]:
     found = [rank for rank in value.split(",") if rank]
     if not all(rank.isdecimal() and int(rank) in stay for rank in found):
-        known = ", ".join(map(str, stay)) or "none: one worker has to stay"
-        raise SimulationError(f"{option}: found {value!r}, expected ranks of workers that stayed: {known}")
+        known = ", ".join(map(str, stay)) or "none: at least one worker must remain"
+        raise SimulationError(f"{option}: found {value!r}, expected ranks of workers present to the end: {known}")
     return [int(rank) for rank in found]
 
 
