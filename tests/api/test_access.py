@@ -97,7 +97,7 @@ def test_an_account_that_is_switched_off_stays_so() -> None:
 def test_a_person_reads_lines() -> None:
     role, token, link = access("ada", "--token").splitlines()
     assert role == "ada has the role operator."
-    assert token.startswith("API token, for 30 days: ")
+    assert token.startswith("API token, valid for 30 days: ")
     assert link.startswith("Login link, valid once within five minutes: http://127.0.0.1:8000/login/once/")
 
 

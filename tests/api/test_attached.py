@@ -101,7 +101,7 @@ def test_tokens_are_operators_business(viewer: APIClient, submitted: dict[str, o
 def test_a_jobs_token_is_no_persons(anybody: APIClient, submitted: dict[str, object], path: str) -> None:
     anybody.credentials(HTTP_AUTHORIZATION=f"Bearer {submitted['token']}")
     answer = refused(anybody.get(path.format(**submitted)))
-    assert (answer["status"], "the token of a job's ranks" in answer["detail"]) == (401, True)
+    assert (answer["status"], "a token of a job's ranks" in answer["detail"]) == (401, True)
 
 
 def test_a_jobs_token_reads_and_stops_its_job_and_changes_nothing_else(

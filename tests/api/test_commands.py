@@ -54,7 +54,7 @@ def failure(run: Callable[[], object]) -> tuple[int, str]:
 def test_a_job_is_submitted_by_the_service_user(submit: Submit, live_server: Any) -> None:
     printed = submit()
     job = Job.objects.get()
-    assert printed == f"job {job.pk} (digits) is submitted: {live_server.url}/jobs/{job.pk}/\n"
+    assert printed == f"job {job.pk} (digits) submitted: {live_server.url}/jobs/{job.pk}/\n"
     assert (parse_spec(job.spec), job.submitted_by) == (parse_spec(SPEC), User.objects.get(username="command-line"))
     assert not AuthToken.objects.exists()
 
@@ -133,7 +133,7 @@ def test_no_one_there_is_exit_code_3_with_the_cure(submit: Submit) -> None:
     code, sentence = failure(lambda: submit(url="http://127.0.0.1:1"))
     assert code == 3
     assert sentence.startswith("http://127.0.0.1:1: does not answer (")
-    assert sentence.endswith("start one with: python manage.py up, or name another with --url")
+    assert sentence.endswith("start it with: python manage.py up, or set --url")
 
 
 @pytest.mark.parametrize("found", ["clé", "two words", "two\nlines"])
@@ -181,7 +181,7 @@ def test_enroll_makes_a_token_for_a_fleet() -> None:
     assert (row.uses, row.labels, row.remove_after) == (64, {"pool": "a100"}, timedelta(hours=1))
     assert round((row.expires_at - row.created_at).total_seconds()) == 7200
     assert "Run this on up to 64 machines before" in output.getvalue()
-    assert "which works 64 times" in output.getvalue()
+    assert "valid 64 times" in output.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_the_command_lists_previews_and_drains() -> None:
 
     assert said("list").splitlines() == ["m1: online, open, 3 slots in use", "m2: online, open, 0 slots in use"]
     assert said("drain", "m1", "--preview").splitlines()[-1] == "empty in about 50 s"
-    assert said("drain", "m2", "--preview") == "nothing runs on m2\n"
+    assert said("drain", "m2", "--preview") == "no processes run on m2\n"
     assert Agent.objects.get(name="m1").scheduling == "open"
     assert said("drain", "m1", "--reason", "new disks").splitlines()[-1] == "m1 is being drained"
     assert said("uncordon", "m1").strip() == "m1 is open to new processes"

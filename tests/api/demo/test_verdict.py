@@ -110,7 +110,7 @@ def test_every_policy_can_be_shown_beside_plain_bsp(question: str, name: str) ->
     spec = validated_spec(DIGITS.spec(run, iterations=60))
     assert getattr(spec.synchronization, question).name == name
     assert what_compares(run).endswith(".")
-    assert ("nothing to compare" in what_compares(run)) is (name == PLAIN[question]["name"])
+    assert ("Both runs are plain BSP" in what_compares(run)) is (name == PLAIN[question]["name"])
 
 
 def test_where_workers_continue_by_themselves_time_is_the_scorers() -> None:
