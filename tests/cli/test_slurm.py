@@ -136,7 +136,9 @@ def test_tokens_are_closed_to_others_where_their_folder_and_files_were_there_bef
         assert (code, err, script_of(out)[1].parent) == (0, "", left)
         assert reader.read() == "before"
     modes = {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in (left, *left.iterdir())}
-    assert modes == {left.name: "0o700", "token": "0o600", "enrolment-token": "0o600", "job.sh": "0o600"}
+    assert modes == {left.name: "0o700", "token": "0o600", "enrolment-token": "0o600", "job.sh": "0o600"} | {
+        "slurm-job": "0o600"
+    }
 
 
 def test_a_folder_that_is_another_users_gets_no_token(

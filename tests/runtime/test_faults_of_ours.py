@@ -105,7 +105,7 @@ def assert_ended(client: Client, driver: Driver, job: int, reason: str) -> None:
 
 
 def tracebacks(caplog: pytest.LogCaptureFixture) -> list[Any]:
-    return [record.msg["exc_info"] for record in caplog.records if "a fault ends" in str(record.msg)]
+    return [record.msg["exc_info"] for record in caplog.records if "an internal error ends" in str(record.msg)]
 
 
 def test_a_detector_that_throws_ends_its_job_and_is_logged_once(

@@ -82,7 +82,6 @@ class OwnerReply(serializers.Serializer[Any]):
         "oneOf": [
             {"type": "integer", "minimum": 0, "maximum": MOST_BYTES},
             {"type": "string", "pattern": PATTERN, "maxLength": 40, "example": "10 GB"},
-            {"type": "null"},
         ]
     }
 )
