@@ -217,7 +217,6 @@ class Pacer(Passes):
         if self._is_over:
             return
         self._is_over, self._stalls.place = True, None
-        self._wire.close()
         self._reporter.flush(self._clock, self._ceiling.samples)
         if self._control is not None:
             if self._agreement is not None and not self._comes_back:

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 LENGTH: Final = 184
@@ -41,24 +42,38 @@ EVERY, FEW, RARELY = 4, 12, 8
 
 
 class Connection:
-    """One TCP connection; ``sock`` is its own duplicate."""
+    """One TCP connection of the script, by its file descriptor; a closed one has delivered nothing.
 
-    __slots__ = ("_acked", "_busy_us", "_rates", "sock")
+    It is not duplicated: if the script closes it, its peer must see the end.
+    """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    __slots__ = ("_acked", "_busy_us", "_inode", "_rates", "descriptor")
+
+    def __init__(self, descriptor: int, inode: int) -> None:
+        self.descriptor, self._inode = descriptor, inode
         self._rates: deque[float] = deque(maxlen=REMEMBERED)
-        self._acked, self._busy_us = _read(sock)
+        self._acked, self._busy_us = self._read()
 
     def took(self) -> tuple[int, float]:
         """Return the bytes delivered since the last call, and the seconds that this took."""
-        acked, busy_us = _read(self.sock)
+        acked, busy_us = self._read()
         delivered, busy_us_now = acked - self._acked, busy_us - self._busy_us
         self._acked, self._busy_us = acked, busy_us
         if delivered <= 0:
             return 0, 0.0
         self._rates.append(delivered / max(TICK_US, busy_us_now))
         return delivered, delivered / max(self._rates) / 1e6
+
+    def _read(self) -> tuple[int, int]:
+        """Bytes acknowledged, and microseconds in which bytes were in flight and the peer had room for more."""
+        with contextlib.suppress(OSError):
+            if os.fstat(self.descriptor).st_ino == self._inode:
+                with borrowed(self.descriptor) as sock:
+                    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LENGTH)
+                if len(info) >= LENGTH:
+                    busy_us, no_room_us = struct.unpack_from("<QQ", info, BUSY_AT)
+                    return struct.unpack_from("<Q", info, ACKED_AT)[0], busy_us - no_room_us
+        return 0, 0
 
 
 class Wire:
@@ -86,25 +101,15 @@ class Wire:
         """Find the connections that exist now."""
         found = _inodes() if hasattr(socket, "TCP_INFO") else {}
         for inode in set(self._connections) - set(found):
-            self._connections.pop(inode).sock.close()
+            del self._connections[inode]
         for inode in set(found) - set(self._connections):
-            with contextlib.suppress(OSError):
-                sock = socket.socket(fileno=os.dup(found[inode]))
-                if _is_tcp(sock):
-                    self._connections[inode] = Connection(sock)
-                else:
-                    sock.close()
+            if _is_tcp(found[inode]):
+                self._connections[inode] = Connection(found[inode], inode)
 
     @property
-    def sockets(self) -> list[socket.socket]:
-        """Duplicates of their sockets."""
-        return [each.sock for each in self._connections.values()]
-
-    def close(self) -> None:
-        """Close them."""
-        for each in self._connections.values():
-            each.sock.close()
-        self._connections.clear()
+    def descriptors(self) -> list[int]:
+        """Those of the connections."""
+        return [each.descriptor for each in self._connections.values()]
 
 
 def _inodes() -> dict[int, int]:
@@ -119,20 +124,21 @@ def _inodes() -> dict[int, int]:
     return found
 
 
-def _is_tcp(sock: socket.socket) -> bool:
-    if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
-        return False
-    with contextlib.suppress(OSError):
-        sock.getpeername()
-        return True
+@contextlib.contextmanager
+def borrowed(descriptor: int) -> Iterator[socket.socket]:
+    """A socket of that file descriptor, which stays open."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        yield sock
+    finally:
+        sock.detach()
+
+
+def _is_tcp(descriptor: int) -> bool:
+    with contextlib.suppress(OSError), borrowed(descriptor) as sock:
+        domain = sock.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)
+        kind = sock.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE)
+        sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LENGTH)
+        is_connected = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 0
+        return domain in (socket.AF_INET, socket.AF_INET6) and kind == socket.SOCK_STREAM and is_connected
     return False
-
-
-def _read(sock: socket.socket) -> tuple[int, int]:
-    """Bytes acknowledged, and microseconds in which bytes were in flight and the peer had room for more."""
-    with contextlib.suppress(OSError):
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LENGTH)
-        if len(info) >= LENGTH:
-            busy_us, no_room_us = struct.unpack_from("<QQ", info, BUSY_AT)
-            return struct.unpack_from("<Q", info, ACKED_AT)[0], busy_us - no_room_us
-    return 0, 0

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from controlplane.protocol.messages import IterationReport
 from paceline.load import Load
 from paceline.reporting import Reporter, Times, transfer_s
-from paceline.wire import Wire
+from paceline.wire import Wire, borrowed
 from tests.paceline.ranks import paced, run_ranks
 
 SO_MAX_PACING_RATE = 47
@@ -65,8 +65,9 @@ def measured(rank: int, world: int, cause: str, counted: range) -> dict[str, flo
     if is_slow and cause == "link":
         wire = Wire()
         wire.look()
-        for sock in wire.sockets:
-            sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, SLOW_LINK)
+        for descriptor in wire.descriptors:
+            with borrowed(descriptor) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, SLOW_LINK)
     for x in loader:
         model(x).sum().backward()
         pacer.step()
