@@ -58,7 +58,7 @@ def test_a_finding_is_announced_while_it_costs_time() -> None:
     assert attention(job) == {1}
     (told,) = evidence_of(job, list(Flag.objects.all())).values()
     assert not told.is_quiet
-    assert told.cost.startswith("costs 128 ms of every iteration")
+    assert told.cost.startswith("costs 128 ms per iteration")
 
 
 def test_a_finding_whose_cost_balancing_has_ended_is_quiet_and_stays_listed() -> None:

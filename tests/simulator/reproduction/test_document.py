@@ -102,11 +102,11 @@ def test_its_tables_count_what_its_rows_report_and_the_readme_quotes_predicted_r
         counts = counted(every, basis)
         assert f"| {basis} | {counts.total()} | {' | '.join(str(counts[verdict]) for verdict in VERDICTS)} |" in text
     readme = " ".join((ROOT / "README.md").read_text().split())
-    assert f"measures {len(every)} headlines of the four papers" in readme
-    assert f"{whole.total()} are predictions of a figure of the paper" in readme
+    assert f"compares {len(every)} results of the four papers with simulations" in readme
+    assert f"{whole.total()} of them are predictions" in readme
     assert (
-        f"{whole['reproduced']} are reproduced, {whole['partly']} partly, {whole['not']} not, and "
-        f"{whole['not measured']} not measured" in readme
+        f"{whole['reproduced']} of these are reproduced, {whole['partly']} partly, {whole['not']} not, and "
+        f"{whole['not measured']} were not measured" in readme
     )
 
 
