@@ -63,7 +63,7 @@ def test_a_killed_server_and_worker_come_back_with_certificates_of_their_own(sta
         assert len(rows) >= 7
         assert {row["environment"]["network"] for row in rows} == {"TLS 1.3"}
         page = stack.client.get(f"/jobs/{job}/?tab=placement")
-        assert page.is_redirect or "Parameters travel encrypted (TLS 1.3)." in page.text
+        assert page.is_redirect or "Parameters are sent encrypted (TLS 1.3)." in page.text
 
 
 @pytest.mark.timeout(400)
