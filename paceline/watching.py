@@ -223,29 +223,29 @@ class _Gradients:
     """
 
     def __init__(self, watcher: Watcher, weight: Callable[[], float], *, at_end: bool = False) -> None:
-        self._watcher, self._weight, self._at_end = watcher, weight, at_end
-        self._is_marked = self.has_seen_any = False
+        self._watcher, self._weight_of_batch, self._at_end = watcher, weight, at_end
+        self.backward: int | None = None
+        """The latest backward in which a gradient arrived, by its number in autograd; None: none has arrived."""
+        self._weight = 1.0
+        """The weight in that one."""
 
     def watch(self, parameter: torch.Tensor) -> None:
         """Weigh the gradients of this one, also if it is frozen now and trained later."""
+        if not (parameter.is_floating_point() or parameter.is_complex()):
+            return  # it never has a gradient
         requires_grad = parameter.requires_grad
         parameter.requires_grad_(True)
         parameter.register_hook(self._weighted)  # type: ignore[no-untyped-call]
         parameter.requires_grad_(requires_grad)
 
     def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
-        self.has_seen_any = True
-        if self._at_end and not self._is_marked:
-            self._is_marked = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._mark)
-        weight = self._weight()
-        if weight == 1.0:
+        if (backward := torch._C._current_graph_task_id()) != self.backward:
+            self.backward, self._weight = backward, self._weight_of_batch()
+            if self._at_end:
+                torch.autograd.Variable._execution_engine.queue_callback(lambda: self._watcher.mark(Part.COMPUTE))
+        if self._weight == 1.0:
             return gradient
-        return torch.zeros_like(gradient) if weight == 0.0 else gradient * weight
-
-    def _mark(self) -> None:
-        self._is_marked = False
-        self._watcher.mark(Part.COMPUTE)
+        return torch.zeros_like(gradient) if self._weight == 0.0 else gradient * self._weight
 
 
 def _watch_micro_batches(module: nn.Module, watcher: Watcher) -> None:
@@ -268,7 +268,7 @@ def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
     forwards = iter(range(FORWARDS_WITHOUT_GRADIENT))
 
     def check() -> None:
-        if next(forwards, None) == FORWARDS_WITHOUT_GRADIENT - 1 and not gradients.has_seen_any:
+        if next(forwards, None) == FORWARDS_WITHOUT_GRADIENT - 1 and gradients.backward is None:
             watcher.give_up(
                 f"no gradient has reached a parameter of the {type(module).__name__} in its first"
                 f" {FORWARDS_WITHOUT_GRADIENT} passes; pass the module that is trained to watch()"

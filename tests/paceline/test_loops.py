@@ -277,7 +277,7 @@ class ThawedLater(nn.Module):
 
 
 class AveragingLater(Averaging):
-    """Averages the gradients that there are when it is told to."""
+    """Averages the gradients that exist when ``_average`` is called, not by hooks."""
 
     def __init__(self, module: nn.Module) -> None:
         nn.Module.__init__(self)
@@ -287,7 +287,7 @@ class AveragingLater(Averaging):
 def thawed(rank: int, world: int) -> list[Any]:
     pacer, _ = paced(rank, world, schedule(4, rank, world, world * BATCH))
     module = pacer.watch(AveragingLater(ThawedLater()))
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+    (optimizer,) = optimizers_of([module])
     for x, y in pacer.loader(data(), BATCH, seed=4):
         functional.mse_loss(module(x), y).backward()
         for parameter in module.parameters():
@@ -300,17 +300,10 @@ def thawed(rank: int, world: int) -> list[Any]:
 
 
 def test_parameters_that_are_frozen_at_first_are_weighted_later() -> None:
-    module, inputs, order = ThawedLater(), data().tensors, Order(seed=4, samples=SAMPLES)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
-    each = Pass(number=0, first=0, samples=SAMPLES, batch=3 * BATCH)
-    for k in range(each.iterations):
-        chosen = order.indices(0, each.span(k))
-        functional.mse_loss(module(inputs[0][chosen]), inputs[1][chosen]).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    expected = as_one_process(Loop(lambda: [ThawedLater()], mean_square), 3 * BATCH, 1)
     for parameters in run_ranks(thawed, 3):
-        for one, other in zip(parameters, module.parameters(), strict=True):
-            torch.testing.assert_close(torch.from_numpy(one), other.detach(), rtol=1e-5, atol=1e-5)
+        for one, other in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
 
 
 def copied(rank: int, world: int) -> list[bool]:
@@ -338,3 +331,24 @@ def elsewhere(rank: int, world: int) -> bool:
 
 def test_shares_stay_even_if_no_gradient_reaches_the_watched_module() -> None:
     assert run_ranks(elsewhere, 2) == [True, True]
+
+
+class Counting(nn.Module):
+    """Has a frozen parameter of whole numbers, as quantized models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = model()
+        self.count = nn.Parameter(torch.ones(2, dtype=torch.int8), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.inner(x)
+
+
+def quantized(rank: int, world: int) -> bool:
+    pacer, _ = paced(rank, world)
+    return bool(pacer.watch(AveragingLater(Counting())).module.count.requires_grad)
+
+
+def test_parameters_that_cannot_have_a_gradient_are_left_alone() -> None:
+    assert run_ranks(quantized, 2) == [False, False]
