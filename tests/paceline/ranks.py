@@ -20,10 +20,6 @@ from paceline.pacer import Pacer
 from tests.protocol.orders import orders
 from tests.support.waiting import MOST, slowness
 
-made: list[Pacer] = []
-"""By this process in the current test, which closes them at its end: each holds a duplicate of every connection that
-this process had, as that of another test to Redis."""
-
 
 def processes_of_ranks() -> Any:
     """Forked ones, which have imported everything; but a fork of a process that has found a GPU cannot train."""
@@ -118,14 +114,12 @@ def paced(rank: int, world: int, schedule: Mapping[int, Orders] | None = None) -
     script, who = Script(schedule or {}), Identity(rank=rank, world=world, launcher="test")
     pacer = Pacer(who, Control(script, who), Ceiling(None, rank))
     script.pacer = pacer
-    made.append(pacer)
     return pacer, script
 
 
 def alone(rank: int, world: int) -> Pacer:
     """A rank of a script that no control plane governs."""
-    made.append(pacer := Pacer(Identity(rank=rank, world=world, launcher="test"), None, Ceiling(None, rank)))
-    return pacer
+    return Pacer(Identity(rank=rank, world=world, launcher="test"), None, Ceiling(None, rank))
 
 
 def shared(number: int, *shares: int, **changes: Any) -> Orders:
