@@ -9,10 +9,10 @@ UNITS: Final = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
 }
-PATTERN: Final = r"^\s*\d{1,19}(\.\d{1,9})?\s*([kKmMgGtT]i?)?[bB]?\s*$"
+PATTERN: Final = r"^\s*(\d{1,19}(\.\d{1,9})?)\s*([kKmMgGtT]i?)?[bB]?\s*$"
 EXPECTED: Final = "a number of bytes, or one with a unit, such as 10 GB or 1.5 TiB"
 
-_BY_LOWER: Final = {"": 1} | {unit.lower(): size for unit, size in UNITS.items()}
+_BY_LOWER: Final = {unit.lower(): size for unit, size in UNITS.items()}
 
 
 def read_size(text: str) -> int:
@@ -21,10 +21,9 @@ def read_size(text: str) -> int:
     Raises:
         ValueError: where it is no size; the message says what is expected.
     """
-    if not re.fullmatch(PATTERN, text, re.ASCII):
+    if (found := re.fullmatch(PATTERN, text, re.ASCII)) is None:
         raise ValueError(f"{EXPECTED} (found {text[:40]!r})")
-    number, unit = re.fullmatch(r"([\d.]+)\s*([a-z]*)", text.strip().lower()).groups()  # type: ignore[union-attr]
-    return int(Decimal(number) * _BY_LOWER[unit if unit in _BY_LOWER else f"{unit}b"])
+    return int(Decimal(found[1]) * _BY_LOWER[f"{found[3] or ''}b".lower()])
 
 
 def exact_size(count: int) -> str:
