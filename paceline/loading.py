@@ -191,12 +191,6 @@ class Passing:
         """Samples for the next iteration, if only this rank knows them."""
         return 0
 
-    def use_next(self) -> None:
-        """A watched module computes, or ``step`` was called."""
-
-    def used(self) -> None:
-        """``step`` was called for the batch in use."""
-
 
 class Loader(Passing, DataLoader[Any]):
     """The batches of a rank in every pass; created by ``pacer.loader``. Otherwise behaves as a DataLoader.

@@ -180,9 +180,12 @@ def test_a_pause_blocks_the_script_and_a_resume_continues_it(stack: Stack, tmp_p
         launch.await_iteration(3)
         stack.ask("POST", f"/api/v1/jobs/{job['id']}/actions/pause")
         stack.await_job(job["id"], "paused")
-        done = lambda: [len(launch.iterations(rank)) for rank in range(2)]  # noqa: E731
-        eventually(lambda: len({*done()}) == 1, what="the same last iteration at both ranks", seconds=60)
-        stood = done()[0]
+        eventually(
+            lambda: len(launch.iterations(0)) == len(launch.iterations(1)),
+            what="the same last iteration at both ranks",
+            seconds=60,
+        )
+        stood = len(launch.iterations(0))
         stack.ask("POST", f"/api/v1/jobs/{job['id']}/actions/resume")
         launch.await_iteration(stood + 5)
         stack.stop(job["id"])

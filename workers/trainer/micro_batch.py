@@ -53,7 +53,7 @@ def choose(
     whole: int,
     *,
     least_s: Callable[[int], float] = lambda samples: 0.0,
-    now: Callable[[], float] | None = None,
+    now: Callable[[], float] = running_s,
 ) -> Size:
     """Return the smallest power of two whose overhead over ``whole`` samples at once is at most ``MOST_OVERHEAD``.
 
@@ -63,7 +63,6 @@ def choose(
         least_s: minimum duration for a number of samples, on an emulated machine.
         now: the clock in seconds; by default ``running_s``.
     """
-    now = now or running_s
 
     def worked_s(samples: int) -> float:
         times = []

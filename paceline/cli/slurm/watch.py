@@ -88,10 +88,8 @@ def watch(client: Client, folder: Path, every_s: float) -> None:
     while True:
         try:
             missing = look(client, folder, missing)
-        except Unreachable as error:
+        except (Unreachable, Refusal) as error:
             say(f"{error}; the next look is in {every_s:g} s")
-        except Refusal as refusal:
-            say(f"{refusal}; the next look is in {every_s:g} s")
         if not records(folder, client.url):
             return
         time.sleep(every_s)
