@@ -1,7 +1,7 @@
-"""Which statements each test gives to the database, so that another database need not be given all of them again.
+"""Records the statements that each test executes, so that on another database fewer tests execute all of them again.
 
-Whoever runs tests on SQLite writes down what each gives: statements without their numbers and names of savepoints, each
-with the kinds of its values, whether the database refused it, and where rows are locked, which SQLite does not see.
+A run on SQLite records, for each test: statements without numbers and names of savepoints, the types of their values,
+whether the database refused them, and where rows are locked, since SQLite executes no statement for that.
 """
 
 import json
