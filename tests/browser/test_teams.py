@@ -31,7 +31,7 @@ def test_an_admin_makes_a_team_with_members_limits_and_a_machine(
     dialog = page.locator("#member-dialog")
     dialog.get_by_label("User").fill("nobody")
     dialog.get_by_role("button", name="Save").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("there is no user")
+    expect(dialog.get_by_role("alert")).to_contain_text("no user that you may see exists")
     dialog.get_by_label("User").fill("ina")
     dialog.get_by_label("Role").select_option("operator")
     assert axe_findings(page, within="#member-dialog") == []
