@@ -2,7 +2,7 @@
 
 import ast
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ class Import:
     at_import: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """One module of Paceline's."""
 
@@ -30,7 +30,7 @@ class Source:
     tree: ast.Module
     text: str
 
-    @property
+    @cached_property
     def imports(self) -> list[Import]:
         """Everything that it imports anywhere; a ``from package import module`` counts as the module."""
         return [*_imports(self.tree, at_import=True)]
@@ -39,6 +39,12 @@ class Source:
     def where(self) -> str:
         """Its path as an error names it."""
         return str(self.path.relative_to(ROOT))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(path.read_text(), str(path))
 
 
 @cache
@@ -52,8 +58,7 @@ def sources() -> dict[str, Source]:
                 continue
             parts = relative.with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            text = path.read_text()
-            found[name] = Source(name, path, ast.parse(text, str(path)), text)
+            found[name] = Source(name, path, parsed(path), path.read_text())
     return found
 
 
@@ -77,6 +82,7 @@ def _imports(node: ast.AST, *, at_import: bool) -> list[Import]:
     return found
 
 
+@cache
 def _resolved(module: str, name: str) -> str:
     """``module.name`` where that is a module of Paceline's, else ``module``."""
     path = ROOT / Path(*module.split("."), name)
@@ -84,4 +90,5 @@ def _resolved(module: str, name: str) -> str:
 
 
 def _is_type_checking(test: ast.expr) -> bool:
-    return ast.unparse(test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return name == "TYPE_CHECKING"

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 
 from controlplane.policies import registry
 from tests.architecture.sources import Source, is_within, sources
@@ -23,6 +24,7 @@ def texts(node: ast.AST, constants: Constants) -> set[str]:
     return found
 
 
+@cache
 def own_constants(tree: ast.Module) -> dict[str, set[str]]:
     """Constants of the module, with the texts that they hold."""
     found: dict[str, set[str]] = {}
