@@ -7,6 +7,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,11 +33,18 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+@cache
+def import_what_optimizers_need() -> None:
+    """The first optimizer of a process imports 200 modules of torch in a second: here, not in every rank."""
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
+
+
 def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds: float = 60.0) -> list[Any]:
     """What ``function(rank, world, *arguments)`` gives in each process; they are ended when the time is up.
 
     Their store is kept here: were it rank 0's, the others would lose it in mid-rendezvous where rank 0 is done first.
     """
+    import_what_optimizers_need()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     pipes, processes, context = [], [], processes_of_ranks()
     for rank in range(world):
