@@ -1,17 +1,17 @@
 """The ranks of an attached job: processes that a launcher starts and ends, independently of Paceline.
 
-**Arrival.** A rank exists from its hello on. Once all ranks of a world are connected they are a generation; a rank that
-comes as another process, or all of them with another world size, are the next. Iterations are closed by their reports.
-A rank never waits for the control plane.
+**Arrival.** A rank exists from its hello on. Once all ranks of a world are connected they form a generation. A rank
+that reconnects as another process, or another world size, begins the next generation. Reports of all ranks complete an
+iteration. A rank never waits for the control plane.
 
-**Hangs.** An iteration may not end, because a rank does not come to the all-reduce in which the others wait. Each rank
-reports this by itself (``Stalled``), with what it is doing. A rank that is not in the all-reduce while others are is
-flagged at once. If all reporting ranks are in it, the silent ones are flagged after another report. A rank that hangs
+**Hangs.** An iteration hangs if a rank does not reach the all-reduce in which the others wait. Each rank reports this
+by itself (``Stalled``), with what it is doing. A rank that is not in the all-reduce while others are is flagged at
+once. If all reporting ranks are in it, ranks that sent nothing are flagged after another report. A rank that hangs
 after the all-reduce does not prevent the end of that iteration: the others wait for it in the next one.
 
-**End.** A silent rank is only shown as unreachable: its launcher alone ends it. The job ends with the exit code of its
-launcher. Without that, it ends once every rank has reported that its loop ended, or when the job has waited for ranks
-for as long as its spec allows.
+**End.** A rank without heartbeats is only shown as unreachable: only its launcher can end it. The job ends with the
+exit code of its launcher. Without that, it ends once every rank has reported that its loop ended, or when the job has
+waited for ranks for as long as its spec allows.
 """
 
 from collections.abc import Mapping
@@ -30,24 +30,24 @@ from controlplane.protocol.messages import IterationReport, Place, RankHello, St
 from controlplane.protocol.orders import Orders, Rejection
 
 NAMED: Final = 8
-"""So many ranks are named in a sentence."""
+"""How many ranks a sentence names."""
 
 MOST_OPEN: Final = 1_000
-"""Rounds that are remembered while not all ranks have reported them."""
+"""The most incomplete rounds that are kept."""
 
 DIFFER: Final = "ranks"
 RELEASES: Final = "release"
-"""Kinds of findings: ranks that do not fit together, and one whose Paceline is another."""
+"""Kinds of findings: ranks that differ, and a rank with another release of Paceline."""
 
 
 def instance_of(context: Context, event: WorkerMessageReceived) -> Worker | None:
-    """The rank's current instance; a first hello starts one. None: the message is rejected."""
+    """The rank's current instance; a first hello starts one. None if the message is rejected."""
     job, worker, message = context.job, context.job.workers.get(event.rank), event.message
     is_current = worker is not None and worker.instance == event.instance
     if is_current or (worker is not None and job.attachment.is_past(event.rank, event.instance)):
         return worker
     if job.state in JOB_OVER:
-        _refuse(context, event, "stale", f"the job {in_words(job.state)}: it counts nothing more")
+        _refuse(context, event, "stale", f"the job {in_words(job.state)}: it accepts no more messages")
         return None
     if not isinstance(message, RankHello):
         _refuse(context, event, "unexpected", "the first message of a rank is its hello")
@@ -60,7 +60,7 @@ def instance_of(context: Context, event: WorkerMessageReceived) -> Worker | None
 
 
 def greet(context: Context, worker: Worker, hello: RankHello) -> bool:
-    """A rank is here, or again; whether a generation has begun with it."""
+    """A rank is connected for the first time or again; True if a generation has begun with it."""
     job = context.job
     assert worker.rank is not None
     worker.rank.samples, worker.rank.batch_size, worker.rank.multiple = _batches_of(hello)
@@ -82,20 +82,20 @@ def greet(context: Context, worker: Worker, hello: RankHello) -> bool:
 
 
 def on_return(context: Context, worker: Worker) -> None:
-    """A rank that had been silent is connected again."""
+    """A rank that was unreachable is connected again."""
     job = context.job
     context.has_new_deadline = True
-    context.close_flag(worker.index, "lost", f"{worker.title} speaks again")
+    context.close_flag(worker.index, "lost", f"{worker.title} is connected again")
     if (
         DIFFER in job.pauses
         and job.generation.roster
         and all(job.workers[rank].state is not UNREACHABLE for rank in job.generation.roster)
     ):
-        granting.go_on_with_ranks(context, f"{number_of(len(job.generation.roster), 'rank')} speak again")
+        granting.go_on_with_ranks(context, f"{number_of(len(job.generation.roster), 'rank')} reconnected")
 
 
 def forget_old(job: Job) -> None:
-    """Rounds that stay open since one rank is silent are remembered no longer, where there are too many of them."""
+    """Drop the oldest rounds that stay open because a rank is unreachable, if there are too many."""
     for rounds in (job.round.observed, job.round.processed, job.round.transfers, job.attachment.ends):
         while len(rounds) > MOST_OPEN:
             del rounds[min(rounds)]
@@ -147,7 +147,7 @@ def _start_instance(context: Context, instance: str, hello: RankHello) -> Worker
 
 
 def _issue_first(context: Context, worker: Worker) -> None:
-    """Orders before there is a generation with this instance: where it begins, with the shares of before, or even
+    """Issue orders before a generation contains this instance: where it begins, with the earlier shares or even
     ones.
     """
     job, rank = context.job, worker.rank
@@ -182,20 +182,20 @@ def _issue_first(context: Context, worker: Worker) -> None:
 
 
 def _position(job: Job, iteration: int) -> int:
-    """Where that iteration begins, by reports, or else by the job's own count."""
+    """Position of an iteration's first sample: as reported, or else by the job's own count."""
     if iteration in job.attachment.begins:
         return job.attachment.begins[iteration]
     return max(0, job.samples.origin_position + (iteration - job.samples.origin_iteration) * job.width)
 
 
 def _complete_world(job: Job, world: int) -> list[Worker] | None:
-    """The ranks of a world, once all are here."""
+    """The ranks of a world, once all are connected."""
     members = [job.workers.get(rank) for rank in range(world)]
     here = [each for each in members if each is not None and each.rank is not None]
     ready = [each for each in here if each.state is ProcessState.READY and each.rank and each.rank.world == world]
     if len(ready) < world:
         return None
-    # One that begins again where the others have been long ago comes with all others: theirs should be awaited.
+    # A rank that restarts at an iteration that the others finished long ago restarts with all others: wait for theirs.
     moves_back = any(
         each.rank and each.rank.knows and not each.rank.counts and each.rank.starts <= job.round.completed
         for each in ready
@@ -215,8 +215,8 @@ def _report_missing(context: Context, world: int) -> None:
         worlds_text = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
         _differ(context, f"the ranks report different world sizes: {worlds_text}; start all with one world size")
     missing = [f"w{rank}" for rank in range(world) if f"w{rank}" not in here]
-    awaited = f"{granting.RANKS_AWAITED} {_named(missing)}; {len(here)} of {world} are here"
-    granting.await_ranks(context, f"{len(here)} of {number_of(world, 'rank')} are here", awaited)
+    awaited = f"{granting.RANKS_AWAITED} {_named(missing)}; {len(here)} of {world} are connected"
+    granting.await_ranks(context, f"{len(here)} of {number_of(world, 'rank')} are connected", awaited)
 
 
 def _of_world(job: Job, size: int) -> list[str]:
@@ -224,7 +224,7 @@ def _of_world(job: Job, size: int) -> list[str]:
 
 
 def _agree(context: Context, members: list[Worker]) -> bool:
-    """Whether the ranks of a world fit together; they are notified if not, and continue with even shares."""
+    """Whether the ranks of a world have the same settings; if not, they are notified and continue with even shares."""
     facts = [(each.title, each.rank) for each in members if each.rank is not None]
     for name, values in (
         ("batch_size", {title: rank.batch_size for title, rank in facts}),
@@ -251,7 +251,7 @@ def _differ(context: Context, sentence: str) -> None:
 
 
 def send_notice(context: Context, worker: Worker, sentence: str) -> None:
-    """A sentence for the rank's log; it changes nothing."""
+    """Send a sentence for the rank's log; it changes nothing."""
     rejection = Rejection(code="unexpected", detail=sentence)
     context.emit(
         RejectMessage, sentence, role="worker", index=worker.index, instance=worker.instance, rejection=rejection
@@ -259,13 +259,13 @@ def send_notice(context: Context, worker: Worker, sentence: str) -> None:
 
 
 def _begin_generation(context: Context, members: list[Worker]) -> None:
-    """These ranks are a generation, from the iteration on that they begin with."""
+    """Begin a generation of these ranks with their first iteration."""
     job, world = context.job, len(members)
     facts = [each.rank for each in members if each.rank is not None]
     first = _first_iteration(context, members)
     for worker in [each for each in job.live_workers if each.index >= world]:
         context.move_process(worker, ProcessState.STOPPED, f"the ranks are {world} now")
-    context.close_flag(0, DIFFER, "the ranks fit together", subject="job")
+    context.close_flag(0, DIFFER, "the ranks agree", subject="job")
     position = next((rank.position for rank in facts if not rank.counts and rank.position is not None), None)
     if position is not None or job.batch != world * facts[0].batch_size:
         position = _position(job, first) if position is None else position
@@ -276,10 +276,10 @@ def _begin_generation(context: Context, members: list[Worker]) -> None:
         if not worker.rank.counts:
             worker.done, worker.from_iteration = first - 1, first
             worker.rank.counts = True
-        context.close_flag(worker.index, "lost", f"{worker.title} is here again")
-    close_hang(context, "the ranks began again")
+        context.close_flag(worker.index, "lost", f"{worker.title} is connected again")
+    close_hang(context, "the ranks restarted")
     filling.begin(context, members)
-    here = f"{number_of(world, 'rank')} {being(world)} here"
+    here = f"{number_of(world, 'rank')} {being(world)} connected"
     if job.state is JobState.STARTING:
         _start_running(context, here)
     reason = f"{here}, from iteration {first} on"
@@ -288,7 +288,7 @@ def _begin_generation(context: Context, members: list[Worker]) -> None:
 
 
 def _first_iteration(context: Context, members: list[Worker]) -> int:
-    """The iteration that they begin with; where none was connected before, iterations may be repeated or skipped."""
+    """The iteration that these ranks begin with; iterations may be repeated or skipped if none was connected."""
     job = context.job
     first = max(each.rank.starts for each in members if each.rank is not None and not each.rank.counts)
     completed = [each.last_completed for each in members if each.rank is not None and each.rank.counts]
@@ -311,7 +311,7 @@ def _start_running(context: Context, reason: str) -> None:
 
 
 def _compare_release(context: Context, worker: Worker, release: str) -> None:
-    """Another release is only logged: it ignores what it does not know."""
+    """Log that a rank has another release; it works, since unknown fields are ignored."""
     if understands(release):
         context.close_flag(worker.index, RELEASES, f"{worker.title} is of release {release or RELEASE}")
         return
@@ -386,19 +386,21 @@ def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
 
 
 def _not_in_sum(stalled: dict[int, Place]) -> list[int]:
-    """Who has not come to the sum. Where no rank is known to be in it, those that compute may be in it unnoticed."""
+    """Ranks that have not reached the all-reduce. If no rank is known to be in it, a rank that seems to compute may be
+    in it.
+    """
     early = ("sum",) if "sum" in stalled.values() else ("sum", "compute")
     return [rank for rank, place in stalled.items() if place not in early]
 
 
 def close_hang_at(context: Context, report: IterationReport) -> None:
-    """An iteration has ended at one rank: all have come to its sum."""
+    """An iteration has ended at one rank, so all have reached its all-reduce."""
     if 0 <= context.job.attachment.stalled_at <= report.iteration:
         close_hang(context, f"iteration {report.iteration} has ended")
 
 
 def close_hang(context: Context, reason: str) -> None:
-    """Nothing hangs any more."""
+    """Close the flags of hanging ranks."""
     attachment = context.job.attachment
     if attachment.stalled_at < 0:
         return
@@ -442,16 +444,16 @@ def _hang_evidence(message: Stalled) -> dict[str, float]:
 
 
 SILENCE_MS: Final = 10_000
-"""A rank without a heartbeat for so long is out of reach."""
+"""A rank without a heartbeat for this long is unreachable."""
 
 GRACE_MS: Final = 10_000
-"""How long no rank is, after an outage of the control plane: ranks reconnect one by one."""
+"""How long after an outage of the control plane no rank counts as unreachable: ranks reconnect one by one."""
 
 GONE_MS: Final = 15_000
-"""After this long with all out of reach, the job waits for ranks; with one, the operator is warned."""
+"""If all ranks are unreachable for this long, the job waits for ranks; if one is, the operator is warned."""
 
 END_MS: Final = 30_000
-"""How long ranks have to stop when ordered to."""
+"""How long ranks may take to stop."""
 
 RETURN: Final = (
     granting.RANKS_AWAITED
@@ -480,7 +482,7 @@ def deadlines_ms(job: Job) -> list[int]:
 
 
 def check_ranks(context: Context) -> None:
-    """Time has passed: mark ranks that are out of reach, and end waits that have timed out."""
+    """Time has passed: mark unreachable ranks, and end waits that have timed out."""
     job, now_ms = context.job, context.now_ms
     for worker in job.live_workers:
         if worker.state is ProcessState.READY and now_ms >= _silent_at(job, worker):
@@ -501,12 +503,12 @@ def check_ranks(context: Context) -> None:
 
 
 def note_lease(job: Job, seen: Mapping[str, int]) -> None:
-    """When the launcher renewed the job's lease, by what is known of heartbeats."""
+    """Record when the launcher last renewed the job's lease."""
     job.attachment.launcher_seen_ms = max(job.attachment.launcher_seen_ms, seen.get(LAUNCHER, 0))
 
 
 def on_loop_ended(context: Context, worker: Worker, message: WorkerFinished) -> None:
-    """A rank's loop has ended by itself, or at the boundary that it was asked to stop at."""
+    """A rank's loop has ended by itself, or at the requested boundary."""
     job = context.job
     if worker.state is not ProcessState.READY:
         return
@@ -520,7 +522,7 @@ def on_loop_ended(context: Context, worker: Worker, message: WorkerFinished) -> 
 
 
 def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
-    """The launcher's exit code is the job's end."""
+    """The launcher's exit code ends the job."""
     job, status = context.job, event.exit_code
     if context.mode.owns_processes:
         raise EventRefused(f"job {job.number}: finish by {event.actor}, but Paceline's agents start its processes")
@@ -546,7 +548,9 @@ def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
 
 
 def _members(job: Job) -> list[Worker]:
-    """The ranks of the generation. Where ranks differ there is none, and they train on: then all, if all came."""
+    """The ranks of the generation. If ranks differ there is none, and they continue to train: then all ranks, if all
+    came.
+    """
     if job.generation.number:
         return [job.workers[rank] for rank in job.generation.roster]
     here = [worker for worker in job.workers.values() if worker.rank is not None and worker.early]
@@ -588,7 +592,7 @@ def _end_attached(context: Context) -> None:
 
 
 def _gives_up_at(job: Job) -> int | None:
-    """When the wait for ranks times out; None while one is connected, or the job does not wait."""
+    """When the wait for ranks times out; None while a rank is connected or the job does not wait."""
     since_ms = job.attachment.waits_since_ms
     if since_ms is None or job.spec is None or not _all_stopped(job):
         return None
@@ -596,7 +600,7 @@ def _gives_up_at(job: Job) -> int | None:
 
 
 def _lease_ends_at(job: Job) -> int | None:
-    """When a job without ranks has been without a sign of its launcher for too long; None: it has no such deadline."""
+    """When the launcher's lease of a job without ranks ends; None if there is no such deadline."""
     since_ms, spec = job.attachment.waits_since_ms, job.spec
     if since_ms is None or spec is None or spec.lease_s is None or not _all_stopped(job):
         return None
@@ -629,7 +633,7 @@ def _who_came(job: Job) -> str:
 
 
 def _gone_at(job: Job) -> int | None:
-    """When all ranks have been out of reach for so long that the job waits for them; None: they are not all."""
+    """When the job will begin to wait for ranks because all are unreachable; None if some are connected."""
     members = [job.workers[rank] for rank in job.generation.roster]
     is_open = job.state in (JobState.RUNNING, JobState.PAUSED) and job.attachment.waits_since_ms is None
     if not (is_open and members and all(_is_disconnected(each) for each in members)):
@@ -645,14 +649,14 @@ def _await_ranks(context: Context) -> None:
 
 
 def _flag_lost_ranks(context: Context) -> None:
-    """Whether the operator should be warned of a lost rank."""
+    """Flag ranks that have been unreachable for too long."""
     job, now_ms = context.job, context.now_ms
     members = [job.workers[rank] for rank in job.generation.roster]
     for worker in members:
         if _is_unreported(job, worker) and now_ms >= worker.since_ms + GONE_MS:
             away_s = (now_ms - worker.since_ms) / 1000
             sentence = (
-                f"{worker.title} has been out of reach for {away_s:.0f} s: its launcher owns it, the others continue"
+                f"{worker.title} has been unreachable for {away_s:.0f} s: its launcher owns it, the others continue"
             )
             context.open_flag(worker.index, "lost", "lasting", sentence, {"iteration": worker.done})
 

@@ -1,8 +1,8 @@
 """Changes to a running job: other policies, pause and resume. Each takes effect at an iteration boundary.
 
-Other policies come with their own generation. Where the present barrier is synchronous it begins with the iteration
-after the open one. From one asynchronous barrier to another it begins at once, each worker at its own next boundary.
-From asynchronous to synchronous every worker first stops at its next boundary. The change is *pending* until all have
+Other policies begin a new generation. If the present barrier is synchronous, it begins with the iteration after the
+open one. From one asynchronous barrier to another it begins at once, each worker at its own next boundary. From
+asynchronous to synchronous every worker first stops at its next boundary. The change is *pending* until all have
 stopped; then the generation begins after the furthest of them, and the skipped iteration numbers need no reports. No
 update is lost in any of these cases: what a worker has pushed was applied or stays in its open iteration.
 """
@@ -25,10 +25,10 @@ from controlplane.protocol.messages import Quiesced
 from controlplane.protocol.spec import CHOICES, Choice
 
 TOGETHER: Final = ("batching", "barrier", "data")
-"""Choices that may contradict each other."""
+"""Kinds of policies that may contradict each other."""
 
 AFTER_STOP: Final = ": every worker has stopped"
-"""How the reason of a change ends that was pending until then."""
+"""Ends the reason of a change that waited for all workers to stop."""
 
 
 def on_change_requested(context: Context, event: ChangeRequested) -> None:
@@ -68,8 +68,8 @@ def on_change_requested(context: Context, event: ChangeRequested) -> None:
 
 
 def attempt(context: Context, actor: str, choices: dict[str, Choice], *, failing: str) -> bool:
-    """As if ``actor`` had asked for it; whether the job adopts it. If not, nothing changes, and the reason is recorded
-    behind ``failing``.
+    """Request the change on behalf of ``actor``; True if the job adopts it. If not, nothing changes, and the reason is
+    recorded after ``failing``.
     """
     try:
         on_change_requested(context, ChangeRequested(actor=actor, choices=choices))
@@ -105,7 +105,7 @@ def on_resume_requested(context: Context, event: ResumeRequested) -> None:
 
 
 def _restart_batching(context: Context, reason: str) -> None:
-    """Restart the failed batching policy in a new generation, without anything that it had learned."""
+    """Restart the failed batching policy in a new generation, with an empty state."""
     job = context.job
     context.chosen.batching_state = None
     sentence = f"{reason}: batching {job.synchronization.batching.name} restarts"
@@ -125,8 +125,8 @@ def on_quiesced(context: Context, worker: Worker, message: Quiesced) -> None:
 
 
 def settle(context: Context) -> None:
-    """Once every worker has stopped, start what waits for that, or say so; called after each event while they are
-    held.
+    """Once every worker has stopped, start what waits for that, or publish it; called after each event while workers
+    are held.
     """
     job = context.job
     if job.hold.sequence is None or (job.hold.is_quiesced and not job.requests.choices):
@@ -183,7 +183,7 @@ def _install(context: Context, choices: dict[str, Choice], policies: dict[str, A
 
 
 def _begin_barrier(job: Job, first: int) -> None:
-    """Iterations before ``first`` finish under the rules under which they began."""
+    """Iterations before ``first`` finish under the barrier under which they began."""
     before = job.updates
     job.updates = Updates(
         apply_from=first,
@@ -203,7 +203,7 @@ def _shorten_leases(job: Job) -> None:
 
 
 def _become_asynchronous(job: Job, first: int) -> None:
-    """Iterations before ``first`` are finished together; from there on samples are handed out one by one."""
+    """Workers finish iterations before ``first`` together; from there on each gets samples of its own."""
     assert job.spec is not None
     for worker in job.counting:
         worker.watermark = max(worker.last_completed, first - 1)
@@ -231,7 +231,7 @@ def _become_synchronous(job: Job, first: int) -> None:
 
 
 def _first_iteration(context: Context) -> int:
-    """Where the new generation begins: its rules grant no earlier iteration."""
+    """The first iteration of the new generation; its barrier grants no earlier one."""
     job = context.job
     if not job.generation.number:
         return 0
@@ -240,7 +240,7 @@ def _first_iteration(context: Context) -> int:
 
 def _current(job: Job, question: str, request: str) -> Choice:
     if question not in CHOICES:
-        raise EventRefused(f"{request}: there is no question {question}, only {', '.join(CHOICES)}")
+        raise EventRefused(f"{request}: there is no {question} policy, only {', '.join(CHOICES)}")
     choice: Choice = getattr(job.synchronization, question)
     return choice
 

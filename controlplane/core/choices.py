@@ -1,9 +1,9 @@
 """Policies other than barriers, as the engine sees them: interfaces, and the values that go in and out.
 
-A policy is values in, decision out. It stores nothing: all that it must remember is a state that it receives and
-returns, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
+A policy is a pure function: values in, decision out. It stores nothing. What it must remember is a state that it
+receives and returns, a msgspec struct of its own ``state_type``, so that the engine can put it in a snapshot.
 
-Four of them are choices of a job: batching, placement, data, and the barrier (``barriers``). A detector finds
+A job chooses four of them: batching, placement, data, and the barrier (``barriers``). A detector finds
 stragglers. An autopilot (``Pilot``) and a guard of convergence change the job's other policies; they are in
 ``policies/autopilot`` and ``policies/guard``.
 """
@@ -44,19 +44,20 @@ class ShareRequest(Value, frozen=True, kw_only=True):
     iteration: int
     total: int
     current: dict[int, int]
-    """Each rank's share so far; on a new roster, the even split."""
+    """Each rank's current share; on a new roster, the even split."""
     limits: dict[int, tuple[int, int]]
     """Lowest and highest share of each rank."""
     multiple: int = 1
-    """Shares should be multiples of so many samples."""
+    """Shares should be multiples of this many samples."""
     draws: dict[int, Draw] = {}
     """Power and cost of each rank; only for policies that use them."""
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """Something about a worker that the operator should know, or that no longer holds (``open`` False).
+    """Something that the operator should know about a worker; ``open`` is False when it no longer holds.
 
-    A straggler, one that cannot be helped by smaller shares, one whose speed cannot be predicted: ``kind`` says which.
+    ``kind`` says what: for example a straggler, a straggler that smaller shares cannot help, or a worker whose speed
+    cannot be predicted.
     """
 
     rank: int
@@ -72,7 +73,7 @@ class Finding(Value, frozen=True, kw_only=True):
 
 
 class Lesson(Value, frozen=True, kw_only=True):
-    """Training data of a predictor, for a fit outside of the engine. The answer comes as an event."""
+    """Training data of a predictor that is to be fitted outside the engine. The result comes as an event."""
 
     predictor: Choice
     round: int
@@ -81,16 +82,16 @@ class Lesson(Value, frozen=True, kw_only=True):
 
 
 class PredictorTrained(Value, frozen=True, kw_only=True, tag="predictor-trained"):
-    """An event: a fit is done: what ``TrainPredictor`` asked for, or a model that an earlier job left behind."""
+    """An event: a predictor was fitted as ``TrainPredictor`` requested, or a model from an earlier job is available."""
 
     predictor: Name
     round: Count32
-    """That of the request; 0: there was none, the weights come from another job."""
+    """The round of the request; 0 if there was no request and the weights come from another job."""
     weights: bytes
     error: Finite | None = None
-    """Root mean square error on the samples that were held back, in samples per second."""
+    """Root mean square error on held-out samples, in samples per second."""
     source: Text = ""
-    """Whose model it is, where it is not this job's own."""
+    """Where the model comes from, if not from this job."""
 
 
 class PredictorPromoted(Value, frozen=True, kw_only=True, tag="predictor-promoted"):
@@ -107,9 +108,9 @@ class PredictorScore(Value, frozen=True, kw_only=True):
     rmse: float
     """Root mean square error, in samples per second."""
     relative: float
-    """Root mean square of the error over the speed, which the fast workers do not dominate."""
+    """Root mean square of error divided by speed, so that fast workers do not dominate."""
     slowdown: float
-    """Mean of the iteration time that its shares lead to over the least possible one (ruling 8)."""
+    """Mean ratio of the iteration time under its shares to the shortest possible one (ruling 8)."""
 
 
 class ShareDecision(Value, frozen=True, kw_only=True):
@@ -122,17 +123,17 @@ class ShareDecision(Value, frozen=True, kw_only=True):
     predicted_s: float | None = None
     """Predicted busy time of the slowest worker, in seconds."""
     budget_s: float | None = None
-    """For work that can be cut: stop after so long, with what is done."""
+    """For work that can be cut short: workers stop after this time, with what they have processed."""
     ceilings: dict[int, int] = {}
-    """With a budget: how many samples each worker may process at most, its share or more."""
+    """With a budget: the most samples that each worker may process; at least its share."""
     findings: list[Finding] = []
-    """An additional message for the operator."""
+    """Additional messages for the operator."""
     lessons: list[Lesson] = []
-    """A fit requested from the driver."""
+    """Fits that the driver should run."""
     acting: str = ""
-    """The predictor that the speeds are from."""
+    """The predictor that ``speeds`` come from."""
     scores: dict[str, PredictorScore] = {}
-    """Of all predictors that run in parallel; empty except when scores are due."""
+    """Scores of all predictors that run in parallel; empty unless scores are due."""
 
 
 class ImpossibleShares(ValueError):
@@ -140,18 +141,18 @@ class ImpossibleShares(ValueError):
 
 
 class Batching(Protocol):
-    """Which share each worker takes."""
+    """Decides the share of each worker."""
 
     name: ClassVar[str]
     every_iteration: ClassVar[bool]
-    """Whether a share is decided for each iteration, and workers wait for it (LB-BSP section 4: blocking)."""
+    """Whether shares are decided anew for each iteration while workers wait (LB-BSP section 4: blocking)."""
 
     @property
     def state_type(self) -> type[msgspec.Struct]:
-        """The type of its state; may depend on a part such as its predictor."""
+        """The type of its state; it may depend on a component such as the predictor."""
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
-        """The first shares of a generation; ``state`` is that of the generation before, if any.
+        """The first shares of a generation; ``state`` is the state of the previous generation, if any.
 
         Raises:
             ImpossibleShares: where no shares respect the limits.
@@ -179,7 +180,7 @@ class Federating(Protocol):
 
 @runtime_checkable
 class Metered(Protocol):
-    """A batching policy that minimises energy or cost: it asks what each worker draws."""
+    """A batching policy that minimises energy or cost and needs the power of each worker."""
 
     counts_power: ClassVar[bool]
 
@@ -193,13 +194,13 @@ class Unchanging(Protocol):
 
 @runtime_checkable
 class Learner(Protocol):
-    """A batching policy that accepts updates while it runs: weights, and which predictor to use."""
+    """A batching policy that accepts new weights, or another active predictor, while the job runs."""
 
     def learn(self, state: Any, outcome: PredictorTrained | PredictorPromoted) -> tuple[Any, str, str]:
         """The updated state, the active predictor, and the sentence for the operator.
 
         Raises:
-            ValueError: where it has no such predictor, or cannot use what came.
+            ValueError: if it has no such predictor, or cannot use the weights.
         """
 
 
@@ -208,7 +209,9 @@ class Carrying(Protocol):
     """A batching policy whose state depends on its parameters: it decides what to keep when they change."""
 
     def carry(self, before: Any, state: Any) -> Any | None:
-        """Its own state with what still fits of ``state``, the state of the policy ``before``; None: nothing."""
+        """Its own state with the parts that still fit of ``state``, the state of the policy ``before``; None if none
+        fit.
+        """
 
 
 @runtime_checkable
@@ -216,11 +219,11 @@ class Trainable(Protocol):
     """A predictor that is fitted outside of the engine."""
 
     def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
-        """Weights from a lesson's data, and their error on samples held back, in samples per second."""
+        """Weights from a lesson's data, and their error on held-out samples, in samples per second."""
 
 
 class PlacementPolicy(Protocol):
-    """Which server holds which block."""
+    """Decides which server holds which block."""
 
     name: ClassVar[str]
 
@@ -230,40 +233,42 @@ class PlacementPolicy(Protocol):
 
 @runtime_checkable
 class TensorPlacement(Protocol):
-    """A placement that cuts the parameters itself, since it goes by tensors, or by blocks of its own size."""
+    """A placement that cuts the parameters itself: by tensors, or into blocks of its own size."""
 
     def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Cut tensors of so many elements and assign them to the indices of ``servers``, with the sentence."""
+        """Cut tensors with these numbers of elements and assign the blocks to the indices of ``servers``."""
 
 
 class Transfer(Value, frozen=True, kw_only=True):
-    """How long one worker's exchange with one server took: push and pull, without what the server held back."""
+    """How long one worker's exchange with one server took: push and pull, without the time that the server held it
+    back.
+    """
 
     rank: int
     server: int
     iteration: int
     bytes: int
-    """Parameters that it was about, each pushed and pulled once."""
+    """Size of the parameters exchanged; each was pushed and pulled once."""
     seconds: float
     is_probe: bool = False
     """A small transfer made only to be timed."""
 
 
 class PlacementRequest(Value, frozen=True, kw_only=True):
-    """Where the blocks are, and where they could be."""
+    """The input of a placement policy: where the blocks are, and where they could be."""
 
     iteration: int
     blocks: list[Block]
     servers: list[int]
     """Indices of the servers that can hold blocks."""
     initial: int
-    """How many there were when the job began."""
+    """The number of servers when the job began."""
     spare: int = 0
-    """How many more could be started now."""
+    """How many more servers could be started now."""
     starting: int = 0
-    """How many were ordered and cannot hold blocks yet."""
+    """How many servers were ordered and cannot hold blocks yet."""
     seed: int = 0
-    """For this decision alone: its only source of randomness."""
+    """The only source of randomness of this decision."""
 
 
 class PlacementDecision(Value, frozen=True, kw_only=True):
@@ -271,17 +276,17 @@ class PlacementDecision(Value, frozen=True, kw_only=True):
 
     reason: str
     blocks: list[Block] | None = None
-    """Every block with its server from now on; None: they stay where they are."""
+    """Every block with its new server; None if no block moves."""
     now_s: float | None = None
-    """Predicted time of one worker's exchange with all servers, side by side, as the blocks are."""
+    """Predicted time of one worker's parallel exchange with all servers, under the present placement."""
     predicted_s: float | None = None
-    """The same under ``blocks``."""
+    """The same under the new placement, ``blocks``."""
     probes: dict[int, int] = {}
-    """Servers to be timed in the coming iteration by a transfer of so many bytes, since they hold little or nothing."""
+    """By server: bytes of a transfer that times it in the coming iteration, because it holds few or no blocks."""
     add: int = 0
-    """So many more servers should be started."""
+    """How many more servers should be started."""
     retire: list[int] = []
-    """Servers that are no longer needed: they hold nothing."""
+    """Servers that are no longer needed because they hold no blocks."""
 
 
 @runtime_checkable
@@ -296,7 +301,7 @@ class Rebalancing(Protocol):
     def decide(
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: Any
     ) -> tuple[Any, PlacementDecision]:
-        """Given what one iteration's transfers add; mostly nothing changes."""
+        """Called with the transfers of each iteration; in most iterations nothing changes."""
 
 
 @runtime_checkable
@@ -307,7 +312,7 @@ class Scaling(Protocol):
 
 
 class DataPolicy(Protocol):
-    """Which samples a worker may draw."""
+    """Decides which samples a worker may draw."""
 
     name: ClassVar[str]
 
@@ -316,7 +321,7 @@ class DataPolicy(Protocol):
 
 
 class SplitMove(Value, frozen=True, kw_only=True):
-    """A split that must get from one machine to another before its new worker can draw from it."""
+    """A split that must be copied to another machine before its new worker can draw from it."""
 
     split: int
     giver: int
@@ -326,7 +331,7 @@ class SplitMove(Value, frozen=True, kw_only=True):
 
 
 class DataDecision(Value, frozen=True, kw_only=True):
-    """Which splits change hands, with the sentence for the operator; mostly none."""
+    """Which splits move to other workers (in most iterations none), with the sentence for the operator."""
 
     moves: list[SplitMove]
     reason: str
@@ -343,13 +348,13 @@ class Partitioned(Protocol):
     state_type: ClassVar[type[msgspec.Struct]]
 
     def partition(self, samples: int, ranks: Sequence[int]) -> tuple[Any, str]:
-        """Cut the data set among the workers; with the sentence for the operator."""
+        """Divide the data set among the workers; with the sentence for the operator."""
 
     def pieces(self, shares: Mapping[int, int], state: Any) -> dict[int, list[Piece]]:
         """Each worker's samples for its share, in order."""
 
     def advance(self, done: Iterable[Piece], state: Any) -> Any:
-        """The state when these samples were processed; each piece is one that was given, or its beginning."""
+        """The state after these samples were processed; each piece was handed out, or begins one that was."""
 
     def held(self, state: Any) -> dict[int, int]:
         """How many samples each worker has to draw from."""
@@ -361,7 +366,7 @@ class Partitioned(Protocol):
         """Reassign the splits of workers that left, and give some to new workers.
 
         Raises:
-            ValueError: where there are fewer samples than workers.
+            ValueError: if there are fewer samples than workers.
         """
 
 
@@ -374,7 +379,7 @@ class Detector(Protocol):
         """The state before any observation."""
 
     def observe(self, observations: Sequence[Observation], state: Any) -> tuple[Any, list[Finding]]:
-        """Findings of one finished iteration: only changes are returned, an open finding is not repeated."""
+        """Findings of one finished iteration. Only changes are returned; an open finding is not repeated."""
 
 
 @runtime_checkable
@@ -382,68 +387,69 @@ class ServerDetector(Protocol):
     """A detector that also finds servers which straggle, from the workers' exchanges with them."""
 
     def observe_servers(self, transfers: Sequence[Transfer], state: Any) -> tuple[Any, list[Finding]]:
-        """What one finished iteration adds; called after ``observe`` of the same iteration."""
+        """Findings about servers from one finished iteration; called after ``observe`` of the same iteration."""
 
 
 Resolve = Callable[[str, Choice], Any]
-"""From a question ("batching", "barrier", "placement", "data", "stragglers") and a choice to the policy itself."""
+"""Maps a kind ("batching", "barrier", "placement", "data", "stragglers") and a choice to the policy."""
 
 
 GUARD: Final = "guard"
-"""Who asks for the changes of a guard."""
+"""The actor of changes that a guard requests."""
 
 
 class Mark(Value, frozen=True, kw_only=True):
-    """How far a job was at some time, pauses not counted."""
+    """A job's progress at some time; pauses do not count."""
 
     batches: int
-    """Global batches' worth of samples that were reported so far."""
+    """Reported samples so far, in global batches."""
     samples: int
     at_s: float
 
     def pace_to(self, later: "Mark") -> float | None:
-        """Seconds per sample from here to ``later``; None: nothing was processed."""
+        """Seconds per sample from here to ``later``; None if nothing was processed."""
         samples = later.samples - self.samples
         return (later.at_s - self.at_s) / samples if samples > 0 and later.at_s > self.at_s else None
 
 
 class PlayedAlternative(Value, frozen=True, kw_only=True):
-    """What the simulation of other policies gave. Parts of the present policies' time per sample, simulated alike."""
+    """The result of simulating other policies, as fractions of the present policies' simulated time per sample."""
 
     name: Name
     saved: Finite
     low: Finite
     high: Finite
-    """Mean, least and most over the seeds."""
+    """``saved`` is the mean over the seeds; ``low`` and ``high`` are the least and the most."""
     unfinished: bool = False
-    """Whether any of its runs did not come to its end."""
+    """Whether any of its simulations did not finish."""
 
 
 class RequestSimulation(Value, frozen=True, kw_only=True):
-    """Simulate the alternatives on what was seen since the present policies took effect."""
+    """Simulate the alternatives on what was recorded since the present policies took effect."""
 
     look: int
     reason: str
 
 
 class Judged(Value, frozen=True, kw_only=True):
-    """One row of the table that a decision stood on."""
+    """One row of the table that a decision was based on."""
 
     name: str
     saved: float
     low: float
     high: float
     error: float
-    """By which part the prediction may be off: the model's, or what an earlier prediction of it missed by."""
+    """Relative error of the prediction: the model's error, or the error of an earlier prediction for this alternative.
+    """
     verdict: str
     """Why it was chosen or not, in a few words."""
 
 
 class Verdict(Value, frozen=True, kw_only=True):
-    """What follows from a simulation."""
+    """The decision that follows from a simulation."""
 
     chosen: str
-    """The alternative that is better; empty: the present policies stay."""
+    """The better alternative; empty if the present policies stay."""
     switches: bool
     """Whether to switch to it, or only to propose it."""
     rows: list[Judged]
@@ -451,7 +457,7 @@ class Verdict(Value, frozen=True, kw_only=True):
 
 
 class Measured(Value, frozen=True, kw_only=True):
-    """What came of a switch, in seconds per sample."""
+    """The measured effect of a switch, in seconds per sample."""
 
     name: str
     came_from: str
@@ -464,7 +470,7 @@ class Measured(Value, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """The part of the time that it saved, as measured."""
+        """The fraction of the time that it saved, as measured."""
         return 1.0 - self.after_s / self.before_s
 
 
@@ -486,46 +492,46 @@ class Pilot(Protocol):
     def decide(
         self, look: int, present: str, played: list[PlayedAlternative], error: float, mark: Mark, state: Any
     ) -> tuple[Any, Verdict]:
-        """The answer to an ``RequestSimulation``.
+        """Decide on the result of a ``RequestSimulation``.
 
         Raises:
-            ValueError: if it is not the answer that is waited for.
+            ValueError: if it is not the expected result.
         """
 
     def switched(self, came_from: str, to: str, mark: Mark, state: Any, *, by_itself: bool) -> Any:
-        """Other policies take effect: the autopilot's own choice, or someone's."""
+        """Other policies take effect: the autopilot's own choice, or a user's."""
 
     def switches(self, state: Any) -> bool:
         """Whether it changes policies by itself."""
 
     def impossible(self, name: str, mark: Mark, state: Any) -> Any:
-        """The job cannot have this alternative now, or it was found to do harm: it is not tried again soon."""
+        """The job cannot use this alternative now, or it was found harmful: do not try it again soon."""
 
     def restarted(self, mark: Mark, state: Any) -> Any:
-        """An answer came when the job could not act on it: measure again, and request another simulation."""
+        """A result came when the job could not act on it: measure again, and request another simulation."""
 
     def set_mode(self, mode: Mode, mark: Mark, state: Any) -> Any:
-        """A user has set its mode: it switches by itself, or only proposes."""
+        """A user has set its mode: to switch by itself, or only to propose."""
 
 
 class Judgement(Value, frozen=True, kw_only=True):
-    """What became of the loss after a change of policies or a larger global batch, at equal samples."""
+    """How the loss changed after a change of policies or a larger global batch, at equal samples."""
 
     verdict: Literal["harmful", "harmless", "unknown"]
     batches: int
     """Global batches since the change."""
     measured: float | None = None
-    """Mean loss over the last of them, in training or held out; None: not a number, or nothing was measured."""
+    """Mean loss over the last of them, in training or held out; None if it was NaN or nothing was measured."""
     expected: float | None = None
-    """What the policies before the change would have given, at the same number of samples."""
+    """The loss expected under the earlier policies at the same number of samples."""
     limit: float | None = None
     """The loss above which the change counts as harmful."""
     reason: str
 
 
 class ConvergenceGuard(Protocol):
-    """Judges from training and held-out losses at equal samples whether a change harms convergence: of policies, or a
-    larger global batch, which is a relaxation too.
+    """Judges from training and held-out losses, at equal samples, whether other policies or a larger global batch harm
+    convergence.
     """
 
     state_type: ClassVar[type[msgspec.Struct]]
@@ -543,10 +549,10 @@ class ConvergenceGuard(Protocol):
         """Relaxed policies take effect; a judgement if there is too little to compare them with."""
 
     def restored(self, state: Any) -> Any:
-        """Stricter policies take effect, or samples are repeated: nothing before counts any more."""
+        """Stricter policies take effect, or samples are repeated: earlier losses no longer count."""
 
     def evaluated(self, loss: float, state: Any) -> Any:
-        """The loss of the latest parameters on the held-out split; infinite: it was no number."""
+        """The loss of the latest parameters on the held-out split; infinite if it was NaN."""
 
     def observe(self, samples: int, loss: float, state: Any) -> tuple[Any, Judgement | None]:
-        """The mean loss over one more global batch, after so many samples in all; NaN or infinite: it diverged."""
+        """The mean loss of one more global batch, after ``samples`` in total; NaN or infinite if it diverged."""

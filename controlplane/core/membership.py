@@ -109,7 +109,7 @@ def reconsider(context: Context) -> None:
 
 
 def _here_of(here: int, least: int) -> str:
-    return f"{number_of(here, 'worker')} {being(here)} here, at least {least} {being(least)} needed"
+    return f"{number_of(here, 'worker')} {being(here)} available, at least {least} {being(least)} needed"
 
 
 def can_recover(context: Context, *, without: int = 0) -> bool:

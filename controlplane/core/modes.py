@@ -1,4 +1,4 @@
-"""How workers are synchronized: in lockstep, by a script, or asynchronously. Each mode answers the same questions.
+"""How workers are synchronized: in lockstep, by a script, or asynchronously. Each mode has the same methods.
 
 In *lockstep* every counting worker contributes to each iteration: servers hold each pull until all updates are in, so
 grants cover some iterations ahead, and the samples of an iteration are one global batch. *Asynchronously* servers apply
@@ -24,11 +24,11 @@ class Lockstep:
     """All counting workers make each iteration together."""
 
     owns_processes: ClassVar = True
-    """Whether the engine has processes started and ended, on slots of machines; else a launcher does."""
+    """Whether the engine starts and ends processes on slots of machines; otherwise a launcher does."""
     owns_loop: ClassVar = True
-    """Whether the training loop is Paceline's; else it is a script's, which decides what an odd update means."""
+    """Whether the training loop is Paceline's; otherwise a script has its own loop."""
     grants_iterations: ClassVar = True
-    """Whether a worker waits to be granted an iteration, or for its share of it."""
+    """Whether a worker waits for the grant of an iteration, or for its share."""
     has_global_batch: ClassVar = True
     """Whether the samples of an iteration are one batch, whose shares lie side by side."""
     ends_together: ClassVar = True
@@ -36,64 +36,64 @@ class Lockstep:
     joins_together: ClassVar = True
     """Whether new workers count from an iteration that no worker has started."""
     keeps_versions: ClassVar = True
-    """Whether servers save every n-th version without orders, since all blocks have it at the same time."""
+    """Whether servers save every n-th version without orders, because all blocks reach it at the same time."""
     loses_unpulled: ClassVar = False
     """Whether a block may contain updates that no worker has pulled yet and none will push again."""
 
     def first_stop(self, spec: JobSpec) -> int | None:
-        """Where a job stops, as known when it begins."""
+        """The iteration at which a job stops, if known when it begins."""
         return spec.stop.iterations
 
     def stop_again(self, target: Checkpoint) -> int | None:
-        """Where a job stops that goes back to ``target``."""
+        """The iteration at which a job stops after a rollback to ``target``."""
         return target.stop_at
 
     def is_ending(self, job: "Job") -> bool:
-        """Whether the end is near, so that policies cannot be changed any more."""
+        """Whether the end is too near to change policies."""
         return False
 
     def is_too_late(self, job: "Job") -> bool:
-        """Whether a job with a known end is over before a new worker could count."""
+        """Whether the job ends before a new worker could count."""
         return job.end.stop_at is not None and job.end.stop_at <= self.soonest(job)
 
     def soonest(self, job: "Job") -> int:
-        """The first iteration from which another roster can count: the first that no worker was granted."""
+        """The first iteration that another roster can begin with: the first that no worker was granted."""
         return max([worker.granted for worker in job.counting], default=job.round.completed) + 1
 
     def first_of_change(self, job: "Job") -> int:
-        """The first iteration under other policies: behind the open one."""
+        """The first iteration under other policies: the one after the open one."""
         return job.round.completed + 2
 
     def freeze_at(self, job: "Job") -> int:
-        """The version at which blocks move: behind the open iteration, which some may be pushing already."""
+        """The version at which blocks move: after the open iteration, which some workers may already be pushing."""
         return max(job.round.completed + 2, job.generation.first_iteration)
 
     def may_leave(self, job: "Job", worker: Worker) -> bool:
-        """Whether a worker that should leave may go now, once another roster can count."""
+        """Whether a worker that should leave can leave now."""
         return True
 
     def leaving_sentence(self, first: int) -> str:
-        """When a leaving worker leaves, for the operator."""
+        """When a worker that should leave does so, for the operator."""
         return f"before iteration {first}"
 
     def stop_of(self, job: "Job", worker: Worker) -> int | None:
-        """Where this worker stops."""
+        """The iteration at which this worker stops."""
         return job.end.stop_at
 
     def ends_early(self, job: "Job", iteration: int) -> bool:
-        """Whether a worker that has finished before ``iteration`` lacks some."""
+        """Whether a worker that finished before ``iteration`` has ended too early."""
         return job.end.stop_at is not None and iteration < job.end.stop_at
 
     def is_final(self, job: "Job", worker: Worker) -> bool:
-        """Whether the parameters will not change any more when this worker has finished."""
+        """Whether the parameters are final when this worker has finished."""
         return True
 
     def done_sentence(self, count: int) -> str:
-        """How far the job has come, so many iterations."""
+        """The sentence for ``count`` finished iterations."""
         return f"{count} iterations were done"
 
     def samples(self, job: "Job", worker: Worker, *, every_iteration: bool) -> dict[str, Any]:
-        """Which samples a worker takes, as its orders have it."""
+        """Fields of a worker's orders that say which samples it takes."""
         generation, origin = job.generation, job.samples
         reaches = job.round.completed + 1 if every_iteration else worker.watermark
         return {
@@ -106,14 +106,14 @@ class Lockstep:
         }
 
     def position_of(self, job: "Job", iteration: int) -> int | None:
-        """Where the samples of ``iteration`` begin; None: they were counted from another origin."""
+        """Position of the first sample of ``iteration``; None if it was counted from another origin."""
         origin = job.samples
         if iteration < origin.origin_iteration:
             return None
         return origin.origin_position + (iteration - origin.origin_iteration) * job.width
 
     def dropped(self, job: "Job") -> int:
-        """Samples that were handed out and are in no version that is kept now."""
+        """Samples that were handed out and are not in the current parameters."""
         return 0
 
     def seen(self, job: "Job", iteration: int) -> dict[int, Observation]:
@@ -125,7 +125,7 @@ class Lockstep:
         return job.round.transfers.setdefault(iteration, [])
 
     def take_over(self, job: "Job", published: dict[int, Orders]) -> None:
-        """Let the samples hold that published orders named."""
+        """Keep the samples of orders that were published before."""
         if not _divide_the_batch(job, published):
             return
         generation = job.generation
@@ -146,12 +146,12 @@ class Lockstep:
         return Stepping(scale=1.0, gather=1)
 
     def places_again(self, job: "Job") -> bool:
-        """Whether what a worker has pushed under another placement may have to be pushed again."""
+        """Whether workers may have to repeat pushes that they made under the previous placement."""
         return True
 
 
 class Attached(Lockstep):
-    """Ranks of a launcher, whose script makes each iteration by collectives of its own."""
+    """Ranks that a launcher starts; their script synchronizes each iteration by its own collectives."""
 
     owns_processes: ClassVar = False
     owns_loop: ClassVar = False
@@ -171,23 +171,23 @@ class Asynchronous(Lockstep):
         self._barrier = barrier
 
     def first_stop(self, spec: JobSpec) -> int | None:
-        """Unknown: the job ends when all samples are handed out, and a fast worker takes more of them."""
+        """Unknown: the job ends when all samples are handed out, and fast workers take more of them."""
         return None
 
     def stop_again(self, target: Checkpoint) -> int | None:
-        """As at the beginning."""
+        """Unknown, as at the beginning."""
         return None
 
     def is_ending(self, job: "Job") -> bool:
-        """It has an end only when nothing more is handed out."""
+        """The end is known only once all samples are handed out."""
         return job.end.stop_at is not None
 
     def is_too_late(self, job: "Job") -> bool:
-        """A job that has an end hands out nothing more."""
+        """A job with a known end hands out no more samples."""
         return True
 
     def soonest(self, job: "Job") -> int:
-        """At once: the iteration of the slowest."""
+        """The present iteration of the slowest worker: another roster begins at once."""
         return job.reached() + 1
 
     def first_of_change(self, job: "Job") -> int:
@@ -199,12 +199,12 @@ class Asynchronous(Lockstep):
         return 0
 
     def may_leave(self, job: "Job", worker: Worker) -> bool:
-        """At its own boundary: it has finished an iteration since it was ordered to leave, or was granted no other."""
+        """At its own boundary, once it has finished an iteration after the request or was granted no further one."""
         at = worker.last_completed
         return worker.is_stopped or at > job.requests.left_out[worker.index].after or at >= worker.granted
 
     def leaving_sentence(self, first: int) -> str:
-        """Regardless of the other workers."""
+        """It does not wait for other workers."""
         return "at its next boundary"
 
     def stop_of(self, job: "Job", worker: Worker) -> int | None:
@@ -220,11 +220,11 @@ class Asynchronous(Lockstep):
         return worker.index != job.generation.roster[0] or job.starts.at_work <= (worker.state in AT_WORK)
 
     def done_sentence(self, count: int) -> str:
-        """The slowest is named by it."""
+        """Names the progress of the slowest worker."""
         return f"every worker got as far as iteration {count}"
 
     def samples(self, job: "Job", worker: Worker, *, every_iteration: bool) -> dict[str, Any]:
-        """Samples that were leased to this worker alone."""
+        """The samples leased to this worker."""
         leases = worker.leases
         first = leases[-1].first if leases else worker.last_completed + 1
         return {
@@ -238,30 +238,30 @@ class Asynchronous(Lockstep):
         }
 
     def position_of(self, job: "Job", iteration: int) -> int | None:
-        """Behind all that was handed out."""
+        """After all samples that were handed out."""
         return job.samples.cursor
 
     def dropped(self, job: "Job") -> int:
-        """Those that were dropped, and what is leased and not used."""
+        """Dropped samples, and samples that are leased and not used."""
         return job.samples.dropped + sum(_unused(worker) for worker in job.counting)
 
     def seen(self, job: "Job", iteration: int) -> dict[int, Observation]:
-        """The latest of each worker in this round."""
+        """The latest observation of each worker in this round."""
         return job.round.recent
 
     def exchanges(self, job: "Job", iteration: int) -> list[Transfer]:
-        """Those of this round."""
+        """The exchanges of this round."""
         return job.round.recent_transfers
 
     def take_over(self, job: "Job", published: dict[int, Orders]) -> None:
-        """What was leased by them is leased."""
+        """Keep the leases of these orders."""
         for rank, orders in published.items():
             job.workers[rank].leases = list(orders.ranges)
             ends = [lease.position + (lease.last - lease.first + 1) * lease.share for lease in orders.ranges]
             job.samples.cursor = max([job.samples.cursor, *ends])
 
     def worth(self, version: int, steps: int) -> tuple[int, int]:
-        """Each worker counts versions of its own, so the number of steps decides."""
+        """Each worker counts its own versions, so the number of steps decides."""
         return steps, version
 
     def apply(self, job: "Job") -> Apply:
@@ -269,18 +269,18 @@ class Asynchronous(Lockstep):
         return "release" if self._barrier.holds_updates and job.end.stop_at is None else "arrival"
 
     def stepping(self, job: "Job") -> Stepping:
-        """As suits the optimizer."""
+        """Depends on the optimizer."""
         assert job.spec is not None
         is_ending = job.end.stop_at is not None
         return stepping_of(job.spec, self._barrier.step_scale, len(job.generation.roster), is_ending=is_ending)
 
     def places_again(self, job: "Job") -> bool:
-        """Only while iterations are open that were begun in lockstep."""
+        """Only while iterations are open that began in lockstep."""
         return job.round.completed + 1 < job.updates.apply_from
 
 
 def mode_of(barrier: AsyncBarrier | None, *, attached: bool) -> Lockstep:
-    """The mode under that barrier, if it is asynchronous; ``attached``: of a job whose launcher owns its workers."""
+    """The mode for ``barrier``; None stands for any synchronous one. ``attached``: a launcher owns the workers."""
     if barrier is not None:
         return Asynchronous(barrier)
     return Attached() if attached else Lockstep()
@@ -292,7 +292,7 @@ def _unused(worker: Worker) -> int:
 
 
 def _divide_the_batch(job: "Job", published: dict[int, Orders]) -> bool:
-    """Whether these orders are one decision about all counting workers."""
+    """Whether these orders come from one decision about all counting workers."""
     if sorted(published) != job.generation.roster or any(
         orders.generation != job.generation.number for orders in published.values()
     ):

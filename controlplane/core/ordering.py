@@ -23,14 +23,14 @@ PROGRESS_REPORTS = 8
 
 
 def issue_all(context: Context, reason: str, *, of_rank: Mapping[int, str] = NO_OTHER) -> None:
-    """New orders for every counting worker, for the reason ``of_rank`` where it names another one."""
+    """Issue new orders to every counting worker; ``of_rank`` overrides the reason for some ranks."""
     common = _common(context)
     for worker in context.job.counting:
         _issue(context, worker, of_rank.get(worker.index, reason), common)
 
 
 def issue(context: Context, worker: Worker, reason: str) -> None:
-    """New orders for one worker, with a new sequence."""
+    """Issue new orders to one worker, with a new sequence."""
     _issue(context, worker, reason, _common(context))
 
 
@@ -82,14 +82,14 @@ def _issue(context: Context, worker: Worker, reason: str, common: Mapping[str, A
 
 
 def _pieces(worker: Worker) -> dict[str, Any]:
-    """Samples out of its own splits."""
+    """Samples from the worker's own splits."""
     return (
         {"pieces": worker.pieces.ranges, "pieces_of": worker.pieces.iteration} if worker.pieces.iteration >= 0 else {}
     )
 
 
 def _attached(job: Job) -> dict[str, Any]:
-    """Ranks of a launcher get the shares of all ranks, and never wait for a share."""
+    """Attached ranks get the shares of all ranks, and never wait for a share."""
     shares = [job.generation.shares[rank] for rank in job.generation.roster]
     common = {"shares": shares, "shares_version": job.attachment.version, "decision_timeout_s": 0.0}
     common["begins"] = job.attachment.begins.get(job.generation.share_from)
@@ -107,7 +107,7 @@ def _refill(refill: Refill, worker: Worker) -> dict[str, Any]:
 
 
 def _kept(context: Context, worker: Worker) -> dict[str, Any]:
-    """Checkpoints where workers hold the parameters; workers that join later get them from the others."""
+    """Orders about checkpoints if workers hold the parameters; late workers get them from the others."""
     job, keeper = context.job, context.job.workers[context.job.generation.roster[0]]
     begins = job.checkpoints.restore is not None and worker.from_iteration == job.checkpoints.restore.iteration
     return {
@@ -126,7 +126,7 @@ def _progress_s(context: Context) -> float | None:
 
 
 def issue_placement(context: Context, worker: Worker, reason: str) -> None:
-    """Send a worker the placement and where the servers are; a launcher's ranks know each other."""
+    """Send a worker the placement and the servers' addresses; attached ranks do not need them."""
     job = context.job
     if not context.mode.owns_loop:
         return
@@ -150,7 +150,7 @@ def _peers(context: Context) -> list[PeerAddress]:
     """The members of the present generation, where workers communicate directly."""
     asks_peers = context.chosen.peer_barrier is not None
     if not asks_peers and not context.spec.reduces:
-        return []  # before anything that costs time for each member: this is called for every worker
+        return []  # first, because this is called for every worker and the rest takes time per member
     members = context.job.counting
     if asks_peers:
         return [
@@ -168,7 +168,7 @@ def _peers(context: Context) -> list[PeerAddress]:
 
 
 def issue_server_orders(context: Context, server: Server, reason: str) -> None:
-    """Send a server its blocks and who counts."""
+    """Send a server its blocks and the workers that count."""
     job = context.job
     members = [
         Member(rank=rank, instance=job.workers[rank].instance, from_iteration=job.workers[rank].from_iteration)
@@ -217,7 +217,7 @@ def issue_server_orders(context: Context, server: Server, reason: str) -> None:
 
 
 def _peers_of(context: Context, server: Server, receivers: Set[int]) -> list[Server]:
-    """The servers that this one hands blocks to; all others, where they must agree on the norm of a gradient."""
+    """The servers that receive blocks from this one; all other servers if they must agree on a gradient's norm."""
     job, spec = context.job, context.spec
     if spec.server_mode == "stateful" and clips_by_norm(spec.applied):
         return [other for other in job.live_servers if other is not server]

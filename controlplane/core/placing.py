@@ -1,14 +1,15 @@
 """Which server holds which block: placements, moves of blocks, and servers that are added and removed.
 
-Blocks are slices of the flattened parameters. Each iteration's exchanges are shown to the placement policy, which may
+Blocks are slices of the flattened parameters. The placement policy gets the transfer times of each iteration, and may
 move blocks, or add and remove servers. Users may add or drain a server.
 
-A change is ordered as a whole: each source freezes its blocks at the version that the orders name, hands them to their
-new servers with checksums, and reports when these have acknowledged all of them. The last such report commits the
-change: the new placement holds for all, and only then does a source answer that a block has moved. Until then the old
-placement holds, so nothing is lost if a change ends before its commit (a server dies, a transfer fails): sources
-continue with the frozen blocks, and destinations drop what they received. The gain and the cost of a change are
-measured and compared with the prediction (``PlacementTrial``).
+A change is ordered as one transaction: each source freezes its blocks at the version that the orders name, hands them
+to their new servers with checksums, and reports when these have acknowledged all of them. The last such report commits
+the
+change: the new placement holds for all, and only from then on does a source reply that a block has moved. Until then
+the old placement holds, so nothing is lost if a change is cancelled before its commit (a server dies, a transfer
+fails): sources continue with the frozen blocks, and destinations drop what they received. The gain and the cost of a
+change are measured and compared with the prediction (``PlacementTrial``).
 
 For a new server (PSLD section 5.1) the engine first requests a slot from the scheduler. The server starts like any
 other, says hello, and can then be used by the placement. A server without blocks that is to leave is ended, and its
@@ -96,7 +97,7 @@ def wanted_by(
 
 
 def adopt_policy(context: Context, reason: str) -> None:
-    """Another placement policy holds: its first decision about the blocks as they are."""
+    """Adopt another placement policy: carry out its first decision about the present blocks."""
     if context.job.placement.change is not None:
         abandon_change(context, reason)
     wanted = wanted_by(context, context.chosen.placement)
@@ -105,7 +106,7 @@ def adopt_policy(context: Context, reason: str) -> None:
 
 
 def transfers_of(worker: Worker, report: IterationReport) -> list[Transfer]:
-    """A report's exchanges, as policies see them."""
+    """A report's exchanges, in the form that policies get."""
     return [
         Transfer(
             rank=worker.index,
@@ -135,7 +136,7 @@ def review_placement(context: Context, transfers: list[Transfer]) -> None:
 
 
 def follow_requests(context: Context) -> bool:
-    """Move blocks off drained servers and onto a requested one; whether the policy must wait for that."""
+    """Move blocks off drained servers and onto a requested one; True if the policy must wait for that."""
     job = context.job
     drained = [server.index for server in job.live_servers if server.draining]
     if not drained and not job.requests.respread:
@@ -206,7 +207,7 @@ def _usable_servers(job: Job) -> list[int]:
 
 
 def on_server_requested(context: Context, event: ServerRequested) -> None:
-    """Request a slot for one more server. The placement policy decides what it holds once it is here."""
+    """Request a slot for one more server. The placement policy assigns blocks to it once it is connected."""
     job, request = context.job, f"job {context.job.number}: another server by {event.actor}"
     _check_has_servers(context, request)
     if not spare_servers(context, insist=True):
@@ -275,7 +276,7 @@ def cut_blocks(tensor_sizes: list[int], *, block_bytes: int = BLOCK_BYTES) -> li
 
 
 class MoveState(StrEnum):
-    """Where one block is on its way."""
+    """How far the move of one block has come."""
 
     ORDERED = "ordered"
     HANDED = "handed"
@@ -312,7 +313,7 @@ def begin_change(
     now_s: float | None = None,
     predicted_s: float | None = None,
 ) -> None:
-    """Order that the job's blocks get to where ``blocks`` has them; nothing happens where they are there already."""
+    """Order the moves that lead to the placement ``blocks``; no effect if no block moves."""
     job = context.job
     here = {block.index: block.server for block in job.placement.blocks}
     moves = {
@@ -393,7 +394,7 @@ def _commit_change(context: Context, change: PlacementChange) -> None:
 
 
 def announce_new_servers(context: Context) -> None:
-    """Send workers the servers that have joined since the placement was made, so that they can be timed."""
+    """Send workers the servers that joined after the placement was made, so that these can be timed."""
     job = context.job
     new = [
         server.title
@@ -407,14 +408,14 @@ def announce_new_servers(context: Context) -> None:
 
 
 def emit_placement(context: Context, reason: str) -> None:
-    """The placement that the job has now, as a decision."""
+    """Emit the present placement as a decision."""
     job = context.job
     policy = job.synchronization.placement.name
     context.emit(SetPlacement, reason, version=job.placement.version, policy=policy, blocks=job.placement.blocks)
 
 
 def placement_holds(context: Context, reason: str) -> None:
-    """The present placement holds from now on."""
+    """Put the present placement into effect."""
     job = context.job
     job.placement.known_servers = [server.index for server in job.live_servers if server.port]
     emit_placement(context, reason)
@@ -442,7 +443,7 @@ def _move_block(job: Job, index: int, each: BlockMove, state: MoveState) -> Move
 
 
 TRIAL_ITERATIONS: Final = 5
-"""After so many under a new placement its effect is known, or before the next change; the first is not counted."""
+"""The effect of a placement is measured over this many iterations, or up to the next change; the first is skipped."""
 
 
 def begin_trial(context: Context, version: int, predicted_s: float | None) -> None:
@@ -454,7 +455,7 @@ def begin_trial(context: Context, version: int, predicted_s: float | None) -> No
 
 
 def note_commit(job: Job, took_s: float) -> None:
-    """It holds, so many seconds after its order."""
+    """A change is committed, ``took_s`` seconds after its order."""
     if job.placement.trial is not None:
         job.placement.trial.committed, job.placement.trial.took_s = job.round.completed, took_s
 
@@ -468,7 +469,7 @@ def note_pause(job: Job, worker: Worker, report: IterationReport) -> None:
 
 
 def measure_trial(context: Context, transfers: Sequence[Transfer]) -> None:
-    """One iteration's exchanges: of each server the median over the workers, of these the longest."""
+    """Add one iteration: the median over the workers for each server, and of these the longest."""
     job = context.job
     seconds: dict[int, list[float]] = defaultdict(list)
     for seen in transfers:
@@ -509,11 +510,11 @@ ANSWER_MS: Final = 10_000
 """A request without an answer for this long was lost."""
 
 ASK_AGAIN_MS: Final = 30_000
-"""How long a refusal holds: slots may be given back meanwhile."""
+"""How long to wait after a refusal: slots may become free meanwhile."""
 
 
 def spare_servers(context: Context, *, insist: bool = False) -> int:
-    """How many more servers could be requested now; ``insists`` ignores a recent refusal."""
+    """How many more servers could be requested now; ``insist`` ignores a recent refusal."""
     job = context.job
     if job.placement.request is not None and context.now_ms - job.placement.request.requested_ms >= ANSWER_MS:
         job.placement.request = None
@@ -534,7 +535,7 @@ def ask_for_server(context: Context, reason: str) -> None:
 
 
 def takes_slot(context: Context, assignments: Sequence[Assignment]) -> bool:
-    """Whether this is the slot that was asked for; then the request is done."""
+    """Whether this is the requested slot; if so, the request is done."""
     job = context.job
     request = job.placement.request
     if request is None or [(each.role, each.index) for each in assignments] != [("server", request.index)]:
@@ -544,7 +545,7 @@ def takes_slot(context: Context, assignments: Sequence[Assignment]) -> bool:
 
 
 def on_slot_refused(context: Context, event: SlotRefused) -> None:
-    """There is none: the job continues with its current servers."""
+    """No slot is free: the job continues with its current servers."""
     job = context.job
     request = job.placement.request
     waited = request is not None and (event.role, event.index) == ("server", request.index)
@@ -577,7 +578,9 @@ def retire_servers(context: Context, indices: Sequence[int], reason: str) -> Non
 
 
 def without_drained(job: Job) -> tuple[list[Block], str] | None:
-    """Where the blocks of drained servers go: the largest first, each to the one that holds least. None: nowhere."""
+    """A placement without drained servers: largest blocks first, each to the least loaded server; None if none can take
+    them.
+    """
     drained = {server.index for server in job.live_servers if server.draining}
     there = dict.fromkeys((server.index for server in job.live_servers if can_hold(server)), 0)
     leaving = [block for block in job.placement.blocks if block.server in drained]
@@ -598,7 +601,7 @@ def without_drained(job: Job) -> tuple[list[Block], str] | None:
 
 
 def let_server_go(context: Context, server: Server, why: str) -> bool:
-    """A server has ended: if it held nothing, the job continues without it, and its slot is released."""
+    """A server has ended. If it held no blocks, release its slot; the job continues without it."""
     job = context.job
     if job.state not in (JobState.RUNNING, JobState.PAUSED) or job.starts.is_rebuilding:
         return False

@@ -1,21 +1,21 @@
 """Checkpoints, and how a job continues after a loss of parameters: rollback and refill.
 
-**Checkpoints.** In lockstep the servers keep every n-th version by themselves. Without lockstep every worker is held at
-a boundary, the servers keep what they have, and all continue. Once every block is on disk one server writes the
-manifest; only then is the checkpoint valid. Where the workers hold the parameters, the first of them saves every
-n-th version and writes the manifest too. Where the data are split among the workers, their positions are saved with
-it, for this job only. The policies' states are not part of it: a rollback keeps them, and another job learns again.
+**Checkpoints.** In lockstep the servers keep every n-th version by themselves. In asynchronous modes all workers stop
+at a boundary, the servers save their blocks, and all continue. Once every block is on disk one server writes the
+manifest; only then is the checkpoint valid. If the workers hold the parameters, the first of them saves every n-th
+version and also writes the manifest. If the data are split among the workers, their positions are saved as well, for
+this job only. The policies' states are not part of a checkpoint: a rollback keeps them, and another job learns anew.
 
-**Rollback.** The parameters are lost with the processes that held them: the whole job goes back to what is still known
-of them. Every process is replaced by a new instance, so that no unfinished work can count: partial sums end with the
+**Rollback.** When parameters are lost with the processes that held them, the whole job goes back to the last
+checkpoint. A new instance replaces every process, so that no unfinished work can count: partial sums end with the
 servers, and updates of old instances are stale. Iterations after the checkpoint are repeated on the same samples.
 
-**Refill.** A server is lost, but workers have copies of its blocks, and a new server begins with these. Each worker
-reports which version it has of every lost block, and stops pulling them. Once all have reported and the new server is
-connected, the newest copy of each block is sent to it. In lockstep nothing is repeated: a worker that had pushed a
-later update still has it and pushes it again. Asynchronously, updates that no worker had pulled yet are lost for those
-blocks. Optimizer state of these blocks is lost in both cases; where it matters and there is a checkpoint, the job goes
-back to that instead.
+**Refill.** When a server is lost and workers have copies of its blocks, a new server begins with these copies. Each
+worker reports which version it has of every lost block, and stops pulling them. Once all have reported and the new
+server is connected, the newest copy of each block is sent to it. In lockstep nothing is repeated: a worker that had
+pushed a later update still has it and pushes it again. Asynchronously, updates that no worker had pulled yet are lost
+for those blocks. Optimizer state of these blocks is lost in both cases; if it matters and there is a checkpoint, the
+job is rolled back instead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ _ALL_GONE: Final = "all workers with a copy of its blocks ended as well"
 
 
 DIVERGED: Final = "try a smaller learning rate"
-"""Ends the reason of a job that failed since a loss or its parameters are no finite numbers."""
+"""Ends the reason of a job that failed because a loss or its parameters are NaN or infinite."""
 
 
 def on_saved(context: Context, keeper: Process, message: CheckpointSaved) -> None:
-    """A part of a checkpoint was written, or writing it failed."""
+    """A piece of a checkpoint was written, or could not be written."""
     job = context.job
     if job.starts.is_rebuilding or (job.checkpoints.kept and message.iteration <= job.checkpoints.kept[-1].iteration):
         return
@@ -64,7 +64,7 @@ def last_good(job: Job) -> str:
 
 
 def on_restore_failed(context: Context, keeper: Process, message: RestoreFailed) -> None:
-    """A process cannot start from the ordered checkpoint: the next older one is tried."""
+    """A process cannot start from the ordered checkpoint: try the next older one."""
     job = context.job
     bad = [each for each in job.checkpoints.kept if each.iteration == message.iteration]
     if not bad:
@@ -76,7 +76,7 @@ def on_restore_failed(context: Context, keeper: Process, message: RestoreFailed)
 
 
 def checkpoint_is_due(context: Context) -> bool:
-    """Whether an asynchronous job has processed enough since the last checkpoint, and can be held for one now."""
+    """Whether an asynchronous job has processed enough for its next checkpoint, and can be held for it now."""
     job, checkpoint = context.job, context.spec.checkpoint
     if checkpoint is None or job.checkpoints.stage or job.hold.sequence is not None:
         return False
@@ -107,7 +107,7 @@ def begin_cut(context: Context) -> None:
 
 
 def choose_start(context: Context, ready: Sequence[int]) -> bool:
-    """Begin with the newest checkpoint that every process with parameters can use, where the spec names one.
+    """If the spec names a checkpoint to start from, begin with the newest that every process with parameters can use.
 
     False if there is none. ``ready``: ranks of the workers that the job begins with.
     """
@@ -174,7 +174,7 @@ def _give_up(context: Context, iteration: int, reason: str) -> None:
     job = context.job
     job.checkpoints.saving.pop(iteration, None)
     job.checkpoints.whole = None
-    if job.state is JobState.FINISHING:  # no worker is left to be held
+    if job.state is JobState.FINISHING:  # no worker is left to hold
         context.emit(SkipCheckpoint, reason, iteration=iteration)
         granting.finish_without_checkpoint(context)
         return
@@ -183,7 +183,7 @@ def _give_up(context: Context, iteration: int, reason: str) -> None:
 
 
 def _go_on(context: Context, reason: str) -> None:
-    """No worker needs to stop for this checkpoint any more."""
+    """Workers no longer need to stop for this checkpoint."""
     job = context.job
     if job.checkpoints.stage:
         job.checkpoints.stage, job.checkpoints.save_at = "", None
@@ -192,7 +192,7 @@ def _go_on(context: Context, reason: str) -> None:
 
 
 def _reaches(pieces: Mapping[int, SavedBlock]) -> int:
-    """Up to which parameter there is no gap between the pieces."""
+    """How many parameters the pieces cover from the first one on without a gap."""
     end = 0
     while (piece := pieces.get(end)) is not None:
         end = piece.stop
@@ -251,7 +251,7 @@ def go_back(context: Context, target: Checkpoint, lost: str) -> None:
 
 
 def rollback_target(context: Context) -> Checkpoint | None:
-    """Where the job would go back to; None if it would fail."""
+    """The checkpoint that a rollback would use; None if the job would fail."""
     job = context.job
     if job.checkpoints.kept:
         return job.checkpoints.kept[-1]
@@ -261,13 +261,13 @@ def rollback_target(context: Context) -> Checkpoint | None:
 
 
 def restore(context: Context, target: Checkpoint) -> None:
-    """The records as they were before ``target.iteration``; what policies have learned stays."""
-    # Without lockstep a job ends when all samples are handed out: until then no worker is sent the end.
+    """Reset the records to the state before ``target.iteration``; the states of policies stay."""
+    # An asynchronous job ends when all samples are handed out: until then its end is not known.
     context.job.roll_back(target, stop_at=context.mode.stop_again(target))
 
 
 def begin_refill(context: Context, server: Server, lost: str) -> bool:
-    """Request the workers' copies of the blocks of ``server``; False if there is a better way, or none."""
+    """Request the workers' copies of the blocks of ``server``; False if a rollback is better or there are no copies."""
     job, before = context.job, context.job.refilling.current
     reporting = [rank for rank in job.generation.roster if job.workers[rank].state in AT_WORK]
     if not reporting or not job.placement.blocks or not _is_best(context):
@@ -308,7 +308,7 @@ def on_copies(context: Context, worker: Worker, message: CopiesHeld) -> None:
 
 
 def on_worker_gone(context: Context, worker: Worker) -> None:
-    """A worker died, or reached its end: its copies are gone."""
+    """A worker died or finished: its copies are gone."""
     refill = context.job.refilling.current
     if refill is None or worker.index not in refill.reporting:
         return
@@ -318,7 +318,7 @@ def on_worker_gone(context: Context, worker: Worker) -> None:
 
 
 def on_filled(context: Context, message: BlocksFilled) -> None:
-    """A server has begun with copies that it was given."""
+    """A server has stored the copies that it received."""
     refill = context.job.refilling.current
     if refill is not None:
         refill.lost = [block for block in refill.lost if block not in message.blocks]
@@ -330,7 +330,7 @@ def advance_refill(context: Context) -> None:
 
     Called after each event while blocks are missing: workers that left meanwhile are not waited for.
 
-    Only then are the new servers sent to workers: a worker that knows them no longer uses the lost ones.
+    Workers get the new servers only then: a worker that knows them no longer uses the lost ones.
     """
     job, refill = context.job, context.job.refilling.current
     if refill is None or job.state in JOB_OVER:
@@ -364,7 +364,7 @@ def advance_refill(context: Context) -> None:
 
 
 def _choose_copies(context: Context, refill: Refill) -> list[int]:
-    """The worker with the newest copy of each block, if none was chosen yet; the chosen ranks."""
+    """Choose the worker with the newest copy of each block that has none yet; returns the chosen ranks."""
     chosen: set[int] = set()
     for block in refill.lost:
         if block in refill.fills:
@@ -390,7 +390,7 @@ def _place_refill(context: Context, refill: Refill) -> None:
 
 
 def _worth(context: Context, refill: Refill, rank: int, block: int) -> tuple[int, int]:
-    """In lockstep the version decides which copy is newer; otherwise the number of steps."""
+    """Sort key of a copy. In lockstep the version decides which is newer; otherwise the number of steps."""
     version, steps = refill.copies[rank][block]
     return context.mode.worth(version, steps)
 
@@ -424,7 +424,7 @@ def _finish_refill(context: Context, refill: Refill) -> None:
 
 
 def _is_best(context: Context) -> bool:
-    """Whether workers can have the parameters, and no checkpoint is better."""
+    """Whether workers can have copies of the parameters, and no checkpoint is better."""
     job, spec = context.job, context.spec
     if spec.workers_hold or job.starts.is_rebuilding:
         return False
@@ -437,7 +437,7 @@ def _is_stateless(context: Context) -> bool:
 
 
 def _is_untouched(job: Job) -> bool:
-    """Whether the parameters are unchanged since version 0: any server can begin as the first one did."""
+    """Whether no update was applied yet, so that any server can begin with the initial parameters."""
     return job.round.completed < (job.checkpoints.restore.iteration if job.checkpoints.restore is not None else 0)
 
 

@@ -1,8 +1,8 @@
-"""Restarts of processes, and when all processes have reached the end of the job.
+"""Restarts of processes that ended.
 
 Processes that ended are restarted after a delay, up to a limit, on their slot or another one. The delay doubles with
 each short run: a process that fails immediately is likely to fail again. A process returns to its slot. If its agent is
-out of reach, the engine requests another slot, and the process waits for it without a limit.
+out of reach, the engine requests another slot, and the process waits for it indefinitely.
 """
 
 from typing import Final
@@ -51,12 +51,12 @@ def plan_restart(context: Context, process: Process, *, is_lost: bool) -> bool:
 
 
 def pause_ms(number: int) -> int:
-    """The delay after the ``number``-th short run in a row; the first may have been a long one."""
+    """The delay in ms after the ``number``-th short run in a row; the first may have been a long one."""
     return int(min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(number - 1, 16)))
 
 
 def end_reason(context: Context, process: Process, why: str) -> str:
-    """Why it ended, and what follows, as the end of a sentence that begins with its name."""
+    """Why a process ended and what follows, to complete a sentence that begins with its name."""
     allowed, revival = context.spec.elastic.restarts, context.job.starts.revivals.get(process.title)
     if revival is None:
         used = context.job.starts.restarts.get(process.title, 0)
@@ -69,7 +69,7 @@ def end_reason(context: Context, process: Process, why: str) -> str:
 
 
 def next_restarts_ms(job: Job) -> list[int]:
-    """When processes should be restarted."""
+    """The times at which processes should be restarted."""
     return [revival.due_ms for revival in job.starts.revivals.values() if not revival.wants_slot]
 
 
@@ -97,7 +97,7 @@ def take_slots(context: Context, assignments: list[Assignment]) -> bool:
 
 
 def await_slot(context: Context, rank: int) -> None:
-    """A worker for which no slot was free when the job began."""
+    """Add a worker for which no slot was free when the job began."""
     job, now_ms = context.job, context.now_ms
     job.workers[rank] = worker = Worker(
         role="worker",
@@ -115,7 +115,7 @@ def await_slot(context: Context, rank: int) -> None:
 
 
 def slot_of(process: Process) -> Assignment:
-    """The slot that a process has, or had."""
+    """The present or last slot of a process."""
     return Assignment(
         role=process.role,
         index=process.index,

@@ -1,24 +1,24 @@
-"""Shares, and the samples that they are made of.
+"""Shares of workers, and which samples each worker processes.
 
-**Shares.** The batching policy is given a request and returns a decision. One that minimises energy or cost is also
-given the power of each worker: as measured, else by its machine's labels, the job's spec, or the stated default. A
-report has the energy of a whole iteration, in which the worker also waited. The power of a waiting worker is not
-measured separately: the stated one is taken, and the rest is the power of a busy one.
+**Shares.** The batching policy gets a request and returns a decision. A policy that minimises energy or cost also gets
+the power of each worker: the measured power if there is one, else that of its machine's labels, the job's spec, or the
+default. A report has the energy of a whole iteration, including waiting. Power while waiting is not measured
+separately: the configured idle power is subtracted, and the rest is the power of a busy worker.
 
-**Samples.** In lockstep the shares of an iteration lie side by side in its global batch. Without lockstep samples are
-leased: ranges of the permutations, handed out in the order of release. A worker's leases are all samples that it was
-granted and has not reported, so its orders are always complete. Samples that a worker does not use (it died, or the
-policies changed) are left out of that pass over the data; no sample is given to two workers.
+**Samples.** In lockstep the shares of an iteration lie side by side in its global batch. In asynchronous modes samples
+are leased: ranges of the permutations, handed out in the order of release. A worker's leases are all samples that it
+was granted and has not reported, so its orders are always complete. Samples that a worker does not use, because it died
+or the policies changed, are left out of that pass over the data; no sample is given to two workers.
 
-**Splits.** Pieces of splits are granted one iteration at a time: the next piece begins where the worker stopped. A
-change of splits counts from the next pieces on; what is processed under older ones counts for the samples that it was.
-Without lockstep other workers may draw from a split that changes hands in between, so pieces count as processed when
-they are handed out: those of a lost worker are left out of that pass, as with leases.
+**Splits.** Pieces of splits are granted one iteration at a time: the next piece begins where the worker stopped. New
+splits apply from the next pieces on; reports of older pieces count for the samples of those pieces. In asynchronous
+modes other workers may draw from a split that has moved in between, so pieces count as processed when they are handed
+out: those of a lost worker are left out of that pass, as with leases.
 
-**Own data.** A worker draws from its own data where the data policy splits them, or where the job divides them
-(``partition``). A share above that would repeat samples within an iteration, so it is an upper limit, and other workers
-take the rest. Where all workers together have too few for the global batch, samples repeat; a flag names the workers. A
-round of a federation is several passes by design and has no such limit.
+**Own data.** A worker draws from its own data if the data policy splits the data, or the job divides it
+(``partition``). A larger share would repeat samples within an iteration, so the size of its own data is an upper limit,
+and other workers take the rest. If all workers together have too few samples for the global batch, samples repeat; a
+flag names the workers. A round of a federation is several passes by design and has no such limit.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Piece, Range
 
 DRAW_SMOOTHING: Final = 0.2
-"""Weight of the latest iteration: counters of energy have steps of up to 100 ms."""
+"""Weight of the latest iteration; smoothing is needed because energy counters have steps of up to 100 ms."""
 
 
 def share_request(context: Context, iteration: int) -> ShareRequest:
@@ -75,8 +75,8 @@ def share_request(context: Context, iteration: int) -> ShareRequest:
 
 
 def _within_memory(job: Job, limits: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
-    """Narrower where a worker's memory ran short, if that is possible: a worker that must process more does so in
-    pieces.
+    """Lower the upper limits of workers whose memory ran short, if the others can take the rest; otherwise a worker
+    processes its share in smaller pieces.
     """
     room = job.attachment.room
     if not room and all(worker.ceiling is None for worker in job.workers.values()):
@@ -161,7 +161,7 @@ def record_decision(context: Context, decision: ShareDecision) -> None:
 
 
 def failure_sentence(context: Context, error: Exception) -> str:
-    """The sentence for a batching policy that raised; its state stays unchanged."""
+    """The sentence for a batching policy that raised an exception; its state stays unchanged."""
     name = context.job.synchronization.batching.name
     cure = "choose another batching policy or other parameters, or resume to restart it"
     return f"batching {name} failed: {type(error).__name__}: {error}; {cure}"
@@ -172,7 +172,9 @@ def on_predictor_outcome(context: Context, event: PredictorTrained | PredictorPr
     job, policies = context.job, context.chosen
     if not isinstance(policies.batching, Learner) or policies.batching_state is None:
         name = context.spec.synchronization.batching.name
-        raise EventRefused(f"job {job.number}: an event for predictor {event.predictor}, but {name} trains none")
+        raise EventRefused(
+            f"job {job.number}: an event for predictor {event.predictor}, but {name} trains no predictor"
+        )
     try:
         policies.batching_state, acting, sentence = policies.batching.learn(policies.batching_state, event)
     except ValueError as error:
@@ -181,9 +183,9 @@ def on_predictor_outcome(context: Context, event: PredictorTrained | PredictorPr
 
 
 def fit(command: TrainPredictor, resolve: Resolve) -> PredictorTrained:
-    """Do what the command asks for; the event should be appended to the job's log.
+    """Fit the predictor that the command names; the caller appends the event to the job's log.
 
-    Takes up to seconds and loads torch. Doing it twice does no harm: the engine takes the answer to a round once.
+    Takes up to some seconds and imports torch. Doing it twice does no harm: the engine accepts one result per round.
     """
     predictor = resolve("prediction", command.predictor)
     if not isinstance(predictor, Trainable):
@@ -193,8 +195,8 @@ def fit(command: TrainPredictor, resolve: Resolve) -> PredictorTrained:
 
 
 def in_multiples(context: Context, decision: ShareDecision, request: ShareRequest) -> ShareDecision:
-    """The decision with shares that are whole micro-batches of attached ranks; as it is where total or limits allow
-    none.
+    """The decision with shares in whole micro-batches of attached ranks; unchanged if the total or the limits do not
+    allow that.
     """
     multiple = multiple_of(context)
     if multiple == 1 or request.total % multiple:
@@ -215,15 +217,16 @@ def in_multiples(context: Context, decision: ShareDecision, request: ShareReques
 
 
 def multiple_of(context: Context) -> int:
-    """Of how many samples shares are multiples."""
+    """The number of samples that shares are multiples of."""
     ranks = [worker.rank for worker in context.job.live_workers] if not context.mode.owns_loop else []
     return max([context.spec.sample_multiple, *(rank.multiple for rank in ranks if rank is not None and rank.counts)])
 
 
 def _divide(total: int, wanted: Mapping[int, float], bounds: Mapping[int, tuple[int, int]]) -> dict[int, int] | None:
-    """Whole numbers near ``wanted`` that sum to ``total`` within ``bounds``; None where there are none.
+    """Whole numbers near ``wanted`` that sum to ``total`` within ``bounds``; None if that is impossible.
 
-    Each is rounded down at first; what is left goes where it is missed most, ties to the lowest rank.
+    Each is first rounded down; the remainder goes one by one to the rank furthest below what it wants, ties to the
+    lowest rank.
     """
     if any(low > high for low, high in bounds.values()):
         return None
@@ -239,7 +242,7 @@ def _divide(total: int, wanted: Mapping[int, float], bounds: Mapping[int, tuple[
 
 
 def note_draw(context: Context, worker: Worker, report: IterationReport) -> None:
-    """A worker has reported an iteration past its warm-up."""
+    """Update a worker's power from its report of an iteration after its warm-up."""
     if not context.chosen.is_metered or report.joules is UNSET or report.busy_s <= 0.0:
         return
     stated = draw_of(context.spec.energy, worker.index, worker.power)
@@ -250,7 +253,7 @@ def note_draw(context: Context, worker: Worker, report: IterationReport) -> None
 
 
 def _draws(context: Context) -> dict[int, Draw]:
-    """Of everyone who counts, by rank; empty unless the batching policy asks for it."""
+    """Power of all counting workers, by rank; empty unless the batching policy needs it."""
     if not context.chosen.is_metered:
         return {}
     found = {}
@@ -266,8 +269,8 @@ Limits = dict[int, tuple[int, int]]
 
 
 def begin_data(context: Context, ranks: Sequence[int]) -> bool:
-    """A generation begins: divide the data among its workers, or reassign that of workers that left; whether it
-    succeeded.
+    """Divide the data among the workers of a new generation, or reassign that of workers that left; False if the job
+    failed because that is impossible.
     """
     data, policies, job = context.chosen.partitioned, context.chosen, context.job
     if data is None:
@@ -286,7 +289,7 @@ def begin_data(context: Context, ranks: Sequence[int]) -> bool:
 
 
 def withdraw_pieces(context: Context, first: int) -> None:
-    """Other data from ``first`` on: drop grants for the earlier samples and pieces of other splits."""
+    """The data policy changes with iteration ``first``: drop grants and pieces for it and later iterations."""
     job = context.job
     for worker in (job.workers[rank] for rank in job.generation.roster):
         if context.chosen.data_state is None:
@@ -295,9 +298,9 @@ def withdraw_pieces(context: Context, first: int) -> None:
 
 
 def lay_out_batch(context: Context, decision: ShareDecision, iteration: int) -> None:
-    """Lay the shares of ``iteration`` and later ones side by side; with a time budget, the most that each may take.
+    """Place the shares from ``iteration`` on side by side; with a time budget, the most that each worker may take.
 
-    Samples that no worker gets to are left out of that pass over the data.
+    Samples that no worker reaches are left out of that pass over the data.
     """
     job = context.job
     most = decision.ceilings or decision.shares
@@ -311,7 +314,7 @@ def lay_out_batch(context: Context, decision: ShareDecision, iteration: int) -> 
 
 
 def hand_out_pieces(context: Context, ranks: Iterable[int]) -> None:
-    """Pieces for workers that are granted an iteration and have no samples for it."""
+    """Hand out pieces to workers that were granted an iteration and have no samples for it."""
     data, job = context.chosen.partitioned, context.job
     if data is None:
         return
@@ -328,7 +331,7 @@ def hand_out_pieces(context: Context, ranks: Iterable[int]) -> None:
 
 
 def note_processed(context: Context, worker: Worker, report: IterationReport) -> None:
-    """Note what was really processed."""
+    """Record which samples a worker has processed."""
     policies = context.chosen
     if policies.mode.has_global_batch:
         processed = context.job.round.processed
@@ -343,13 +346,13 @@ def note_processed(context: Context, worker: Worker, report: IterationReport) ->
 
 
 def note_departure(context: Context, worker: Worker) -> None:
-    """What a worker reported before it left was processed: its update stays in the open iteration."""
+    """Record what a worker processed before it left: its update stays in the open iteration."""
     _advance(context, [worker])
 
 
 def close_data(context: Context, observations: Sequence[Observation]) -> None:
     """Iterations are complete: continue after the processed samples, and reassign splits. An iteration without
-    processed samples is an error (ruling 17): it would be repeated for ever.
+    processed samples is an error (ruling 17), since it would be repeated forever.
     """
     job = context.job
     for iteration in sorted(number for number in job.round.processed if number <= job.round.completed):
@@ -366,7 +369,7 @@ def close_data(context: Context, observations: Sequence[Observation]) -> None:
 
 
 def remember_data(context: Context, iteration: int) -> None:
-    """Store the positions of the splits before ``iteration``: a checkpoint of it is written."""
+    """Store the positions of the splits before ``iteration``, for its checkpoint."""
     job = context.job
     if context.chosen.partitioned is not None:
         job.checkpoints.splits = {
@@ -376,7 +379,7 @@ def remember_data(context: Context, iteration: int) -> None:
 
 
 def restore_data(context: Context, target: Checkpoint) -> None:
-    """Restore the positions of the splits before ``target.iteration``; at iteration 0 they are divided as at first."""
+    """Restore the positions of the splits before ``target.iteration``; at iteration 0 the data are divided anew."""
     policies = context.chosen
     if policies.partitioned is None:
         return
@@ -387,7 +390,7 @@ def restore_data(context: Context, target: Checkpoint) -> None:
 
 
 def rebalance(context: Context, observations: Sequence[Observation]) -> None:
-    """Exchange splits where their process counts require it."""
+    """Exchange splits if their counts of processed samples require it."""
     data, policies = context.chosen.partitioned, context.chosen
     if data is None:
         return
@@ -405,7 +408,7 @@ def _advance(context: Context, workers: Iterable[Worker]) -> None:
 
 
 def _first(pieces: Sequence[Piece], count: int) -> list[Piece]:
-    """The first ``count`` samples of them."""
+    """The first ``count`` samples of the pieces."""
     done = []
     for piece in pieces:
         taken = min(count, piece.stop - piece.start)
@@ -427,9 +430,9 @@ def _emit_moves(context: Context, decision: DataDecision) -> None:
 
 
 def samples_left(job: Job) -> int | None:
-    """Samples that may still be handed out before the job reaches ``stop.iterations``; None: no such limit.
+    """Samples that may still be handed out before the job reaches ``stop.iterations``; None if it has no such limit.
 
-    That is ``stop.iterations`` times the global batch, in any mode: a fast worker takes more iterations of its own.
+    The limit is ``stop.iterations`` times the global batch in any mode; fast workers take more iterations.
     """
     assert job.spec is not None
     limit = job.spec.stop.iterations
@@ -439,10 +442,10 @@ def samples_left(job: Job) -> int | None:
 
 
 def limit_near_end(job: Job, worker: Worker, watermark: int) -> int:
-    """How far up to ``watermark`` the worker should be granted, so that all end together.
+    """The watermark, at most ``watermark``, to grant the worker so that all end together.
 
-    Towards the end of a job no worker gets more than it can use in half of the time that is left (guided
-    self-scheduling); otherwise fast workers would wait for the slowest to use up a long lease.
+    Near the end of a job no worker gets more than it can use in half of the remaining time (guided self-scheduling);
+    otherwise fast workers would wait for the slowest to use up a long lease.
     """
     left = samples_left(job)
     if left is None:
@@ -455,7 +458,7 @@ def limit_near_end(job: Job, worker: Worker, watermark: int) -> int:
 
 
 def grant_samples(job: Job, worker: Worker, watermark: int) -> bool:
-    """Grant ``worker`` iterations and samples up to ``watermark``, or as many as are left; False if none are."""
+    """Grant ``worker`` iterations and samples up to ``watermark``, or as many as are left; False if none are left."""
     share, left = max(1, job.generation.shares[worker.index]), samples_left(job)
     count = watermark - worker.watermark
     if left is not None and left < count * share:
@@ -505,7 +508,7 @@ def _add_lease(leases: list[Range], new: Range) -> None:
 
 
 def own_samples(context: Context) -> dict[int, int]:
-    """Samples of each counting worker's own; empty where any worker may draw any sample."""
+    """How many samples each counting worker has of its own; empty if any worker may draw any sample."""
     job, policies = context.job, context.chosen
     if context.spec.federated is not None:
         return {}
@@ -516,14 +519,16 @@ def own_samples(context: Context) -> dict[int, int]:
 
 
 def own_bounds(context: Context) -> dict[int, int]:
-    """The most that each worker may take; empty where there is no such limit, or it leaves too few samples."""
+    """The most samples that each worker may take of its own data; empty if there is no such limit or all limits are too
+    low.
+    """
     own, highest = own_samples(context), context.spec.limits.maximum
     most = sum(count if highest is None else min(count, highest) for count in own.values())
     return own if most >= context.job.batch else {}
 
 
 def within_own(context: Context, limits: Limits) -> Limits:
-    """The limits, where those of the data are as narrow or narrower."""
+    """The limits, narrowed to the sizes of the workers' own data where possible."""
     own = own_bounds(context)
     if not own:
         return limits
@@ -533,7 +538,7 @@ def within_own(context: Context, limits: Limits) -> Limits:
 
 
 def flag_repeats(context: Context) -> None:
-    """Raise or close the flags of those whose share is above their own data."""
+    """Raise or close the flags of workers whose share exceeds their own data."""
     job, own = context.job, own_samples(context)
     for rank, share in job.generation.shares.items():
         if rank in own and share > own[rank]:
@@ -547,7 +552,7 @@ def flag_repeats(context: Context) -> None:
 
 
 def most_workers_for_data(context: Context) -> int | None:
-    """Among how many workers the data can be divided at most, where they are or soon will be; None: any number."""
+    """The most workers that the data can be divided among; None if the data are not divided."""
     job = context.job
     if not job.samples.count or (context.chosen.partitioned is None and "data" not in job.requests.choices):
         return None

@@ -1,4 +1,4 @@
-"""A job begins to run once its processes are here, or enough of them; and again after a rollback."""
+"""Starts a job once all or enough of its processes have said hello, and again after a rollback."""
 
 import itertools
 
@@ -9,14 +9,14 @@ from controlplane.core.state import Hold, Job
 from controlplane.core.states import HERE, JobState
 
 NAMED = 8
-"""How many of the processes that have not said hello are named."""
+"""How many of the missing processes a sentence names."""
 
 PATIENCE_MS = 5_000
 """How long a job that may begin with fewer workers waits for the others."""
 
 
 def begin_when_ready(context: Context) -> None:
-    """Start a generation once every process has said hello, or enough have and the others had their time."""
+    """Start a generation once every process has said hello, or enough have and the wait for the others timed out."""
     job, spec = context.job, context.spec
     missing = len(job.starts.starting) + len(job.starts.revivals)
     if missing and not _enough(context):
@@ -53,7 +53,7 @@ def enough_at_ms(job: Job) -> int | None:
 
 
 def _enough(context: Context) -> bool:
-    """All processes are checked only after the wait has timed out."""
+    """Whether enough processes are ready. They are counted only after the wait has timed out."""
     job = context.job
     at_ms = enough_at_ms(job)
     if at_ms is None or context.now_ms < at_ms:
@@ -64,12 +64,12 @@ def _enough(context: Context) -> bool:
 
 
 def _begin_again(context: Context, ready: list[int]) -> None:
-    """After a rollback: with new servers, from the iteration that is next."""
+    """Continue after a rollback: with new servers, from the next iteration."""
     job, spec = context.job, context.spec
     job.starts.is_rebuilding = False
     job.placement.renew()
     del job.pauses[granting.rebuilding_cause(context)]
-    # Too few workers were here, or too few for the limits: both are checked again for the present workers.
+    # Before, there were too few workers, or too few for the limits: check both again for the present workers.
     job.pauses.pop("limits", None)
     least = spec.elastic.minimum_workers or 1
     if len(ready) >= least:
@@ -93,7 +93,7 @@ def _and_servers(number: int) -> str:
 
 
 def _enlist(context: Context, ranks: list[int], first: int) -> None:
-    """These are members from ``first`` on, and need not report earlier iterations."""
+    """Make these ranks members from iteration ``first`` on; they need not report earlier iterations."""
     for rank in ranks:
         worker = context.job.workers[rank]
         worker.done = first - 1

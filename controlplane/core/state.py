@@ -1,10 +1,11 @@
 """The engine's state of one job, and how it changes: read this first.
 
-**What the engine is.** A job is a value. ``Engine.handle`` takes one entry of the job's log (``events``), changes the
-``Job`` below, and returns commands (``commands``). Nothing else decides: the same entries lead to the same job and the
-same commands, in the live driver, in the simulator and in a replay. Time is the time of the entry, chance is drawn from
-the job's seed. So a job can be kept as a snapshot, which is written whole and carries the version of these records; a
-snapshot of another version is refused, and the driver rebuilds the job from the log.
+**What the engine is.** The engine is a deterministic state machine. ``Engine.handle`` takes one entry of the job's log
+(``events``), changes the ``Job`` below, and returns commands (``commands``). Nothing else decides: the same entries
+lead to the same job and the same commands, in the live driver, in the simulator and in a replay. Time is the time of
+the entry; random numbers come from the job's seed. A job can therefore be stored as a snapshot, which is written whole
+and has the version of these records; a snapshot of another version is refused, and the driver rebuilds the job from the
+log.
 
 **One entry.** ``engine`` finds the handler of the event; a message of a process goes through ``conversation``, which
 rejects what is stale or out of order. Handlers share a ``Context``: the job, its policies, the time, the commands so
@@ -12,62 +13,62 @@ far. An event that is not valid in the present state raises ``EventRefused`` and
 ``engine`` starts what was waiting for this entry: a change that needs all workers to stop, workers that join, blocks
 that are filled again. It then computes the next deadline, at which the driver appends ``TimePassed``.
 
-**What begins and ends.** Four things do, one within the other:
+**What begins and ends.** There are four scopes, one within the other:
 
-    incarnation   one version of the log. A new one begins where a part of the log was lost. All current decisions are
-                  ordered again, under orders that replace all that were given before.
-    process       one instance of a worker or server. A new one is a record of its own (``states``), with a
-                  new instance.
-    generation    a roster and its shares. A new one begins whenever a worker joins or leaves, or policies change. It
-                  is numbered, and servers count updates by it.
-    round         the iteration that is open in lockstep. Without lockstep: as many reports as there are workers.
+    incarnation   one version of the log. A new one begins when a part of the log was lost. All current
+                  decisions are then issued again, in orders that replace all earlier ones.
+    process       one instance of a worker or server. A restarted process is a new record (``states``)
+                  with a new instance name.
+    generation    a roster and its shares. A new one begins whenever a worker joins or leaves, or policies
+                  change. Generations are numbered, and servers count updates per generation.
+    round         in lockstep: the open iteration. Otherwise: as many reports as there are workers.
 
-Each has a record, and the record is replaced as a whole when the next one begins, never cleaned field by field: fields
-that are not named then begin as in a new job. ``Job.roll_back`` does the same for all records at once when parameters
-are lost; the few things that outlive a rollback are named there and nowhere else.
+Each has a record, and the record is replaced as a whole when the next one begins, never reset field by field, so no
+field can be forgotten. ``Job.roll_back`` does the same for all records when parameters are lost; the few things that
+outlive a rollback are named there and nowhere else.
 
     generation    who counts, and the share of each
     samples       which samples of the permutations come next
-    round         what was reported and is not complete
+    round         reports of iterations that are not complete
     updates       whose updates make an iteration, or are applied
-    hold          whether every worker should stop at its next boundary, and whether all have
+    hold          whether every worker should stop at its next boundary, and whether all have stopped
     requests      users' requests and new workers that wait for a boundary
     end           where the job stops, and why
     placement     which server holds which block, and the open change
-    checkpoints   what is kept, and what is being written
-    refilling     blocks of lost servers that workers give back
-    starts        which processes start, and which should be started again
-    flags, pace   findings that are open; how long things take
-    piloted       what an autopilot is shown of the job
-    guarded       what a guard of convergence is shown
+    checkpoints   complete checkpoints, and those being written
+    refilling     blocks of lost servers that workers send to new ones
+    starts        which processes are starting, and which should be restarted
+    flags, pace   open findings; how long iterations take
+    piloted       the input of an autopilot
+    guarded       the input of a convergence guard
 
-**Orders and grants.** What a worker may do is one value, its orders: newer ones replace older ones whole, so a lost,
-late or repeated message does no harm. They are compared by incarnation, generation and sequence. A worker is *granted*
-iterations up to its watermark. Lockstep grants some iterations ahead: the servers hold each pull until all updates
-are in; asynchronous barriers grant by worker, each time with a lease of samples. A grant cannot be revoked reliably,
-since the worker may have used it before it receives the revocation. ``granted`` is therefore the highest watermark that
-was ever sent, and every change to a running job begins with the first iteration that no worker was granted. Where that
-is too late, the job is held: every worker stops at its next boundary and reports it, and the job is *quiesced* once all
-have.
+**Orders and grants.** All that a worker may do is in one value, its orders. Newer orders replace older ones completely,
+so a lost, late or repeated message does no harm. Orders are compared by incarnation, generation and sequence. A worker
+is *granted* iterations up to its watermark. Lockstep grants some iterations ahead: the servers hold each pull until all
+updates are in; asynchronous barriers grant iterations to each worker separately, with a lease of samples. A grant
+cannot be revoked reliably, since the worker may have used it before it receives the revocation. ``granted`` is
+therefore the highest watermark that was ever sent, and every change to a running job begins with the first iteration
+that no worker was granted. If that is too late, the job is held: every worker stops at its next boundary and reports
+it, and the job is *quiesced* once all have.
 
 **Where things are.** Each module imports only modules above it:
 
-    states, records            life cycles as tables, processes, and other single records
-    choices, barriers          policies as the engine sees them; ``combinations``: which of them go together
-    commands, events           what comes out and what goes in
-    state, modes               this module; what differs between lockstep, asynchronous and attached jobs
-    context                    one entry being handled
+    states, records            tables of states and transitions, processes, and other records
+    choices, barriers          interfaces of policies; ``combinations``: which of them go together
+    commands, events           the engine's outputs and inputs
+    state, modes               this module; how lockstep, asynchronous and attached jobs differ
+    context                    the entry that is being handled
     ordering                   how decisions become orders
-    sharing                    shares, and the samples that they are made of
+    sharing                    shares, and the samples assigned for them
     restarts                   new instances of processes
     granting, placing          how far each worker may go; which server holds which block
     membership, filling        who counts from when; a global batch that grows
     recovery                   checkpoints, and what follows when parameters are lost
-    iterations, starting       complete iterations and what follows; how a job begins
-    attached                   ranks of a launcher
+    iterations, starting       what follows a complete iteration; how a job begins
+    attached                   ranks that a launcher starts
     changes, supervisors       other policies while the job runs; the autopilot and the guard that ask for them
     lifecycle, conversation    from submission to the end, with all deadlines; messages of processes
-    engine                     from an entry to its commands
+    engine                     handles one entry
 
 ``check_invariants`` says what holds after every entry, whatever the log.
 """
@@ -104,44 +105,44 @@ class SnapshotVersionError(ValueError):
 
 
 class Generation(msgspec.Struct, kw_only=True):
-    """Who counts, and the share of each; replaced whole whenever either is decided for another roster."""
+    """Which workers count, and their shares. Replaced as a whole when the roster changes."""
 
     number: int = 0
     roster: list[int] = []
     first_iteration: int = 0
-    """From which this roster counts."""
+    """The first iteration of this roster."""
     shares: dict[int, int] = {}
-    """By rank, of every counting worker."""
+    """The share of every counting worker, by rank."""
     offsets: dict[int, int] = {}
     share_from: int = 0
     is_short: bool = False
-    """Limits forbid this roster to share the whole global batch: the shares are those from before."""
+    """The limits do not let this roster take the whole global batch, so the earlier shares stay."""
     budget_s: float | None = None
-    """Workers stop processing an iteration after so long."""
+    """Workers stop processing an iteration after this time."""
     ceilings: dict[int, int] = {}
-    """With a budget: how many samples each may process, by rank."""
+    """With a budget: the most samples that each worker may process, by rank."""
 
 
 class Samples(msgspec.Struct, kw_only=True):
     """Which samples of the permutations come next."""
 
     count: int = 0
-    """Of the training split."""
+    """Samples in the training split."""
     origin_iteration: int = 0
     origin_position: int = 0
     """Lockstep: where the samples of ``origin_iteration`` begin."""
     global_batch: int = 0
-    """The present one, where it goes with the number of workers; 0: as the spec has it."""
+    """The present global batch if it depends on the number of workers; 0: the one of the spec."""
     budget_width: int = 0
-    """With a budget: positions from one iteration to the next; 0: as many as the global batch."""
+    """With a budget: positions from one iteration to the next; 0: the global batch."""
     cursor: int = 0
-    """Asynchronous modes: the first position of the permutations that was not handed out."""
+    """Asynchronous modes: the first position of the permutations that is not handed out."""
     dropped: int = 0
-    """Samples that were handed out and will not be used: their worker died, or policies changed."""
+    """Samples that were handed out and will not be used because their worker died or policies changed."""
 
 
 class Round(msgspec.Struct, kw_only=True):
-    """What was reported and is not complete."""
+    """Reports of iterations that are not complete."""
 
     completed: int = -1
     """The last iteration that every counting worker has reported."""
@@ -153,17 +154,17 @@ class Round(msgspec.Struct, kw_only=True):
     transfers: dict[int, list[Transfer]] = {}
     """Exchanges with servers in iterations that are not completed, by iteration."""
     processed: dict[int, int] = {}
-    """Samples that were reported of synchronous iterations which are not complete, by iteration."""
+    """Reported samples of synchronous iterations that are not complete, by iteration."""
     recent: dict[int, Observation] = {}
     """Asynchronous modes: the latest observation of each worker in this round."""
     recent_transfers: list[Transfer] = []
     """Asynchronous modes: the exchanges with servers in this round."""
     reports: int = 0
-    """Reports since the last round, which takes as many as there are workers."""
+    """Reports since the last round; a round is as many reports as there are workers."""
 
 
 class Pace(msgspec.Struct, kw_only=True):
-    """How long things take."""
+    """How long iterations take."""
 
     iteration_s: float = 0.0
     """Smoothed length of an iteration."""
@@ -172,46 +173,46 @@ class Pace(msgspec.Struct, kw_only=True):
 
 
 class Updates(msgspec.Struct, kw_only=True):
-    """Whose updates make an iteration, or are applied."""
+    """Which workers' updates make an iteration, or are applied."""
 
     apply_from: int = 0
     """The first iteration under the present barrier."""
     skip_to: int = 0
-    """No worker must report iterations before this one: the job became synchronous with it."""
+    """Iterations before this one need no reports: the job became synchronous with it."""
     passed: dict[int, int] = {}
-    """PSP taken literally: by rank, up to which iteration servers may apply its updates."""
+    """PSP Alg. 1 to the letter: by rank, the last iteration whose updates servers may apply."""
     cut: int | None = None
     """A-BSP: the last iteration that was cut short."""
     quorums: dict[int, list[int]] = {}
-    """Backup workers: the workers that make each incomplete iteration, if they were named."""
+    """Backup workers: by incomplete iteration, the workers whose updates make it, once decided."""
     late: dict[int, int] = {}
-    """By rank: how many updates came too late and were dropped."""
+    """By rank: how many updates were too late and were dropped."""
     late_until: dict[int, int] = {}
-    """By rank: the last iteration of those. Each server says it, and each worker's updates come in order."""
+    """By rank: the last iteration with a dropped update. Every server reports it; a worker's updates come in order."""
     missing: dict[int, int] = {}
-    """By rank: the last iteration that it was said to have left in the middle of."""
+    """By rank: the last iteration that a server reported as left unfinished."""
 
 
 class Hold(msgspec.Struct, kw_only=True):
     """Whether every worker should stop at its next boundary; replaced whole when all have stopped, and on resuming."""
 
     sequence: int | None = None
-    """They should stop, by orders from this sequence on; None: they continue."""
+    """Orders from this sequence on ask workers to stop; None if they continue."""
     is_quiesced: bool = False
-    """They have, and it was said."""
+    """All have stopped, and that was published."""
 
 
 class Requests(msgspec.Struct, kw_only=True):
-    """What was asked for, and waits for a boundary."""
+    """Requests that wait for a boundary."""
 
     choices: dict[str, Choice] = {}
-    """Policies that hold once the job is quiesced."""
+    """Policies that take effect once the job is quiesced."""
     actor: str = ""
     """Who asked for the last change of policies, also once it has taken effect."""
     left_out: dict[int, LeftOut] = {}
     """Excluded and drained workers, by rank."""
     respread: str = ""
-    """Why blocks should be placed again once a requested server has joined; empty: they should not."""
+    """Why blocks should be placed again once a requested server has joined; empty if they should not."""
     join_at: int | None = None
     """Workers wait to join or to leave; in synchronous modes, before this iteration."""
 
@@ -224,92 +225,92 @@ class End(msgspec.Struct, kw_only=True):
     model_saved: bool = False
     """Whether a worker has saved the final parameters."""
     by_ms: int | None = None
-    """When it ends, although a checkpoint that it waits for at its end is not whole; None: it waits for none."""
+    """When the job ends even if its last checkpoint is not complete; None if it waits for none."""
 
 
 class Placement(msgspec.Struct, kw_only=True):
-    """Which server holds which block, and what is to change about it."""
+    """Which server holds which block, and the planned changes."""
 
     version: int = 0
     blocks: list[Block] = []
     plans: int = 0
-    """The highest version that any placement had or was to have."""
+    """The highest version of any placement, planned ones included."""
     known_servers: list[int] = []
     """Servers that were sent to workers with the current placement."""
     change: PlacementChange | None = None
     trial: PlacementTrial | None = None
     exchange_s: float | None = None
-    """What a worker's exchange with all servers, side by side, took in the last iteration."""
+    """How long a worker's parallel exchange with all servers took in the last iteration."""
     probes: dict[int, int] = {}
-    """Servers to be timed, and by how many bytes."""
+    """By server to be timed: the bytes to transfer."""
     probe_round: int = 0
     prober: int | None = None
-    """The rank of the worker that should do it."""
+    """The rank of the worker that times them."""
     request: SlotRequest | None = None
     ask_again_ms: int = 0
-    """There was no slot for another server: not before then is one asked for again."""
+    """There was no slot for another server; the next request is not sent before this time."""
 
     def renew(self) -> None:
-        """It says something else from now on: it has the next version."""
+        """Take the next version, because the placement has changed."""
         self.plans += 1
         self.version = self.plans
 
 
 class Checkpoints(msgspec.Struct, kw_only=True):
-    """What is kept, and what is being written."""
+    """Complete checkpoints, and those being written."""
 
     kept: list[Checkpoint] = []
     """Complete checkpoints, the oldest first."""
     restore: Restore | None = None
-    """The one that the current instances started from."""
+    """The checkpoint that the current instances started from."""
     saving: dict[int, dict[int, SavedBlock]] = {}
     """Incomplete checkpoints: by iteration, the pieces by their start."""
     splits: dict[int, bytes] = {}
-    """Where the data are split: what goes into coming ones, by their iteration."""
+    """With split data: the data policy's state for coming checkpoints, by iteration."""
     whole: WholeCheckpoint | None = None
-    """One whose manifest should be written."""
+    """The checkpoint whose manifest should be written."""
     stage: str = ""
     """Asynchronous modes: "hold" while workers should stop for one, "save" while servers write it."""
     save_at: int | None = None
     saved_rounds: int = 0
-    """Asynchronous modes: how many global batches had been handed out when the last one was begun."""
+    """Asynchronous modes: how many global batches had been handed out when the last checkpoint was begun."""
 
 
 class Refilling(msgspec.Struct, kw_only=True):
-    """Blocks of lost servers that workers give back."""
+    """Blocks of lost servers that workers send to new ones."""
 
     current: Refill | None = None
     count: int = 0
     by_block: dict[int, int] = {}
-    """How often each block began again with a worker's copy."""
+    """How often each block was restored from a worker's copy."""
 
 
 class Starts(msgspec.Struct, kw_only=True):
-    """Which processes start, and which should be started again."""
+    """Which processes are starting, and which should be restarted."""
 
     counts: dict[str, int] = {}
     """How many instances of each process there have been, by its title."""
     starting: dict[str, None] = {}
-    """Titles of the processes that were ordered and have not said hello, in that order."""
+    """Titles of the processes that were ordered and have not said hello, in the order of their orders."""
     at_work: int = 0
-    """How many workers live and have not reached the job's end."""
+    """How many workers run and have not reached the job's end."""
     revivals: dict[str, Revival] = {}
-    """Processes to start again, by title."""
+    """Processes to restart, by title."""
     short: dict[str, int] = {}
     """How many instances in a row were short, by title; at least 1."""
     restarts: dict[str, int] = {}
-    """How often each was started again, by title."""
+    """How often each was restarted, by title."""
     is_rebuilding: bool = False
-    """All processes restart, since parameters were lost."""
+    """All processes restart because parameters were lost."""
     rebuild_ms: int = 0
     looked_ms: int = 0
-    """When time passed last, by the log's clock."""
+    """The time of the last ``TimePassed``, by the log's clock."""
     away: list[int] = []
-    """Agents that sent no heartbeat lately, as of then."""
+    """Agents without a recent heartbeat at that time."""
 
 
 class Flags(msgspec.Struct, kw_only=True):
-    """Findings that are open."""
+    """Open findings."""
 
     open: dict[str, str] = {}
     """From ``kind:subject:rank`` to the flag's name."""
@@ -317,40 +318,40 @@ class Flags(msgspec.Struct, kw_only=True):
     shown_ms: int = 0
     """When the detector was last shown an iteration."""
     unanswered: dict[int, list[int]] = {}
-    """Where workers sample one another: by one that does not answer, those that it does not answer."""
+    """When workers sample one another: by worker that does not answer, the workers that it does not answer."""
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """Everything that decisions about one job depend on, but for the policies' own states."""
+    """Everything that decisions about one job depend on, except the policies' own states."""
 
     number: int
     spec: JobSpec | None = None
     salt: bytes = b""
-    """What makes names of instances unguessable; empty: they are counted, and no more."""
+    """Makes names of instances unguessable; empty: names are only counted."""
     synchronization: Synchronization = Synchronization()
-    """The present choices: those of the spec, until a user changes them."""
+    """The present policies: those of the spec until they are changed."""
     state: JobState = JobState.SUBMITTED
     since_ms: int = 0
     awaited: str = ""
-    """What the job waits for in this state, as last published."""
+    """What the job is waiting for, as last published."""
     running_ms: int | None = None
     pauses: dict[str, str] = {}
-    """Why the job is paused: each cause with its reason. It continues when there is none."""
+    """Why the job is paused: each cause with its reason; empty if it is not."""
     paused_ms: int = 0
     """How long the job was paused so far."""
     resumed_ms: int = 0
-    """When the control plane last came back from a silence."""
+    """When the control plane last came back after an outage."""
     holds_slots: bool = False
     incarnation: int = 0
     forgot: bool = False
-    """Whether orders may have been given that this state does not know of: a part of the log was lost."""
+    """Whether orders may have been issued that this state does not contain, because a part of the log was lost."""
     sequence: int = 0
     """Sequence of the last orders; increases as long as the job exists."""
 
     workers: dict[int, Worker] = {}
     servers: dict[int, Server] = {}
     attachment: Attachment = msgspec.field(default_factory=Attachment)
-    """Of an attached job."""
+    """State of attached jobs only."""
     starts: Starts = msgspec.field(default_factory=Starts)
     generation: Generation = msgspec.field(default_factory=Generation)
     samples: Samples = msgspec.field(default_factory=Samples)
@@ -395,7 +396,7 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def batch(self) -> int:
-        """Samples per iteration over all who count."""
+        """Samples per iteration over all counting workers."""
         assert self.spec is not None
         return self.samples.global_batch or self.spec.global_batch
 
@@ -405,7 +406,7 @@ class Job(msgspec.Struct, kw_only=True):
         return self.samples.budget_width or self.batch
 
     def counts(self, rank: int) -> bool:
-        """Whether that worker is in the roster."""
+        """Whether that rank is in the roster."""
         return rank in self.generation.shares
 
     def process(self, role: Role, index: int) -> Process | None:
@@ -417,7 +418,7 @@ class Job(msgspec.Struct, kw_only=True):
         return instance_name(self.salt, title, self.incarnation, life)
 
     def advance(self, worker: Worker, iteration: int) -> None:
-        """``worker`` has finished ``iteration``, or need not report it any more."""
+        """``worker`` has finished ``iteration``, or no longer needs to report it."""
         current = self.round
         if worker.last_completed <= current.completed < iteration:
             current.behind -= 1
@@ -436,16 +437,16 @@ class Job(msgspec.Struct, kw_only=True):
         self.round.behind = len(behind)
 
     def release_hold(self) -> None:
-        """No worker needs to stop at a boundary any more; orders follow."""
+        """Workers no longer need to stop at a boundary; orders follow."""
         self.hold = Hold()
         for worker in self.counting:
             worker.is_stopped = False
 
     def roll_back(self, target: Checkpoint, *, stop_at: int | None) -> None:
-        """Make the records what they were before ``target.iteration``.
+        """Reset the records to the state before ``target.iteration``.
 
-        Each begins as in a fresh job, but for what is named here. Processes, flags and the pace are not rolled back,
-        and neither is what policies have learned.
+        Each begins as in a new job, except for the fields named here. Processes, flags, the pace and the states of
+        policies are not rolled back.
         """
         first, requests, placement = target.iteration, self.requests, self.placement
         self.generation = Generation(number=self.generation.number, first_iteration=first, share_from=first)
@@ -517,7 +518,7 @@ def check_invariants(job: Job) -> None:
     """Assert every invariant.
 
     Raises:
-        AssertionError: naming the job and what does not hold.
+        AssertionError: names the job and the violated invariant.
     """
     if job.spec is None:
         assert not job.workers, _story(job, "there are workers before submission")

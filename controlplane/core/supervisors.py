@@ -1,13 +1,14 @@
-"""The autopilot and the guard of a job: what each is shown, and the changes that it makes.
+"""The autopilot and the convergence guard of a job: their inputs, and the changes that they make.
 
-**Autopilot.** It is shown every global batch, asks for simulations of other policies, and switches or proposes to. The
-result of a simulation enters as an event. So its decisions follow from the log like all others, and a replay needs no
-simulation.
+**Autopilot.** It gets every global batch, requests simulations of other policies, and switches to better ones or
+proposes them. The result of a simulation enters as an event. So its decisions follow from the log like all others, and
+a replay needs no simulation.
 
-**Guard.** It is shown the training loss by global batches, and evaluations, and goes back where a change harms
-convergence. A change is judged if its barrier is not plain lockstep, or workers draw from splits of their own: then an
-update is computed from old parameters, or from other samples than an even draw gives. A global batch that ``fill`` made
-larger is judged likewise: fewer updates are made of the same samples. Shares alone do not change what is learned.
+**Guard.** It gets the training loss of each global batch and the evaluations, and reverts changes that harm
+convergence. It judges a change if the new barrier is not plain lockstep, or workers draw from their own splits: updates
+are then computed from old parameters, or from samples that are not drawn evenly. It also judges a global batch that
+``fill`` made larger, since the same samples then make fewer updates. Changes of shares alone do not affect what is
+learned.
 """
 
 from collections.abc import Mapping
@@ -28,14 +29,14 @@ from controlplane.core.states import JobState
 from controlplane.protocol.spec import Choice, Synchronization
 
 ACTOR: Final = "autopilot"
-"""Who asks for the changes."""
+"""The actor of the autopilot's changes."""
 
 CHANGED: Final = ("batching", "barrier")
-"""Policies that an autopilot changes; placement and data are not changed."""
+"""Kinds of policies that an autopilot changes; it leaves placement and data as they are."""
 
 
 def review_autopilot(context: Context) -> None:
-    """Show it what has happened since it was last shown something; called after every entry."""
+    """Pass on what has happened since the last call; called after every entry."""
     job, pilot = context.job, context.chosen.pilot
     assert pilot is not None
     piloted = job.piloted
@@ -91,7 +92,7 @@ def on_alternatives_played(context: Context, event: AlternativesPlayed) -> None:
 
 
 def on_autopilot_requested(context: Context, event: AutopilotRequested) -> None:
-    """A user set the mode."""
+    """A user has set the mode."""
     pilot = _pilot(context)
     context.chosen.pilot_state = pilot.set_mode(event.mode, _mark(context), context.chosen.pilot_state)
     verb = "switches by itself" if event.mode == "auto" else "only proposes"
@@ -99,7 +100,7 @@ def on_autopilot_requested(context: Context, event: AutopilotRequested) -> None:
 
 
 def _obstacle(context: Context) -> str:
-    """Why what was simulated cannot be acted on now; empty: it can."""
+    """Why the job cannot act on the simulation now; empty if it can."""
     job = context.job
     if job.state is not JobState.RUNNING:
         return f"the job is {job.state}"
@@ -157,16 +158,16 @@ def _take_measurement(context: Context, pilot: Pilot, measured: Measured, mark: 
 
 
 def _switch(context: Context, pilot: Pilot, choices: dict[str, Choice], name: str, mark: Mark) -> None:
-    """As if a user had asked for it; where the job cannot have it now, nothing changes."""
+    """Request the change as a user would; if the job cannot make it now, nothing changes."""
     if not changes.attempt(context, ACTOR, choices, failing=f"{name} is not possible now"):
         context.job.piloted.chosen = ""
         context.chosen.pilot_state = pilot.impossible(name, mark, context.chosen.pilot_state)
 
 
 def _note_switch(context: Context, pilot: Pilot) -> None:
-    """Other policies hold: by the autopilot's choice or someone else's, or for the first time.
+    """Other policies took effect: the autopilot's choice, a user's choice, or the first ones of the job.
 
-    What the guard took back is not tried again soon, in the same mode: no one has taken over.
+    If the guard reverted a change, that change is not tried again soon, and the mode stays: no user has intervened.
     """
     job, piloted = context.job, context.job.piloted
     came_from, piloted.present = piloted.present, job.synchronization
@@ -205,22 +206,22 @@ def _present(context: Context, pilot: Pilot) -> str:
 
 
 def _name_of(synchronization: Synchronization, known: Mapping[str, Synchronization]) -> str:
-    """Of policies that someone chose which the autopilot may not: their two names."""
+    """The name of these policies; if they are not among the autopilot's alternatives, the names of both."""
     found = (name for name, each in known.items() if not synchronization.changes_to(each, CHANGED))
     return next(found, f"{synchronization.batching.name}, {synchronization.barrier.name}, as set")
 
 
 def _with_barrier(barrier: Choice, present: str, known: Mapping[str, Synchronization]) -> list[str]:
-    """The present policies, and all others with this barrier: what harmed was the barrier."""
+    """The present policies and all others with this barrier, since the barrier did the harm."""
     return [present, *(name for name, each in known.items() if each.barrier == barrier and name != present)]
 
 
 GUARDED: Final = ("barrier", "data")
-"""Choices that decide what an update is made of."""
+"""Kinds of policies that decide what an update is computed from."""
 
 
 def review_guard(context: Context) -> None:
-    """Show it what has happened since it was last shown something; called after every entry."""
+    """Pass on what has happened since the last call; called after every entry."""
     job, guard, guarded = context.job, context.chosen.guard, context.job.guarded
     assert guard is not None
     if job.state is not JobState.RUNNING or not job.generation.roster:
@@ -239,7 +240,7 @@ def review_guard(context: Context) -> None:
 
 
 def _note_relaxation(context: Context, guard: ConvergenceGuard) -> None:
-    """Other policies hold than those that it knows of; or the records begin anew, since samples are repeated."""
+    """The policies differ from those that the guard knows, or the records begin anew because samples are repeated."""
     job, guarded, chosen = context.job, context.job.guarded, context.chosen
     known, guarded.present = guarded.present, job.synchronization
     if known is None:
@@ -263,7 +264,7 @@ def _note_relaxation(context: Context, guard: ConvergenceGuard) -> None:
 
 
 def _note_batch(context: Context, guard: ConvergenceGuard) -> None:
-    """The global batch has another size than the one that it knows of."""
+    """The size of the global batch differs from the one that the guard knows."""
     job, guarded, chosen = context.job, context.job.guarded, context.chosen
     known, guarded.batch = guarded.batch, job.batch
     if not known or context.spec.fill is None:

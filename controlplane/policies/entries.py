@@ -1,4 +1,4 @@
-"""What the registry holds of a policy, and what it tells of one."""
+"""The registry's entry for a policy, and its public description."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from controlplane.protocol.spec import Part
 
 
 class NoParameters(Part, frozen=True, kw_only=True):
-    """Nothing can be set."""
+    """A policy without parameters."""
 
 
 class Registration(Value, frozen=True, kw_only=True):
@@ -17,21 +17,23 @@ class Registration(Value, frozen=True, kw_only=True):
     name: str
     parameters: type[Part]
     path: str
-    """``module:class``, imported on first use. Called with ``parameters``, if it has any, and its ``parts`` by name."""
+    """``module:class``, imported on first use. The class is called with ``parameters``, if it has any, and its
+    ``parts`` by name.
+    """
     explanation: str
     paper: str = ""
     """The paper and section that define it; empty for a policy of Paceline's own."""
     parts: dict[str, str] = {}
-    """Parameters that choose a policy themselves, or several in a list, and the question that they answer."""
+    """Parameters that are themselves choices of a policy, or a list of several, with the kind of policy."""
     variants: dict[tuple[str, str], str] = {}
-    """By parameter and value, the path where this value makes it another policy."""
+    """By parameter and value: the path of another class that implements the policy with this value."""
     compared: dict[str, Any] | None = {}
-    """Of batching and barriers: parameters with which *what-if* compares it and an autopilot may choose it by default.
-
-    None: only where someone names it.
+    """Batching and barriers only: parameters with which *what-if* compares it, and an autopilot may choose it, by
+    default.
+    None: only if a user names it.
     """
     compared_as: str = ""
-    """Its name in such a comparison; empty: its own."""
+    """Its name in such a comparison; empty for its own name."""
 
 
 class CatalogueEntry(Value, frozen=True, kw_only=True):

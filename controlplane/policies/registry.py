@@ -1,7 +1,7 @@
-"""The one table from a kind and a name to the policy.
+"""The table of all policies, by kind and name.
 
-It describes, checks and resolves choices. Importing it imports no policy: each is imported on its first use, since
-some load torch. ``docs/extending.md`` says how a policy is added.
+It describes, checks and resolves choices. Importing it imports no policy: each is imported on first use, since some
+import torch. ``docs/extending.md`` explains how to add a policy.
 """
 
 import importlib
@@ -34,7 +34,7 @@ QUESTIONS = {
     "placement": "Which server holds which block of parameters.",
     "data": "Which samples a worker may draw.",
     "stragglers": "Which worker is slow, with the evidence.",
-    "autopilot": "Which of the policies that a job may have it should have.",
+    "autopilot": "Which of the job's allowed policies it should use.",
     "guard": "Whether a change of policies harms convergence.",
 }
 
@@ -50,7 +50,7 @@ REGISTRATIONS = (
 )
 
 COMPARED = ("batching", "barrier")
-"""The questions whose policies simulations compare by default."""
+"""The kinds of policies that simulations compare by default."""
 
 Chosen = Choice | tuple[Choice, ...]
 """The form of a policy's part: one policy, or several."""
@@ -67,16 +67,17 @@ def resolve(question: str, choice: Choice) -> Any:
     """The policy itself.
 
     Raises:
-        SpecError: where there is no such policy, or its parameters are not allowed.
+        SpecError: if there is no such policy, or its parameters are not allowed.
     """
     return _build(question, choice, field=_field_of(question))
 
 
 def check(synchronization: Synchronization) -> None:
-    """Whether a job can run with these choices: each is registered, its parameters are allowed, and all compose.
+    """Check that a job can run with these choices: each is registered, its parameters are allowed, and all are
+    compatible.
 
     Raises:
-        SpecError: naming the field, its value and what is allowed.
+        SpecError: names the field, its value and what is allowed.
     """
     kinds = {}
     for field in synchronization.__struct_fields__:
@@ -88,20 +89,22 @@ def check(synchronization: Synchronization) -> None:
 
 
 def refusal(spec: JobSpec) -> Refusal | None:
-    """Why a job of this kind cannot have its policies, each of which is allowed; None: it can."""
+    """Why a job of this kind cannot use its combination of allowed policies; None if it can."""
     chosen = spec.synchronization
     kinds = {question: policy_type(question, getattr(chosen, question)) for question in ("batching", "barrier", "data")}
     return unsuited(spec, **kinds) or surplus(spec, policy_type("placement", chosen.placement))
 
 
 def policy_type(question: str, choice: Choice) -> Any:
-    """The class of a policy that is registered, to ask what it can do."""
+    """The class of a registered policy, to query its capabilities."""
     entry = _TABLE[question, choice.name]
     return _class_of(entry, _settings(entry, choice.parameters, field=_field_of(question)))
 
 
 def compared() -> dict[str, Synchronization]:
-    """The policies that a simulation compares by default: each batching and barrier beside the usual other three."""
+    """The policies that a simulation compares by default: each batching policy and barrier, with the default other
+    policies.
+    """
     entries = [entry for entry in REGISTRATIONS if entry.question in COMPARED and entry.compared is not None]
     return {
         entry.compared_as or entry.name: Synchronization(
@@ -112,7 +115,7 @@ def compared() -> dict[str, Synchronization]:
 
 
 def catalogue() -> list[CatalogueEntry]:
-    """Every policy, by question in the order of ``QUESTIONS``, then by name; then the rules of ``aggregation``."""
+    """Every policy, sorted by kind in the order of ``QUESTIONS`` and by name; then the rules of ``aggregation``."""
     order = list(QUESTIONS)
     policies = sorted(REGISTRATIONS, key=lambda e: (order.index(e.question), e.name))
     return [_describe(entry) for entry in (*policies, *_rules())]
@@ -136,7 +139,7 @@ def _rules() -> list[Registration]:
 
 
 def predictors(batching: Choice) -> list[str]:
-    """The names of the predictors of a batching policy, side by side; the one that is acted upon first comes first."""
+    """The names of the predictors of a batching policy; the active one first."""
     _, _, parts = _validate("batching", batching, field=_field_of("batching"))
     chosen = [one for part in parts.values() for one in (part if isinstance(part, tuple) else (part,))]
     return [choice.name for choice in chosen]
@@ -189,12 +192,12 @@ def _settings(entry: Registration, given: Mapping[str, Any], *, field: str) -> P
     try:
         return entry.parameters(**values)
     except ValueError as error:
-        # What a struct's own checks say about values that are each allowed but do not go together.
+        # Message of the struct's own check of values that are allowed individually but not together.
         raise SpecError(field, dict(given), str(error)) from None
 
 
 def _where_it_is(question: str, parameter: str) -> str:
-    """Policies that have the parameter of another one: a family has most of them in common."""
+    """Names other policies that have a parameter: related policies share most of them."""
     if question not in ("barrier", "batching"):
         return ""
     having = [
@@ -202,7 +205,7 @@ def _where_it_is(question: str, parameter: str) -> str:
         for entry in REGISTRATIONS
         if entry.question == question and parameter in entry.parameters.__struct_fields__
     ]
-    # A batching policy of its own may share a name with its predictor's parameters.
+    # A parameter of a batching policy may have the same name as one of its predictor.
     is_common = len(having) > (question == "batching")
     return f"; {parameter} is a parameter of {', '.join(having)}" if is_common else ""
 
@@ -225,7 +228,7 @@ def _parts(question: str, value: str | Mapping[str, Any] | list[Any], *, field: 
 
 
 def _part(question: str, value: str | Mapping[str, Any], *, field: str) -> Choice:
-    """A choice within a choice: a bare name, or written flat like the four choices themselves."""
+    """A choice within a choice: a bare name, or a mapping with a name and parameters."""
     allowed = f"one of {', '.join(names(question))}"
     if isinstance(value, str):
         if value not in names(question):

@@ -1,4 +1,4 @@
-"""Numbers and names as the operator reads them in reasons and flags: units always, at most four digits."""
+"""Formats numbers and names in sentences for the operator: always with units, at most four digits."""
 
 from collections.abc import Iterable, Mapping
 
@@ -26,7 +26,7 @@ def number(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration in the unit that reads best: ``1.25 s``, ``94 ms``, ``0.42 ms``."""
+    """A duration in a suitable unit: ``1.25 s``, ``94 ms``, ``0.42 ms``."""
     return f"{value:.3g} s" if value >= 1 else f"{value * 1000:.3g} ms"
 
 
@@ -36,7 +36,7 @@ def iterations(count: int) -> str:
 
 
 def workers(ranks: Iterable[int], *, hidden: int = 0) -> str:
-    """``w1 w4 w7``, as a sentence names a sample; ``hidden`` more are only counted."""
+    """``w1 w4 w7``, for a sample in a sentence; ``hidden`` more are only counted."""
     names = [f"w{rank}" for rank in ranks]
     more = max(0, len(names) - SHOWN) + hidden
     return " ".join(names[:SHOWN]) + (f" and {more} more" if more else "")

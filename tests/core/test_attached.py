@@ -31,7 +31,7 @@ def test_it_waits_for_ranks_without_slots_or_processes_of_paceline(tell: Tell) -
         "ranks, none of which is connected: start the script with paceline run",
     )
     story.comes(0)
-    assert story.given(MoveJob)[-1].awaited == "ranks w1; 1 of 2 are here"
+    assert story.given(MoveJob)[-1].awaited == "ranks w1; 1 of 2 are connected"
     assert story.given(StartProcess) == []
 
 

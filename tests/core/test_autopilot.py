@@ -75,7 +75,7 @@ def test_it_stays_where_the_gain_is_within_the_error() -> None:
     story = answered(asked(), saved=0.3, error=0.31)
     (judged,) = story.given(JudgeAlternatives)
     assert (judged.chosen, judged.switches) == ("", False)
-    assert judged.reason == f"uniform, bsp stays: {EMA} comes next, and saves no more than the error"
+    assert judged.reason == f"uniform, bsp stays; next best: {EMA} (saves no more than the error)"
     assert story.given(ChangePolicies) == []
 
 

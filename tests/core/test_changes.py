@@ -155,7 +155,7 @@ def test_change_before_the_start_holds_from_the_first_iteration(story):
     ("event", "sentence"),
     [
         (change(barrier="bsp"), "job 7: change by ada, but it already runs with these policies"),
-        (change(weather="fair"), "job 7: change by ada: there is no question weather, only batching, barrier"),
+        (change(weather="fair"), "job 7: change by ada: there is no weather policy, only batching, barrier"),
         (change(barrier="none"), "job 7: change by ada: synchronization.barrier.name: found 'none'"),
         (change(placement=Choice(name="round-robin", parameters={"x": 1})), "synchronization.placement.x: found 'x'"),
         (ResumeRequested(actor="ada"), "job 7: resumption by ada, but it is running"),

@@ -94,7 +94,7 @@ def test_no_one_left_pauses_the_job_until_one_is_back(story):
     told = story(workers=1, servers=1).running()
     told.iterate(5, speeds={0: 1000.0})
     commands = told.kill(0)
-    assert [m.reason for m in of(MoveJob, commands)] == ["no workers are here, at least 1 is needed"]
+    assert [m.reason for m in of(MoveJob, commands)] == ["no workers are available, at least 1 is needed"]
     told.tick(after_ms=500)
     told.hello(0)
     commands = told.server_report(0, highest=6)  # its last push had closed iteration 5, its report never came
@@ -110,7 +110,7 @@ def test_job_below_its_minimum_pauses_and_resumes_by_itself(story):
     told = story(elastic={"minimum_workers": 4}).running()
     told.iterate(5, speeds=ALL)
     commands = told.kill(2)
-    assert of(MoveJob, commands)[0].reason == "3 workers are here, at least 4 are needed"
+    assert of(MoveJob, commands)[0].reason == "3 workers are available, at least 4 are needed"
     assert {told.orders[rank].hold for rank in (0, 1, 3)} == {True}
     for rank in (0, 1, 3):
         stand(told, rank)
@@ -143,7 +143,7 @@ def test_pause_for_too_few_workers_is_not_ended_by_hand(story):
     told = story(elastic={"minimum_workers": 4}).running()
     told.kill(2)
     reason = told.declined(ResumeRequested(actor="ada"))
-    assert "3 workers are here, at least 4 are needed: it resumes by itself" in reason
+    assert "3 workers are available, at least 4 are needed: it resumes by itself" in reason
 
 
 def test_limits_are_met_again_when_the_worker_is_back(story):

@@ -79,7 +79,7 @@ def test_scores_of_all_predictors_are_recorded_and_one_call_promotes_another() -
 def test_a_policy_without_predictors_refuses_their_events(batching: str) -> None:
     story = Story(synchronization={"batching": batching}).running()
     reason = story.declined(PredictorPromoted(predictor="ema", actor="ada"))
-    assert f"job 7: an event for predictor ema, but {batching} trains none" in reason
+    assert f"job 7: an event for predictor ema, but {batching} trains no predictor" in reason
 
 
 def test_only_what_can_be_trained_is_trained() -> None:

@@ -74,7 +74,7 @@ def test_a_server_is_requested_when_fewer_than_half_are_superior(running):
     told = running()
     asked = until(told, RequestSlot)
     assert (asked.role, asked.index) == ("server", 4)
-    assert "1 superior servers are fewer than 2: one more is asked for" in asked.reason
+    assert "1 superior servers are fewer than 2: one more is requested" in asked.reason
     for _ in range(12):
         until(told, IssueOrders)
     assert len(told.given(RequestSlot)) == 1, "not twice"

@@ -409,9 +409,9 @@ def attached_job(*, state: JobState = JobState.RUNNING, user: User | None = None
             },
         )
     make_reports(job, [Pace(shares=EVEN)] * (10 + agreed) + [Pace(shares=BALANCED)] * (50 - agreed))
-    make_decision(job, 0, "move-job", {"state": "running", "awaited": ""}, reason="4 ranks are here")
+    make_decision(job, 0, "move-job", {"state": "running", "awaited": ""}, reason="4 ranks are connected")
     roster = {"generation": 1, "first_iteration": 0, "ranks": [0, 1, 2, 3]}
-    make_decision(job, 1, "set-roster", roster, reason="4 ranks are here, from iteration 0 on", iteration=0)
+    make_decision(job, 1, "set-roster", roster, reason="4 ranks are connected, from iteration 0 on", iteration=0)
     make_decision(job, 2, "set-shares", _shares(EVEN, 0, {}), reason="even split to begin with", iteration=0)
     speeds = dict(enumerate(SPEEDS))
     make_decision(job, 3, "set-shares", _shares(BALANCED, 10, speeds), reason="by predicted speed", iteration=10)

@@ -149,14 +149,14 @@ def test_an_answer_that_does_not_come_is_retried() -> None:
     flight = Flight()
     flight.until_asked()
     ask = flight.until_asked(pace_s=0.1)
-    assert (ask.look, ask.reason) == (2, "no answer came within 300 s")
+    assert (ask.look, ask.reason) == (2, "no result came within 300 s")
 
 
 def test_an_answer_that_no_one_waits_for_is_refused() -> None:
     flight = Flight()
     ask = flight.until_asked()
     flight.answer(ask, {}, 0.0)
-    with pytest.raises(ValueError, match="an answer to simulation 1 of alternatives, expected none"):
+    with pytest.raises(ValueError, match="a result of simulation 1 of alternatives, expected none"):
         flight.answer(ask, {}, 0.0)
 
 

@@ -136,8 +136,8 @@ def test_not_enough_evidence_is_an_answer() -> None:
         state, _ = detector.observe(observations, state)
     assert detector.persistence_of("worker", "compute", 2, state) == (
         Persistence.UNCLEAR,
-        "not enough evidence on w2: it could be compared in 3 of the last 8 iterations, "
-        "with at least two others or with its own past beside another one's",
+        "not enough evidence on w2: comparable in 3 of the last 8 iterations "
+        "(that takes two others, or its own past and that of another)",
     )
     for observations in run([HEALTHY] * 5):
         state, _ = detector.observe(observations, state)

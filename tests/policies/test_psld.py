@@ -130,7 +130,7 @@ def test_scale_out_is_requested_when_fewer_than_half_of_the_initial_servers_are_
     (asked,) = {decision.add for decision in decisions[20:] if decision.add}
     sentence = next(decision.reason for decision in decisions if decision.add)
     assert asked == 1
-    assert "2 superior servers are fewer than 4: one more is asked for" in sentence
+    assert "2 superior servers are fewer than 4: one more is requested" in sentence
 
 
 def test_scale_out_continues_until_half_of_the_initial_servers_are_superior() -> None:

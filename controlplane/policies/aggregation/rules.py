@@ -1,13 +1,14 @@
-"""The rules of aggregation: what each contribution weighs, and what a client of a federation may do in a round.
+"""The rules of aggregation: the weight of each contribution, and the local work of a federated client in a round.
 
-A server adds up contributions times their weight; weights sum to 1 over those who count. So a rule is a function from
-samples to weights, the same on every server, and travels by name in the roster. What a contribution *is* belongs to
-the workload: gradients (a mean over the samples), parameters after local steps, or sums with their counts (k-means,
-matrix factorisation), for which ``weighted by samples`` of the means is exactly sum over count (Eq. 7, ruling 7).
+A server sums contributions times their weights; the weights of all counting contributions sum to 1. A rule is a
+function from samples to weights; it is the same on every server, and the roster contains its name. The workload defines
+what a contribution *is*: gradients (a mean over the samples), parameters after local steps, or sums with their counts
+(k-means, matrix factorisation), for which ``weighted by samples`` of the means is exactly sum over count (Eq. 7, ruling
+7).
 
 In a federation (LB-BSP section 3.5, Fig. 13) three ways scale a client's load by its speed. LB-BSP scales the batch and
-leaves the learning rate and the number of local steps tau alone, so that every client's data have the same weight;
-scaling tau, or the rate along with the batch, are the baselines that lose accuracy there.
+does not change the learning rate and the number of local steps tau, so that every client's data have the same weight;
+scaling tau, or the rate together with the batch, are the baselines that lose accuracy there.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ class LocalWork(Value, frozen=True, kw_only=True):
     """What one client does in one round."""
 
     steps: int
-    """tau: local iterations between two synchronisations."""
+    """tau: local iterations between two synchronizations."""
     batch: int
     rate: float
     """Learning rate of its local steps."""
@@ -39,11 +40,11 @@ class Rule:
     """Maps the number of samples of each contribution to its weight."""
     federated: bool = False
     scale: Callable[[LocalWork, float], LocalWork] | None = None
-    """From the usual local work and a client's speed, in times of the mean, to its own local work."""
+    """Maps the usual local work and a client's speed, relative to the mean, to the client's own local work."""
 
 
 def by_samples(samples: Mapping[int, int]) -> Weights:
-    """Every sample counts the same (LB-BSP Eq. 7); a contribution of none weighs nothing.
+    """All samples have equal weight (LB-BSP Eq. 7); a contribution without samples has weight 0.
 
     Raises:
         ValueError: if there are no samples, or a count is negative.
@@ -53,7 +54,7 @@ def by_samples(samples: Mapping[int, int]) -> Weights:
 
 
 def equally(samples: Mapping[int, int]) -> Weights:
-    """Every contribution with at least one sample counts the same, whatever their number.
+    """All contributions with at least one sample have equal weight.
 
     Raises:
         ValueError: if there are no samples, or a count is negative.
@@ -64,17 +65,17 @@ def equally(samples: Mapping[int, int]) -> Weights:
 
 
 def scale_batch(usual: LocalWork, speed: float) -> LocalWork:
-    """LB-BSP: the batch follows the speed, tau and the rate stay."""
+    """LB-BSP: the batch is scaled by the speed; tau and the learning rate stay."""
     return LocalWork(steps=usual.steps, batch=_scaled(usual.batch, speed), rate=usual.rate)
 
 
 def scale_steps(usual: LocalWork, speed: float) -> LocalWork:
-    """The baseline that tunes tau: a fast client walks further in its own direction."""
+    """The baseline that scales tau: a fast client moves further in its own direction."""
     return LocalWork(steps=_scaled(usual.steps, speed), batch=usual.batch, rate=usual.rate)
 
 
 def scale_rate(usual: LocalWork, speed: float) -> LocalWork:
-    """The baseline that tunes the rate in proportion to the batch: a fast client's data have more influence."""
+    """The baseline that scales the learning rate with the batch: a fast client's data have more influence."""
     batch = _scaled(usual.batch, speed)
     return LocalWork(steps=usual.steps, batch=batch, rate=usual.rate * batch / usual.batch)
 
@@ -120,7 +121,7 @@ RULES: Mapping[str, Rule] = {
         ),
     )
 }
-"""By name, as the roster carries it."""
+"""All rules, by name."""
 
 
 def rule(name: str) -> Rule:

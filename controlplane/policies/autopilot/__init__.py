@@ -1,1 +1,1 @@
-"""The autopilot: which of the policies that a job may have it should have."""
+"""The autopilot: chooses among the policies that a job allows."""

@@ -12,10 +12,10 @@ EVEN = Choice(name="uniform")
 
 
 def alternatives(spec: JobSpec, autopilot: Autopilot) -> dict[str, Synchronization]:
-    """Those that this job can have, the submitted ones first.
+    """The alternatives that this job can use, the submitted policies first.
 
-    Under barriers in lockstep each of ``batching`` is one. Under asynchronous ones each worker goes at its own pace, so
-    that dividing differently changes little: there shares are even, unless the spec was submitted otherwise.
+    With a synchronous barrier each policy of ``batching`` is an alternative. With an asynchronous one each worker goes
+    at its own pace, so shares matter little: they are even, unless the spec was submitted otherwise.
     """
     own = spec.synchronization
     found = {title(own): own}
@@ -29,12 +29,12 @@ def alternatives(spec: JobSpec, autopilot: Autopilot) -> dict[str, Synchronizati
 
 
 def title(synchronization: Synchronization) -> str:
-    """The two policies that an autopilot changes, as a person names them: ``lb-bsp-cpu with ema, bsp``."""
+    """A readable name of the two policies that an autopilot changes: ``lb-bsp-cpu with ema, bsp``."""
     return f"{_named(synchronization.batching)}, {_named(synchronization.barrier)}"
 
 
 def check(spec: JobSpec) -> None:
-    """Raise ``SpecError`` unless every policy that the spec's autopilot may choose is registered and fits the job."""
+    """Raise ``SpecError`` unless every policy that the autopilot may choose is registered and fits the job."""
     if spec.autopilot is None:
         return
     own = spec.synchronization

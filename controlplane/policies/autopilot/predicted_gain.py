@@ -1,11 +1,10 @@
-"""An autopilot that believes a prediction only beyond its error, and a switch only as it was measured.
+"""An autopilot that switches only if the predicted gain exceeds the prediction's error, and measures each switch.
 
-It measures seconds per sample, which compares policies however they divide and synchronize. It learns for some global
-batches, has the alternatives simulated on what it has seen, and switches to the best of those that saved time with
-every seed and save more than the model's error. Some batches after the switch it measures as many again: where a
-sample took longer than before, it goes back. What was left is not tried again for a stated number of batches.
-
-A roster that changes ends every comparison: nothing measured before it says anything about after it.
+It measures seconds per sample, by which all policies can be compared. It records some global batches, requests a
+simulation of the alternatives on that record, and switches to the best of those that save time with every seed and save
+more than the model's error. Shortly after the switch it measures the same number of batches again and reverts the
+switch if a sample took longer than before. A reverted alternative is not tried again for a number of batches. A change
+of the roster ends every comparison, since earlier measurements no longer apply.
 """
 
 from typing import Final
@@ -26,17 +25,17 @@ SETTLE: Final = 6
 """Global batches after a switch that are not measured: the change takes effect, and shares settle."""
 
 DRIFT: Final = 0.1
-"""By which part a sample must take longer than at the last simulation for an early new one."""
+"""If a sample takes longer by this fraction than at the last simulation, the next one is early."""
 
 PATIENCE_S: Final = 300.0
-"""How long an answer is waited for; then the simulation is asked for again."""
+"""How long to wait for a result before the simulation is requested again."""
 
 RARELY: Final = 16
-"""Simulations without a switch get rarer, up to this many times as rare as ``learn``."""
+"""Simulations without a switch become less frequent; the interval grows up to this multiple of ``learn``."""
 
 
 class Offer(Value, frozen=True, kw_only=True):
-    """A switch that was decided or proposed, with what it was expected to bring."""
+    """A switch that was decided or proposed, with its expected gain."""
 
     name: str
     saved: float
@@ -51,7 +50,7 @@ class Trial(Value, frozen=True, kw_only=True):
     came_from: str
     at: int
     begins: Mark | None = None
-    """From here on it is measured."""
+    """The batch from which on it is measured."""
 
 
 class PilotState(Value, frozen=True, kw_only=True):
@@ -60,7 +59,7 @@ class PilotState(Value, frozen=True, kw_only=True):
     mode: Mode
     looks: int = 0
     asked_s: float | None = None
-    """Since when an answer is waited for."""
+    """When the outstanding simulation was requested."""
     next_look: int = 0
     block: Mark | None = None
     """Where the measurement of the present pace began."""
@@ -70,15 +69,15 @@ class PilotState(Value, frozen=True, kw_only=True):
     trial: Trial | None = None
     offer: Offer | None = None
     avoided: dict[str, int] = {}
-    """Policies that are not tried before so many batches."""
+    """By name: the batch before which these policies are not tried."""
     missed: dict[str, float] = {}
-    """By how much the last prediction of each exceeded what was measured."""
+    """By name: by how much the last predicted gain exceeded the measured one."""
     rests: int = 0
     """Simulations since the last switch."""
 
 
 class PredictedGain:
-    """The policy. All marks that it is shown rise."""
+    """The policy. Its input marks increase."""
 
     name = "predicted-gain"
     state_type = PilotState
@@ -108,7 +107,7 @@ class PredictedGain:
         if state.asked_s is not None:
             if mark.at_s - state.asked_s <= PATIENCE_S:
                 return state, None
-            return self._ask(state, mark, f"no answer came within {seconds(PATIENCE_S)}")
+            return self._ask(state, mark, f"no result came within {seconds(PATIENCE_S)}")
         measured = mark.batches - state.block.batches
         if measured < self._of.learn:
             return state, None
@@ -122,14 +121,14 @@ class PredictedGain:
     def decide(
         self, look: int, present: str, played: list[PlayedAlternative], error: float, mark: Mark, state: PilotState
     ) -> tuple[PilotState, Verdict]:
-        """The answer to an ``RequestSimulation``.
+        """Decide on the result of a ``RequestSimulation``.
 
         Raises:
-            ValueError: if it is not the answer that is waited for.
+            ValueError: if it is not the expected result.
         """
         if state.asked_s is None or look != state.looks or state.block is None:
-            waited = f"an answer to simulation {state.looks}" if state.asked_s is not None else "none"
-            raise ValueError(f"an answer to simulation {look} of alternatives, expected {waited}")
+            waited = f"a result of simulation {state.looks}" if state.asked_s is not None else "none"
+            raise ValueError(f"a result of simulation {look} of alternatives, expected {waited}")
         before_s = state.block.pace_to(mark)
         rows = [self._judge(each, error, mark, state) for each in played if each.name != present]
         good = {row.name: row for row in rows if not row.verdict}
@@ -145,7 +144,7 @@ class PredictedGain:
         return replace(state, offer=offer), Verdict(chosen=best.name, switches=switches, rows=rows, reason=reason)
 
     def switched(self, came_from: str, to: str, mark: Mark, state: PilotState, *, by_itself: bool) -> PilotState:
-        """Other policies take effect. After a user's change it only proposes, until it is set to auto again."""
+        """Other policies take effect. After a user's change it only proposes, until a user sets it to auto again."""
         offer, after = state.offer, self._begin(replace(state, trial=None, offer=None, rests=0), mark)
         if not by_itself:
             after = replace(after, mode="suggest")
@@ -159,19 +158,19 @@ class PredictedGain:
         return state.mode == "auto"
 
     def impossible(self, name: str, mark: Mark, state: PilotState) -> PilotState:
-        """The job cannot have this alternative now, or it was found to do harm: it is not tried again soon."""
+        """The job cannot use this alternative now, or it was found harmful: do not try it again soon."""
         return replace(state, trial=None, offer=None, avoided=self._avoid(state, name, mark))
 
     def restarted(self, mark: Mark, state: PilotState) -> PilotState:
-        """An answer came when the job could not act on it: measure anew, and ask again."""
+        """A result came when the job could not act on it: measure again, and request another simulation."""
         return self._begin(replace(state, trial=None, offer=None), mark)
 
     def set_mode(self, mode: Mode, mark: Mark, state: PilotState) -> PilotState:
-        """A user set its mode: it compares again soon."""
+        """A user set its mode: compare again soon."""
         return self._begin(replace(state, mode=mode, rests=0, trial=state.trial), mark)
 
     def _begin(self, state: PilotState, mark: Mark) -> PilotState:
-        """Measure from here on, and simulate when that has been measured."""
+        """Start a measurement; simulate when it is complete."""
         return replace(state, block=mark, pace_s=None, asked_s=None, next_look=mark.batches + self._of.learn)
 
     def _rest(self, state: PilotState, mark: Mark) -> PilotState:
@@ -222,15 +221,15 @@ class PredictedGain:
         return state, measured
 
     def _judge(self, played: PlayedAlternative, error: float, mark: Mark, state: PilotState) -> Judged:
-        """A row with why it is no candidate; empty: it is one."""
+        """A row of the table; its verdict says why it is no candidate, and is empty if it is one."""
         error = max(error, state.missed.get(played.name, 0.0))
         until = state.avoided.get(played.name, 0)
         if played.unfinished:
-            verdict = "did not come to its end"
+            verdict = "did not finish"
         elif until > mark.batches:
             verdict = f"not tried again for {until - mark.batches} batches"
         elif played.low <= 0.0:
-            verdict = "saves nothing with some seed"
+            verdict = "saves no time with some seed"
         elif played.saved <= max(LEAST_GAIN, error):
             verdict = "saves no more than the error" if error >= LEAST_GAIN else f"saves no more than {LEAST_GAIN:.0%}"
         else:
@@ -251,4 +250,4 @@ def _none_reason(present: str, rows: list[Judged], best: Judged | None) -> str:
         return f"{present} stays: {best.name} saves most, but the present time per sample was not measured"
     if not rows:
         return f"{present} stays: no alternative could be simulated"
-    return f"{present} stays: {rows[0].name} comes next, and {rows[0].verdict}"
+    return f"{present} stays; next best: {rows[0].name} ({rows[0].verdict})"

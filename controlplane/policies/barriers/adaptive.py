@@ -1,8 +1,8 @@
 """``ratio: adaptive`` for A-BSP (ruling 20): small parts while the loss falls, full passes when only noise is left.
 
-With a constant step, an update from half of the samples has a noise floor that a full one has not. The control plane
-sees losses, not gradients, so it asks them: over the last ``WINDOW`` iterations, is the fall from the older half to the
-newer one more than what their scatter explains? The ratio grows by a step where it is not, and shrinks where it is.
+With a constant step size, updates from half of the samples have a higher noise floor than full ones. The control plane
+sees losses, not gradients, so it compares losses: over the last ``WINDOW`` iterations, is the decrease from the older
+half to the newer one significant against their scatter? If not, the ratio grows by a step; otherwise it shrinks by one.
 """
 
 import math
@@ -11,17 +11,17 @@ import statistics
 import msgspec
 
 WINDOW = 20
-"""Iterations that are compared, half with half."""
+"""Number of iterations whose older and newer halves are compared."""
 
 LOWEST, STEP = 0.5, 0.05
-"""The paper's ratio is where it begins; so much it changes at each comparison, up to 1."""
+"""The initial ratio is the paper's; each comparison changes it by ``STEP``, up to 1."""
 
 SIGNIFICANT = 2.0
-"""A fall counts from so many standard errors of the difference on."""
+"""A decrease is significant from this many standard errors of the difference on."""
 
 
 class Noise(msgspec.Struct, kw_only=True):
-    """Mean losses of the latest iterations, and the ratio that they led to."""
+    """Losses of the latest iterations, and the resulting ratio."""
 
     iterations: list[int] = []
     sums: list[float] = []
@@ -31,7 +31,7 @@ class Noise(msgspec.Struct, kw_only=True):
 
 
 def note_loss(noise: Noise, iteration: int, loss: float, samples: int) -> None:
-    """A worker reported ``loss``, the mean over its samples. Each new iteration that begins is one more comparison."""
+    """Add ``loss``, the mean over a worker's samples. Each new iteration triggers a comparison."""
     if samples <= 0 or not math.isfinite(loss):
         return
     if iteration not in noise.iterations:
@@ -48,7 +48,7 @@ def note_loss(noise: Noise, iteration: int, loss: float, samples: int) -> None:
 
 
 def ratio_by_noise(noise: Noise) -> float:
-    """The least part of an iteration that must be processed before it may be cut."""
+    """The smallest fraction of an iteration that must be processed before it may be cut short."""
     return noise.ratio
 
 

@@ -1,9 +1,8 @@
-"""A-BSP (section 3.2, Alg. 1): once the fastest has finished and enough is processed, all synchronise what they have.
+"""A-BSP (section 3.2, Alg. 1): once the fastest worker has finished and enough is processed, all synchronize.
 
-A worker that has nothing left to process requests the synchronisation. From then on the decision is repeated with every
-progress report until the ratio is reached (ruling 17): the samples known to be processed, over the sum of the
-iteration's shares; equality signals. The signal is sent once per iteration. A worker that receives it late has finished
-by itself.
+A worker that has processed its share requests the synchronization. From then on every progress report is checked until
+the ratio is reached (ruling 17): known processed samples over the sum of the iteration's shares; equality is enough.
+The signal is sent once per iteration. A worker that receives it late has already finished.
 """
 
 from collections.abc import Mapping
@@ -27,12 +26,12 @@ class Tally(msgspec.Struct, kw_only=True):
     processed: int = 0
     """Sum of ``samples``."""
     fastest: int | None = None
-    """The worker that requested the synchronisation first."""
+    """The worker that requested the synchronization first."""
     is_cut: bool = False
 
 
 class AggressiveState(msgspec.Struct, kw_only=True):
-    """Iterations that are under way, and how noisy the loss is."""
+    """Open iterations, and the noise of the loss."""
 
     tallies: dict[int, Tally] = {}
     closed: int = -1
@@ -55,11 +54,11 @@ class Aggressive:
         return self.parameters.report_s
 
     def release(self, progress: Progress) -> dict[int, Release]:
-        """As BSP: what is cut short is the work, not the barrier."""
+        """As BSP: the work is cut short, not the barrier."""
         return Bsp().release(progress)
 
     def begin(self, left: Mapping[int, int], state: AggressiveState | None) -> tuple[AggressiveState, list[Cut]]:
-        """Without those who left: neither their progress nor their shares count, unless they had finished."""
+        """Drop workers that left: neither their progress nor their shares count, unless they had finished."""
         kept = AggressiveState() if state is None else state
         cuts: list[Cut] = []
         for iteration, tally in sorted(kept.tallies.items()):
@@ -79,7 +78,7 @@ class Aggressive:
         if tally is None:
             tally = state.tallies[processed.iteration] = Tally(total=processed.total)
         known = tally.samples.get(processed.rank, 0)
-        # Messages of one worker come in order, but one that computes an iteration again begins at zero.
+        # Messages of one worker are in order, but a worker that repeats an iteration begins at zero.
         tally.samples[processed.rank] = max(known, processed.samples)
         tally.processed += tally.samples[processed.rank] - known
         if processed.requests and tally.fastest is None:
@@ -89,7 +88,7 @@ class Aggressive:
         return state, self._decide(processed.iteration, tally, state.noise)
 
     def close(self, iteration: int, state: AggressiveState) -> AggressiveState:
-        """Iterations that are complete need no more decisions."""
+        """Complete iterations need no more decisions."""
         state.closed = iteration
         state.tallies = {number: tally for number, tally in state.tallies.items() if number > iteration}
         return state

@@ -12,7 +12,7 @@ FREE = Release(watermark=NO_LIMIT, reason="no worker waits: each one continues a
 
 
 class AspState(msgspec.Struct, kw_only=True):
-    """Nothing to remember."""
+    """An empty state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Asp:
         return AspState(), Passage(releases=dict.fromkeys(sorted(members.done), FREE))
 
     def arrive(self, arrival: Arrival, state: AspState) -> tuple[AspState, Passage]:
-        """It may continue."""
+        """The worker may continue."""
         return state, Passage(releases={arrival.rank: FREE})
 
     def recheck_at_ms(self, state: AspState) -> int | None:

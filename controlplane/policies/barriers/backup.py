@@ -1,7 +1,7 @@
-"""Backup workers: all n + b compute every iteration, and the first n whose updates are ready make it.
+"""Backup workers: all n + b compute every iteration, and the first n with a ready update complete it.
 
-The engine names them, since servers that chose by themselves would disagree; servers commit exactly the named ones.
-The others drop the iteration and continue with the next. A lost worker takes the place of a backup.
+The engine names these n, since servers that chose on their own would disagree; servers commit exactly their updates.
+The others drop the iteration and continue with the next. A lost worker counts as one of the backups.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,13 @@ class BackupState(msgspec.Struct, kw_only=True):
 
     ranks: list[int]
     needed: int
-    """n: set by the first roster, lower only where fewer are left."""
+    """n: set by the first roster; lower only if fewer workers are left."""
     full: int
     """n of the first roster."""
     ready: dict[int, dict[int, bool]] = {}
-    """By iteration, the workers that reported so; the values are unused. An iteration is removed once its workers are
-    named."""
+    """By iteration, the workers with a ready update; the values are unused. An iteration is removed once its workers
+    are named.
+    """
     named: int = -1
     """Iterations up to this one have their quorum."""
 
@@ -45,7 +46,7 @@ class Backup:
         return Bsp().release(progress)
 
     def appoint(self, ranks: list[int], completed: int, state: BackupState | None) -> tuple[BackupState, list[Quorum]]:
-        """The first roster sets n: all but b, and at least one. It stays while as many are left."""
+        """The first roster sets n: all workers but b, and at least one. It stays while that many are left."""
         if state is not None:
             full, ready, named = state.full, state.ready, state.named
         else:
@@ -57,14 +58,14 @@ class Backup:
         return state, [quorum for quorum in quorums if quorum is not None]
 
     def computed(self, rank: int, iteration: int, state: BackupState) -> tuple[BackupState, Quorum | None]:
-        """The n-th to be ready makes the quorum."""
+        """The n-th ready worker completes the quorum."""
         if iteration <= state.named:
             return state, None
         state.ready.setdefault(iteration, {})[rank] = True
         return state, self._name(iteration, state)
 
     def close(self, iteration: int, state: BackupState) -> BackupState:
-        """Iterations that are complete need no more decisions."""
+        """Complete iterations need no more decisions."""
         state.named = max(state.named, iteration)
         state.ready = {number: ready for number, ready in state.ready.items() if number > state.named}
         return state

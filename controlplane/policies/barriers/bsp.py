@@ -6,11 +6,11 @@ from controlplane.core.barriers import Progress, Release
 
 
 class Bsp:
-    """Grants ahead of the slowest worker, the same to all.
+    """Grants all workers the same iterations, ahead of the slowest worker.
 
     The servers close an iteration only when every member of the roster has contributed, and a pull waits for the
-    version that this makes: that is the barrier. So grants may run ``lead`` iterations ahead of it without any worker
-    overtaking; with a lead of 1 the watermark alone is the barrier.
+    resulting version: that is the barrier. Grants may therefore be ``lead`` iterations ahead of it without any worker
+    passing it; with a lead of 1 the watermark alone is the barrier.
     """
 
     name: ClassVar[str] = "bsp"

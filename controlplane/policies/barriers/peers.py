@@ -1,7 +1,7 @@
 """PSP without a centre (``sampling: peers``): each worker samples the others itself and asks them (PSP section 3.2).
 
-The barrier is ``protocol.peers``, within each worker. Here is what is left for the control plane: it lets every worker
-take samples for some time in advance, and stops no one.
+The barrier is ``protocol.peers``, within each worker. The control plane's part is in this module: it leases samples to
+every worker for some time in advance, and holds no worker.
 """
 
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from controlplane.core.barriers import NO_LIMIT, NOTHING, Arrival, Members, Pass
 from controlplane.policies.catalogue.barriers import PbspParameters, PsspParameters
 from controlplane.protocol.drawing import PeerSampling
 
-FREE = Release(watermark=NO_LIMIT, reason="samples in advance: each worker asks others itself when it may continue")
+FREE = Release(watermark=NO_LIMIT, reason="samples in advance: each worker itself asks others when it may continue")
 
 
 class PeerState(msgspec.Struct, kw_only=True):
-    """Nothing to remember: the workers know."""
+    """An empty state: the workers have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerPssp:
-    """Hands out samples in advance; a worker continues when those that it asked are not too far behind."""
+    """Hands out samples in advance; a worker continues when the workers that it sampled are not too far behind."""
 
     name: ClassVar[str] = "pssp"
     synchronous: ClassVar[bool] = False
@@ -38,11 +38,11 @@ class PeerPssp:
 
     @property
     def lease_s(self) -> float:
-        """For how long samples are handed out in advance."""
+        """How far in advance samples are handed out, in seconds."""
         return self.parameters.lease_s
 
     def sampling(self, seed: int) -> PeerSampling:
-        """As workers carry it out."""
+        """The sampling parameters for workers."""
         parameters = self.parameters
         return PeerSampling(
             sample=parameters.sample,
@@ -58,7 +58,7 @@ class PeerPssp:
         return PeerState(), Passage(releases=dict.fromkeys(sorted(members.done), FREE))
 
     def arrive(self, arrival: Arrival, state: PeerState) -> tuple[PeerState, Passage]:
-        """It may take more."""
+        """The worker may take more."""
         return state, Passage(releases={arrival.rank: FREE})
 
     def recheck_at_ms(self, state: PeerState) -> int | None:

@@ -1,13 +1,13 @@
-"""Probabilistic synchronous parallel (PSP section 3): the barrier looks at a sample of the other workers.
+"""Probabilistic synchronous parallel (PSP section 3): the barrier compares a worker with a sample of the others.
 
 If one of the sampled lags more than s iterations behind the worker, the worker waits: pBSP with s = 0, pSSP with s > 0
-(section 3.2). What the paper leaves open is ruling 22's: ``redrawn``, a waiting worker is looked at with a new sample
-whenever one of those that it waits for reports, and after a part of its own iteration time (``recheck``); ``held``,
-it waits until every worker in its first sample has passed.
+(section 3.2). The paper does not say what a waiting worker does; ruling 22 does. ``redrawn``: it draws a new sample
+whenever a worker that it waits for reports, and after a fraction of its own iteration time (``recheck``). ``held``: it
+waits until every worker in its first sample has passed.
 
-A waiting worker is found through those that it waits for, so that a report costs the same at any number of workers. A
-large sample is drawn only if some worker is far enough behind for it to matter. The slowest worker never waits, for any
-sample, so some worker always continues.
+Waiting workers are indexed by the workers that they wait for, so a report costs the same for any number of workers. A
+large sample is drawn only if some worker is far enough behind to matter. The slowest worker never waits, so some worker
+always continues.
 """
 
 from collections import Counter
@@ -24,22 +24,22 @@ from controlplane.policies.catalogue.barriers import PbspParameters, PsspParamet
 from controlplane.policies.wording import iterations, workers
 
 LEAST_RECHECK_MS = 10
-"""A waiting worker is not looked at more often, however short its iterations are."""
+"""Shortest interval between checks of a waiting worker, however short its iterations are."""
 
 
 class Waiting(msgspec.Struct, kw_only=True):
-    """A worker that waits, by its newest sample."""
+    """A worker that waits, with its newest sample."""
 
     behind: list[int]
-    """Those of the sample that are too far behind it."""
+    """The workers in the sample that are too far behind it."""
     attempt: int
-    """How many samples came before, in this wait."""
+    """How many samples it has drawn before during this wait."""
     chance: int
-    """Of all its samples before the iteration (``sampling.chance_before``)."""
+    """The random state of all its samples before the iteration (``sampling.chance_before``)."""
     after_ms: int | None
-    """How soon it is evaluated again if no worker in ``behind`` reports before; None: not before that."""
+    """Time until the next check if no worker in ``behind`` reports before; None: only such a report triggers one."""
     due_ms: int | None
-    """When that is."""
+    """The time of that check."""
 
 
 class PspState(msgspec.Struct, kw_only=True):
@@ -48,7 +48,7 @@ class PspState(msgspec.Struct, kw_only=True):
     population: Population
     done: dict[int, int]
     levels: dict[int, int]
-    """How many workers have finished an iteration and not the next one, by iteration."""
+    """By iteration: how many workers have finished it and not the next one."""
     slowest: int
     """The lowest of the levels."""
     waiting: dict[int, Waiting] = {}
@@ -68,25 +68,25 @@ class Pssp:
 
     parameters: PbspParameters
     staleness: int = field(init=False, default=0)
-    """How far the sampled ones may be behind."""
+    """How far sampled workers may be behind."""
 
     def __post_init__(self) -> None:
-        """Set what every report needs."""
+        """Precompute what every report needs."""
         if isinstance(self.parameters, PsspParameters):
             object.__setattr__(self, "staleness", self.parameters.staleness)
 
     @property
     def holds_updates(self) -> bool:
-        """By the letter of Alg. 1."""
+        """With ``literal``, as in Alg. 1."""
         return self.parameters.literal
 
     @property
     def step_scale(self) -> StepScale:
-        """Of an update; updates released together make a step of their combined length."""
+        """The weight of an update; updates released together make one step of their combined length."""
         return self.parameters.step_scale
 
     def start(self, members: Members, state: PspState | None) -> tuple[PspState, Passage]:
-        """Evaluate every stopped worker; times per iteration are kept from the generation before."""
+        """Check every stopped worker; times per iteration are kept from the previous generation."""
         before = None if state is None else state.population
         population = populate(list(members.done), members.seed, self.parameters, before)
         levels = dict(Counter(members.done.values()))
@@ -98,7 +98,7 @@ class Pssp:
         return state, passage
 
     def arrive(self, arrival: Arrival, state: PspState) -> tuple[PspState, Passage]:
-        """Evaluate it, unless it is already granted, and workers that waited for it."""
+        """Check the worker, unless it is already granted an iteration, and the workers that waited for it."""
         _count(state, arrival)
         measure(state.population, arrival.rank, arrival.busy_s, self.parameters)
         passage = Passage(releases={}, waits={})
@@ -130,8 +130,9 @@ class Pssp:
         return state, passage
 
     def _examine(self, state: PspState, rank: int, at_ms: int, passage: Passage) -> None:
-        """Release a worker that has finished an iteration, or begin its wait for those of its sample that are too far
-        behind. Only the beginning is a decision to log: a wait may take many samples.
+        """Release a worker that has finished an iteration, or let it wait for the workers in its sample that are too
+            far
+        behind. Only the beginning of a wait is logged as a decision: a wait may take many samples.
         """
         population, done = state.population, state.done[rank]
         if done - state.slowest <= self.staleness:  # no worker is too far behind, so any sample would pass
@@ -151,7 +152,7 @@ class Pssp:
         _watch(state, rank, waiting, at_ms)
 
     def _examine_again(self, state: PspState, rank: int, waiting: Waiting, at_ms: int, passage: Passage) -> None:
-        """Release a waiting worker by another sample, or let it wait by that."""
+        """Draw another sample for a waiting worker; release it, or let it wait for workers in this sample."""
         population, done = state.population, state.done[rank]
         waiting.attempt += 1
         if done - state.slowest > self.staleness:
@@ -190,7 +191,7 @@ class Pssp:
 
 @lru_cache(maxsize=256)
 def _passing(sample: int, others: int, staleness: int, attempt: int) -> str:
-    """Why a worker continues. Without the names of those who were sampled, so that it is written once for all."""
+    """Why a worker continues. The sampled workers are not named, so that the sentence can be shared."""
     count = min(sample, others)
     if not count:
         return "no worker is sampled: it continues as it finishes"
@@ -204,7 +205,7 @@ def _clamping(sample: int, count: int) -> str:
 
 
 def _watch(state: PspState, rank: int, waiting: Waiting, at_ms: int) -> None:
-    """Evaluate it again when one of those that it waits for reports, or when it is time."""
+    """Check it again when a worker that it waits for reports, or at its next check."""
     watched = state.watched
     for other in waiting.behind:
         if (watching := watched.get(other)) is None:
@@ -213,7 +214,7 @@ def _watch(state: PspState, rank: int, waiting: Waiting, at_ms: int) -> None:
             watching[rank] = True
     if waiting.after_ms is None:
         return
-    # On a common grid, so that a thousand waiting workers do not make a thousand looks per second.
+    # On a common time grid, so that a thousand waiting workers do not cause a thousand checks per second.
     grid_ms = 1 << (waiting.after_ms.bit_length() - 1)
     waiting.due_ms = due_ms = -(-(at_ms + waiting.after_ms) // grid_ms) * grid_ms
     if state.recheck_ms is None or due_ms < state.recheck_ms:
@@ -221,7 +222,7 @@ def _watch(state: PspState, rank: int, waiting: Waiting, at_ms: int) -> None:
 
 
 def _count(state: PspState, arrival: Arrival) -> None:
-    """Take in how far a worker has come."""
+    """Record a worker's progress."""
     before = state.done[arrival.rank]
     state.done[arrival.rank] = arrival.done
     state.levels[before] -= 1

@@ -1,13 +1,14 @@
 """Which workers a worker is compared with before it continues (PSP section 3.3): a sample of the *other* workers
 (ruling 22).
 
-- ``dynamic``: drawn at each barrier, every other worker equally likely;
-- ``fixed``: one subset of the job, drawn once (section 6.5: the basic strategy); a worker of the subset looks at one
-  more instead of itself;
-- ``grouped``: as ``dynamic``, but half from the slow and half from the fast, by K-means on the workers' times per
+- ``dynamic``: drawn at each barrier, all other workers with equal probability;
+- ``fixed``: one subset of the job, drawn once (section 6.5: the basic strategy); a worker in the subset uses one more
+instead of itself;
+- ``grouped``: as ``dynamic``, but half from the slow and half from the fast workers, separated by K-means on their
+times per
   iteration, or by a given threshold.
 
-A draw depends only on the job's seed, the worker, its iteration and the number of the try.
+A draw depends only on the job's seed, the worker, its iteration and the number of the attempt.
 """
 
 import itertools
@@ -20,7 +21,8 @@ from controlplane.protocol.chance import key, others
 from controlplane.protocol.drawing import any_others_of_try, chance_of_tries, chance_of_try, first_others, fixed_order
 
 _FAST, _SLOW = range(2, 4)
-"""What a draw is for, so that no two of them share their chance; the first ones are ``protocol.drawing``'s."""
+"""Purposes of random draws, so that no two use the same random numbers; others are in ``protocol.drawing``.
+"""
 
 SMOOTHING = 0.2
 """Weight of the newest iteration in a worker's time per iteration."""
@@ -31,7 +33,7 @@ class Population(msgspec.Struct, kw_only=True):
 
     seed: int
     ranks: list[int]
-    """Sorted; for the strategy ``fixed`` in the order in which they are looked at."""
+    """Sorted; for the strategy ``fixed``, in the order in which they are sampled."""
     place: dict[int, int]
     """The index of each rank in its list: of ``ranks``, or of its group."""
     busy_s: dict[int, float] = {}
@@ -39,18 +41,18 @@ class Population(msgspec.Struct, kw_only=True):
     fast: list[int] = []
     slow: list[int] = []
     slow_from_s: float | None = None
-    """The groups are split at this time; None: there are no groups yet."""
+    """The time that separates the groups; None if there are no groups yet."""
     ungrouped: int = 0
     """Reports since the workers were last grouped."""
 
     @property
     def others(self) -> int:
-        """How many a worker can look at."""
+        """How many other workers a worker can sample."""
         return len(self.ranks) - 1
 
 
 def populate(ranks: Sequence[int], seed: int, parameters: SampleParameters, before: Population | None) -> Population:
-    """The population of a generation; times per iteration are kept from the one ``before``."""
+    """The population of a generation; times per iteration are kept from ``before``, the previous one."""
     listed = sorted(ranks)
     if parameters.strategy == "fixed":
         listed = fixed_order(listed, seed)
@@ -67,7 +69,7 @@ def populate(ranks: Sequence[int], seed: int, parameters: SampleParameters, befo
 
 
 def measure(population: Population, rank: int, busy_s: float, parameters: SampleParameters) -> None:
-    """Take in how long an iteration took; workers are regrouped once per round, so that a report stays cheap."""
+    """Record how long an iteration took; workers are regrouped once per round, so that a report stays cheap."""
     known = population.busy_s.get(rank)
     population.busy_s[rank] = busy_s if known is None else known + (busy_s - known) * SMOOTHING
     if parameters.strategy != "grouped":
@@ -78,12 +80,12 @@ def measure(population: Population, rank: int, busy_s: float, parameters: Sample
 
 
 def chance_before(population: Population, rank: int, iteration: int) -> int:
-    """The chance of all samples that ``rank`` looks at before it starts ``iteration``."""
+    """The random state of all samples of ``rank`` before it starts ``iteration``."""
     return chance_of_tries(population.seed, rank, iteration)
 
 
 def sample(population: Population, parameters: SampleParameters, rank: int, chance: int, attempt: int) -> list[int]:
-    """The workers that ``rank`` looks at, for the given try, by its ``chance_before`` an iteration; sorted."""
+    """The workers that ``rank`` samples at the given attempt, by its ``chance_before`` an iteration; sorted."""
     count = min(parameters.sample, population.others)
     if count == population.others:
         return sorted(other for other in population.ranks if other != rank)
@@ -98,8 +100,8 @@ def sample(population: Population, parameters: SampleParameters, rank: int, chan
 def split_by_means(times: Sequence[float]) -> float | None:
     """Where K-means with two clusters splits ``times``: the least of the upper cluster; None if all are equal.
 
-    In one dimension the clusters are two runs of the sorted times, so that the best split of all can be found in one
-    pass, without a random start (the sum of squares is least where n m (mean - mean')^2 / (n + m) is greatest).
+    In one dimension the clusters are two runs of the sorted times, so the best split is found in one pass, without a
+    random start (the sum of squares is least where n m (mean - mean')^2 / (n + m) is greatest).
     """
     ordered = sorted(times)
     if not ordered or ordered[0] == ordered[-1]:
@@ -123,14 +125,14 @@ def _group(population: Population, parameters: SampleParameters) -> None:
     if split is None:
         population.place = {rank: at for at, rank in enumerate(population.ranks)}
         return
-    # A worker that has not reported yet counts as fast: that it is slow is not known.
+    # A worker that has not reported yet counts as fast.
     population.slow = [rank for rank in population.ranks if times.get(rank, 0.0) >= split]
     population.fast = [rank for rank in population.ranks if times.get(rank, 0.0) < split]
     population.place = {rank: at for group in (population.slow, population.fast) for at, rank in enumerate(group)}
 
 
 def _from_groups(population: Population, rank: int, count: int, chance: int) -> list[int]:
-    """Equal numbers from both; where one has too few, the other gives the rest."""
+    """Equal numbers from both groups; if one has too few, the rest comes from the other."""
     slow, fast, at = population.slow, population.fast, population.place[rank]
     own = slow if at < len(slow) and slow[at] == rank else fast
     at_slow, at_fast = (at, None) if own is slow else (None, at)

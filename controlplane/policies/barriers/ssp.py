@@ -1,7 +1,7 @@
 """Stale synchronous parallel: a worker may be at most s iterations ahead of the slowest (PSP section 2.2).
 
-The slowest is followed by counting the workers at each iteration, so that a report costs the same at any number of
-workers: the lowest iteration only increases, and releases all workers that waited for it together.
+The slowest worker is tracked by counting the workers at each iteration, so that a report costs the same for any number
+of workers: the lowest iteration only increases, and then releases all workers that waited for it.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class SspState(msgspec.Struct, kw_only=True):
 
     done: dict[int, int]
     levels: dict[int, dict[int, bool]]
-    """The ranks that have finished an iteration and not the next one, by iteration; the values mean nothing."""
+    """By iteration: the ranks that have finished it and not the next one; the values are unused."""
     slowest: int
     """The lowest of the levels."""
     waiting: dict[int, bool] = {}
@@ -28,7 +28,7 @@ class SspState(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ssp:
-    """Grants up to s iterations past the one that the slowest worker is in."""
+    """Grants up to s iterations beyond the current one of the slowest worker."""
 
     name: ClassVar[str] = "ssp"
     synchronous: ClassVar[bool] = False
@@ -51,7 +51,9 @@ class Ssp:
         return state, self._examine(state, sorted(members.done), members.watermark)
 
     def arrive(self, arrival: Arrival, state: SspState) -> tuple[SspState, Passage]:
-        """It may continue, or must wait; if it was the last one at its iteration, waiting workers may continue too."""
+        """The worker may continue or must wait; if it was the last one at its iteration, waiting workers may continue
+        too.
+        """
         state.levels[state.done[arrival.rank]].pop(arrival.rank)
         state.levels.setdefault(arrival.done, {})[arrival.rank] = True
         state.done[arrival.rank] = arrival.done
@@ -66,15 +68,15 @@ class Ssp:
         return state, self._examine(state, ranks, {arrival.rank: arrival.watermark})
 
     def recheck_at_ms(self, state: SspState) -> int | None:
-        """Never: only the slowest can change anything."""
+        """Never: only a report of the slowest worker can release others."""
         return None
 
     def recheck(self, at_ms: int, state: SspState) -> tuple[SspState, Passage]:
-        """Only the slowest can change anything."""
+        """No effect: only a report of the slowest worker can release others."""
         return state, NOTHING
 
     def _examine(self, state: SspState, ranks: list[int], granted: dict[int, int]) -> Passage:
-        """Release or hold ``ranks``; one whose watermark is above what it has finished does not wait yet."""
+        """Release or hold ``ranks``; one whose watermark is above its last finished iteration does not wait yet."""
         watermark = state.slowest + 1 + self.parameters.staleness
         passage = Passage(releases={}, waits={})
         release = None

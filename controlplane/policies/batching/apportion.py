@@ -1,7 +1,7 @@
-"""Divides samples over workers in whole numbers, exactly: the last step of every batching policy.
+"""Divides samples among workers in whole numbers, exactly: the last step of every batching policy.
 
-LB-BSP Alg. 1 line 6 under ruling 1: proportional to the weights, what a limit cuts off is redistributed over the
-others, then largest remainder with ties to the lowest rank. All arithmetic is in integers (a float is an integer
+LB-BSP Alg. 1 line 6 with ruling 1: proportional to the weights; what a limit cuts off is redistributed among the
+others; then the largest-remainder method, ties to the lowest rank. All arithmetic is in integers (a float is an integer
 times a power of two), so that the same weights give the same shares on every machine.
 """
 
@@ -23,13 +23,13 @@ def limits_of(request: ShareRequest) -> dict[int, tuple[int, int]]:
 def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[int, int]:
     """Shares in proportion to ``weights`` that sum to ``total`` and respect ``limits``, by rank.
 
-    Without limits each share is its exact proportional part rounded down or up. With them it is the part
-    ``clip(scale * weight, lowest, highest)`` of the one scale that makes the sum right, rounded down or up. Ranks
-    whose weight is 0 take what the others cannot.
+    Without limits each share is its exact proportional part rounded down or up. With limits it is ``clip(scale *
+    weight, lowest, highest)``, rounded down or up, where ``scale`` is such that the shares sum to ``total``. Ranks with
+    weight 0 take what the others cannot.
 
     Raises:
-        ImpossibleShares: where no shares respect the limits; it names them.
-        ValueError: where a weight is negative or not finite.
+        ImpossibleShares: if no shares respect the limits; it names them.
+        ValueError: if a weight is negative or not finite.
     """
     ensure_possible(total, limits)
     exact = _as_integers(weights)
@@ -40,10 +40,10 @@ def apportion(total: int, weights: Mapping[int, float], limits: Limits) -> dict[
 
 
 def divide_evenly(request: ShareRequest) -> dict[int, int]:
-    """What ``apportion`` makes of equal weights within the limits of a request.
+    """Shares by ``apportion`` for equal weights within the limits of a request.
 
     Raises:
-        ImpossibleShares: where no shares respect the limits; it names them.
+        ImpossibleShares: if no shares respect the limits; it names them.
     """
     ranks = sorted(request.current)
     base, more = divmod(request.total, len(ranks) or 1)
@@ -81,7 +81,7 @@ def ensure_possible(total: int, limits: Limits) -> None:
 
 
 def _as_integers(weights: Mapping[int, float]) -> dict[int, int]:
-    """The weights times one power of two that makes all of them whole."""
+    """The weights times a common power of two that makes all of them integers."""
     for rank, weight in weights.items():
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"w{rank}: found weight {weight}, expected a finite number of at least 0")
@@ -94,11 +94,11 @@ def _as_integers(weights: Mapping[int, float]) -> dict[int, int]:
 
 
 def _pin(total: int, weights: Mapping[int, int], limits: Limits) -> dict[int, int]:
-    """The ranks that a limit holds, and where.
+    """The ranks whose share is one of their limits, with that limit.
 
-    Each round divides what is left in proportion and looks whether the limits take away or add more: only the ranks on
-    the heavier side are certain to end at their limit, since what they free or cost moves the others the other way.
-    Ends after as many rounds as there are ranks at the latest, mostly after two.
+    Each round divides the rest in proportion and checks whether lower or upper limits change the sum more. Only the
+    ranks at those limits are certain to stay there, since the correction moves the others away from the same limits.
+    Ends after at most as many rounds as there are ranks, usually after two.
     """
     pinned: dict[int, int] = {}
     while True:
@@ -124,7 +124,7 @@ def _pin(total: int, weights: Mapping[int, int], limits: Limits) -> dict[int, in
 
 
 def _round(rest: int, weights: Mapping[int, int]) -> dict[int, int]:
-    """``rest`` by largest remainder, ties to the lowest rank; equal parts where no weight is left."""
+    """``rest`` by largest remainder, ties to the lowest rank; equal parts if all weights are 0."""
     whole = sum(weights.values())
     if whole == 0:
         weights, whole = dict.fromkeys(weights, 1), len(weights)

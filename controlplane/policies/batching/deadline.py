@@ -1,9 +1,9 @@
-"""Beyond the papers (ruling 21): a common time budget, and each worker processes what fits into it.
+"""Beyond the papers (ruling 21): a common time budget; each worker processes as many samples as fit into it.
 
-The budget is the time in which all workers together should process the global batch. Shares are what each is expected
-to reach; a worker faster than expected continues up to its ceiling, a slower one stops with what it has. What an
-iteration processed too few or too many is added to the next one's aim, so that on average it is the global batch. The
-barrier no longer waits for a wrong prediction, only samples move; so an EMA will do. For work that can be cut.
+The budget is the time in which all workers together should process the global batch. A share is what a worker is
+expected to reach; a faster worker continues up to its ceiling, a slower one stops with what it has. The deviation from
+the global batch is corrected in the next iteration, so that the average is the global batch. A wrong prediction only
+moves samples and makes no worker wait, so an EMA is good enough. For work that can be cut short.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,14 @@ from controlplane.protocol.base import MAX_SECONDS
 SCORE_EVERY = 50
 
 LARGEST_DEFICIT = 0.5
-"""At most this part of a global batch is made up for in one iteration."""
+"""The largest correction in one iteration, as a fraction of the global batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """Speeds count processing alone: the budget ends it, and communication adds to it for every worker."""
+    """Speeds are those of processing alone: the budget limits processing, and communication comes on top for every
+    worker.
+    """
 
     name: ClassVar[str] = "deadline"
     every_iteration: ClassVar[bool] = True
@@ -43,7 +45,7 @@ class Deadline:
 
     @property
     def panel(self) -> Panel:
-        """The predictor alone."""
+        """A panel with one predictor."""
         return Panel(predictors=(self.predictor,), score_every=SCORE_EVERY)
 
     @property
@@ -52,14 +54,14 @@ class Deadline:
         return _state_type(self.panel.state_type)
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[Any, ShareDecision]:
-        """By the speeds known from the generation before; nothing is carried over."""
+        """Shares by the speeds known from the previous generation; no samples are carried over."""
         own: Any = state if isinstance(state, self.state_type) else None
         known = own.panel if own is not None else self.panel.start()
         kept = self.panel.keep(request.current.keys(), known)
         return self._with_budget(request, kept, divide(request, self.panel.speeds(kept), kept.acting), 0)
 
     def carry(self, before: Any, state: Any) -> Any | None:
-        """What the predictor has learnt, if it is still the same one."""
+        """The predictor's state, if it is still the same predictor."""
         if not isinstance(before, Deadline):
             return None
         return self.state_type(panel=self.panel.carry(before.panel, state.panel))
@@ -71,7 +73,7 @@ class Deadline:
         processing = [msgspec.structs.replace(seen, communication_s=0.0) for seen in observations]
         learnt, decision = decide_by(self.panel, request, processing, state.panel)
         done = {seen.rank: max(0, seen.samples) for seen in observations if seen.rank in request.current}
-        # Workers without a measurement are assumed to have done their share.
+        # Workers without a measurement are assumed to have processed their share.
         processed = sum(done.get(rank, share) for rank, share in request.current.items())
         most = int(LARGEST_DEFICIT * request.total)
         deficit = min(max(state.owed + request.total - processed, -most), most)
@@ -89,7 +91,7 @@ class Deadline:
         if decision.speeds.keys() != request.current.keys():
             return state, decision
         whole_s = (request.total + deficit) / sum(decision.speeds.values())
-        # A worker looks at the clock after each piece: on average it stops half a piece late.
+        # A worker checks the clock after each piece, so on average it stops half a piece late.
         budget_s = min(MAX_SECONDS, whole_s * (1 - 0.5 / self.parameters.pieces))
         limits = limits_of(request)
         ceilings = {

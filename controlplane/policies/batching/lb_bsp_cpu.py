@@ -1,8 +1,8 @@
 """LB-BSP in CPU clusters (journal version, section 3.2, Alg. 1): shares in proportion to predicted speed.
 
-On CPUs the time of a batch is its size over the worker's speed, so proportional shares end together. Speed counts
-compute and unoverlapped communication (section 4). The rounding of line 6 is ruling 1's, in ``apportion``. How the
-next speed is predicted (line 3) is up to the predictor; others may run beside it.
+On CPUs the time of a batch is its size divided by the worker's speed, so proportional shares end together. Speed counts
+compute and unoverlapped communication (section 4). Line 6 is rounded by ruling 1, in ``apportion``. The predictor
+forecasts the next speed (line 3); other predictors may run in parallel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class LbBspCpu:
         """Shares by the speeds of the previous generation, if the same predictors measured them.
 
         Raises:
-            ImpossibleShares: where no shares respect the limits.
+            ImpossibleShares: if no shares respect the limits.
         """
         known = state if isinstance(state, self.state_type) else self.panel.start()
         kept = self.panel.keep(request.current.keys(), known)
@@ -65,7 +65,7 @@ class LbBspCpu:
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[Any, ShareDecision]:
-        """Alg. 1, lines 2 to 7; unless ``literal``, its shares are adopted only if the change is worth it."""
+        """Alg. 1, lines 2 to 7; unless ``literal``, new shares are adopted only if the gain is large enough."""
         own = self.parameters
         return decide_by(self.panel, request, observations, state, literal=own.literal, pursued=own)
 
@@ -90,9 +90,9 @@ def decide_by(
     literal: bool = False,
     pursued: objective.Pursued | None = None,
 ) -> tuple[Any, ShareDecision]:
-    """Shares by the panel's forecast, once it has seen ``observations``, if they are worth a change.
+    """Update the panel with ``observations``, and return shares by its forecast if the gain is large enough.
 
-    In proportion to speeds, unless another objective than time is ``pursued``.
+    Shares are proportional to speeds, unless ``pursued`` has another objective than time.
     """
     expected = panel.speeds(state)
     learnt, lessons = panel.request_lesson(panel.observe(measure(observations), state))

@@ -1,21 +1,22 @@
 """LB-BSP in GPU clusters (journal version, section 3.3, Alg. 2): the leader takes a step from the straggler.
 
-Two phases: large steps after a short observation (``fast``), then, once a former leader is seen as a straggler, small
-ones after a long observation (``fine``). By the rulings, unless ``literal``:
+Two phases: large steps after short observation (``fast``); then, once a former leader becomes the straggler, small
+steps after long observation (``fine``). Unless ``literal``, these rulings apply:
 
-2. nothing is decided on less than a full window, and leader and straggler have changed places only where the median
-   over the window says so (the paper: one noisy iteration of all history is enough);
-3. where the gap stays large over a whole window in the fine phase, or the roster changes, it is fast again (the paper:
-   the fine phase is for ever);
+2. no decision is made before the window is full, and leader and straggler have changed places only if the median
+   over the window says so (in the paper, one noisy iteration of all history is enough);
+3. if the gap stays large over a whole window in the fine phase, or the roster changes, the fast phase begins again
+   (in the paper, the fine phase is permanent);
 4. a straggler with no more than a step left gives what it can, then the next slowest does, and the operator is notified
-that it is hopeless (the paper: everything stays as it is from then on); 6. a worker that would exceed the memory limit
-*by the step* does not lead (the paper: one that is above it already).
+   that smaller shares cannot help it (in the paper, shares no longer change from then on);
+6. a worker that would exceed the memory limit *by the step* is not the leader (in the paper, one that already exceeds
+it).
 
-Where the gap of a pair is large over a window, the step is three quarters of what would make the two equal, and the
-next fastest and the next slowest take theirs in the same iteration: sixteen workers whose speeds turn round are
-balanced again within some fifty iterations, whatever the batch. For such a gap two iterations are a window at first:
-noise is smaller. A fine step is taken only where its taker stays the faster one by it. Limits hold and windows are full
-under ``literal`` too.
+If the gap of a pair is large over a window, the step is three quarters of what would make the two equal, and the next
+fastest and slowest pairs move theirs in the same iteration: sixteen workers whose speeds are reversed are balanced
+again within about fifty iterations, for any batch. For such a gap a window of two iterations is enough at first, since
+noise is small in comparison. A fine step is taken only if the receiving worker remains the faster one. Limits hold and
+windows are full under ``literal`` too.
 """
 
 import statistics
@@ -36,7 +37,7 @@ from controlplane.protocol.base import Value
 Times = dict[int, float]
 
 PART = 0.5
-"""How much of a time is taken to depend on the share where it is asked whether a large step would be too large."""
+"""Fraction of a time that is assumed to depend on the share when checking whether a large step would be too large."""
 
 
 class LbBspGpuState(Value, frozen=True, kw_only=True):
@@ -46,23 +47,24 @@ class LbBspGpuState(Value, frozen=True, kw_only=True):
     window: tuple[Times, ...] = ()
     """Busy seconds of every rank, the latest iteration last."""
     slower: dict[int, bytes] = {}
-    """Literal only: see ``history``."""
+    """With ``literal`` only: see ``slower_pairs``."""
     memory: dict[int, Memory] = {}
     hopeless: list[int] = []
     """Ranks that the operator was notified about."""
 
 
 BIG = 0.75
-"""The part of what would make two equal that moves between them where their gap is large: less, as two continue to
-move before the effect is seen."""
+"""With a large gap, the fraction moved of what would make two workers equal. It is below 1 because another step follows
+before the effect is seen.
+"""
 
 SOON = 2
-"""So many iterations suffice for the first steps where the gap is large in each of them."""
+"""The window of the first steps if the gap is large in each of its iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LbBspGpu:
-    """Assumes nothing about how time depends on the share but that it does not fall with it."""
+    """Assumes only that time does not decrease with the share."""
 
     name: ClassVar[str] = "lb-bsp-gpu"
     every_iteration: ClassVar[bool] = False
@@ -71,7 +73,7 @@ class LbBspGpu:
     parameters: LbBspGpuParameters
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[LbBspGpuState, ShareDecision]:
-        """A new roster begins where it is, in the fast phase; what is known about memory stays."""
+        """Begin with the present shares, in the fast phase; what is known about memory stays."""
         known = state.memory if isinstance(state, LbBspGpuState) else {}
         kept = LbBspGpuState(memory={rank: one for rank, one in known.items() if rank in request.current})
         shares = _within(request)
@@ -104,7 +106,7 @@ class LbBspGpu:
         )
 
     def _phase(self, state: LbBspGpuState) -> tuple[str, int, int]:
-        """Its name, step and window."""
+        """The phase's name, step and window."""
         if state.fine:
             return "fine-tune", self.parameters.fine_step, self.parameters.fine_window
         return "fast approach", self.parameters.step, self.parameters.window
@@ -169,7 +171,7 @@ class LbBspGpu:
             pairs = self._pairs(slow, sorted(takers, key=lambda rank: (times[rank], rank)), times, past)
             moved, sentences = dict(shares), []
             for fast, slower in pairs:
-                # Not below the lower limit, not above the taker's upper one, and not beyond its memory.
+                # Not below the giver's lower limit, not above the taker's upper one, and not beyond the taker's memory.
                 room = min(shares[slower] - limits[slower][0], limits[fast][1] - shares[fast])
                 taken = min(self._step_of(fast, slower, step, shares, times, past), room)
                 while taken > step and not self._may_take(fast, taken, shares, limits, state):
@@ -190,7 +192,7 @@ class LbBspGpu:
     def _pairs(
         self, slow: Sequence[int], fast: Sequence[int], times: Times, past: Sequence[Times]
     ) -> list[tuple[int, int]]:
-        """Leader and straggler; behind them the next ones, as long as their gap was large all the time."""
+        """Leader and straggler, then the next pairs as long as their gap was large in the whole window."""
         pairs = [(fast[0], slow[0])]
         for taker, giver in zip(fast[1:], slow[1:], strict=False):
             if times[taker] >= times[giver] or not self._is_far(taker, giver, past):
@@ -199,15 +201,15 @@ class LbBspGpu:
         return pairs
 
     def _is_far(self, taker: int, giver: int, past: Sequence[Times]) -> bool:
-        """Whether the gap of two was large over the whole window."""
+        """Whether the gap of the two was large over the whole window."""
         near = 1 - self.parameters.rearm_gap
         return all(one[taker] < near * one[giver] for one in past)
 
     def _gains(
         self, taker: int, giver: int, step: int, shares: Mapping[int, int], times: Times, past: Sequence[Times]
     ) -> bool:
-        """Whether the taker is still the faster one after a fine step, if its time goes with its share; of a large gap
-        that is not asked. Without this, two workers hand one sample to and fro.
+        """Whether the taker is still the faster one after a fine step, if its time is proportional to its share; always
+        True for a large gap. Without this check, two workers would pass one sample back and forth.
         """
         if self._is_far(taker, giver, past):
             return True
@@ -218,7 +220,9 @@ class LbBspGpu:
     def _step_of(
         self, taker: int, giver: int, step: int, shares: Mapping[int, int], times: Times, past: Sequence[Times]
     ) -> int:
-        """A step; where the two are far apart, most of what would make them equal if time went with the share."""
+        """The step; if the two are far apart, most of what would make them equal if time were proportional to the
+        share.
+        """
         if not self._is_far(taker, giver, past):
             return step
         equal = min(
@@ -238,7 +242,9 @@ class LbBspGpu:
         return shares[rank] < limits[rank][1] and state.memory[rank].after(step) <= self.parameters.memory_limit
 
     def _rearmed(self, state: LbBspGpuState, shares: Mapping[int, int], stuck: Mapping[int, int]) -> LbBspGpuState:
-        """Ruling 3: fast again, where the gap stayed large over a whole window, and a large step would not turn it."""
+        """Ruling 3: return to the fast phase if the gap stayed large over a whole window and a large step would not
+        reverse it.
+        """
         if not state.fine or len(state.window) < self.parameters.fine_window:
             return state
         gaps = [
@@ -250,7 +256,7 @@ class LbBspGpu:
         return msgspec.structs.replace(state, fine=False, window=state.window[-self.parameters.window :])
 
     def _gap(self, times: Times, shares: Mapping[int, int]) -> float:
-        """Of fastest to slowest, relative; 0 where a large step would make the fastest the slowest."""
+        """Relative gap between fastest and slowest; 0 if a large step would make the fastest the slowest."""
         slow = max(times, key=lambda rank: (times[rank], -rank))
         fast = min(times, key=lambda rank: (times[rank], rank))
         step = self.parameters.step
@@ -261,7 +267,7 @@ class LbBspGpu:
     def _warn(
         self, state: LbBspGpuState, stuck: Mapping[int, int], times: Times
     ) -> tuple[LbBspGpuState, list[Finding]]:
-        """Report ranks that became hopeless, and those that are not any more."""
+        """Report ranks that smaller shares cannot help, and ranks that recovered."""
         others = sorted((time for rank, time in times.items() if rank not in stuck), reverse=True)
         instead = f"; without it the slowest would take {seconds(others[0])}" if others else ""
         opened = [
@@ -276,7 +282,7 @@ class LbBspGpu:
             if rank not in state.hopeless
         ]
         closed = [
-            Finding(rank=rank, kind="hopeless", open=False, sentence=f"w{rank} does not wait at its smallest share")
+            Finding(rank=rank, kind="hopeless", open=False, sentence=f"w{rank} no longer delays the others")
             for rank in state.hopeless
             if rank not in stuck
         ]
@@ -294,16 +300,16 @@ class LbBspGpu:
 
 
 def _expected(state: LbBspGpuState, shares: Mapping[int, int]) -> Times:
-    """The last times, in proportion to the share where a decision is not in them yet: rather too much than too little.
+    """The last times, scaled by the share if they do not include the last decision yet: this overestimates the effect.
 
-    Decisions take effect an iteration late; without this a step is taken twice before its effect is seen.
+    Decisions take effect one iteration later; without this a step would be taken twice before its effect is seen.
     """
     seen = state.memory
     return {rank: time * shares[rank] / seen[rank].samples for rank, time in state.window[-1].items()}
 
 
 def _within(request: ShareRequest) -> dict[int, int]:
-    """The present shares, moved into the limits where those have changed."""
+    """The present shares, moved into the limits if these have changed."""
     return apportion(request.total, request.current, limits_of(request))
 
 

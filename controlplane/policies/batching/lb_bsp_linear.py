@@ -1,7 +1,8 @@
-"""Beyond the papers (ruling 5): a line t = a + b x for each worker, learnt online, and the exact min-max of the lines.
+"""Beyond the papers (ruling 5): a line t = a + b x for each worker, learned online, and the exact min-max of the lines.
 
-LB-BSP Alg. 2 moves one step between two workers per iteration. Where time is a line of the share, as on GPUs above
-saturation (section 3.3.1, Fig. 4), two different shares of a worker give its line, and all shares follow at once.
+LB-BSP Alg. 2 moves one step between two workers per iteration. If time is linear in the share, as on GPUs above
+saturation (section 3.3.1, Fig. 4), two different shares of a worker determine its line, and all shares can be computed
+at once.
 """
 
 import statistics
@@ -23,18 +24,22 @@ from controlplane.policies.wording import listing, seconds
 from controlplane.protocol.base import Value
 
 NOISES = 0.25
-"""The slowest may take so many times the typical error of a fit longer than the least possible, for even shares."""
+"""For more even shares, the slowest worker may take longer than the optimum by this many typical errors of a fit."""
 
 FLOOR = 0.125
 FLOOR_NOISES = 2.0
-"""A worker has this part of an even share at least, unless the slowest would take so many times the typical error
-longer for that: with next to no samples a worker's line is not learned, and noise would keep it there."""
+"""Each worker gets at least this fraction of an even share, unless the slowest would take longer by ``FLOOR_NOISES``
+typical errors: the line of a worker with very few samples cannot be learned, and noise would keep it there.
+"""
 
 BIAS = 0.5
-"""Speeds are steady where the latest errors average to less than this part of a typical one: noise, to 0.2 of it."""
+"""Speeds are steady if the mean of the latest errors is below this fraction of a typical error; noise reaches 0.2 of
+it.
+"""
 
 STEADY = 0.5
-"""As ``settling`` counts errors: lines that are known are of many measurements, and err less than each."""
+"""Errors for ``settling`` with steady speeds: known lines come from many measurements and are accurate.
+"""
 
 
 class LbBspLinearState(Value, frozen=True, kw_only=True):
@@ -54,7 +59,7 @@ class LbBspLinear:
     parameters: LbBspLinearParameters
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[LbBspLinearState, ShareDecision]:
-        """By the lines known from the generation before."""
+        """Shares by the lines known from the previous generation."""
         fits = state.fits if isinstance(state, LbBspLinearState) else {}
         kept = LbBspLinearState(fits={rank: fit for rank, fit in fits.items() if rank in request.current})
         return kept, self._divide(request, kept)
@@ -62,7 +67,7 @@ class LbBspLinear:
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[LbBspLinearState, ShareDecision]:
-        """One more point for each line, then the best shares."""
+        """Add a point to each line, then compute the best shares."""
         fits = dict(state.fits)
         for seen in observations:
             if seen.rank in request.current and recursive.is_sound(seen):
@@ -105,9 +110,9 @@ class LbBspLinear:
     def _pursue(
         self, request: ShareRequest, decision: ShareDecision, lines: Mapping[int, Line], limits: Limits, error: float
     ) -> ShareDecision:
-        """The decision by the objective, if it is another one than time and worth a change."""
+        """The decision for another objective than time, if the gain is large enough."""
         own, least = self.parameters, int(FLOOR * request.total / len(request.current))
-        # Lines of workers with next to no samples are not learned.
+        # Lines of workers with very few samples cannot be learned.
         bounds = {rank: (max(low, min(decision.shares[rank], least)), high) for rank, (low, high) in limits.items()}
         adopted = objective.pursue(own.objective, own.slack, request, decision, lines, bounds)
         if adopted is None:
@@ -126,10 +131,10 @@ class MeteredLbBspLinear(LbBspLinear):
 
 
 def evened(shares: Mapping[int, int], lines: Mapping[int, Line], limits: Limits, room: float) -> dict[int, int]:
-    """Shares as even as they can be where the slowest may take that part of its time longer.
+    """Shares as even as possible if the slowest worker may take longer by the fraction ``room``.
 
-    Where a constant cost is most of the time, samples that move from rank to rank gain less than what measurements vary
-    by; without this, noise would give almost all of them to one rank.
+    If a constant cost dominates the time, moving samples between ranks gains less than the noise of measurements;
+    without this, noise would give almost all samples to one rank.
     """
     end = (1.0 + room) * max(lines[rank].at(share) for rank, share in shares.items())
     most = {rank: max(shares[rank], int((end - line.begin) / line.per_sample)) for rank, line in lines.items()}
@@ -140,7 +145,9 @@ def evened(shares: Mapping[int, int], lines: Mapping[int, Line], limits: Limits,
 def raised(
     shares: dict[int, int], lines: Mapping[int, Line], limits: Limits, floor: float, room: float
 ) -> dict[int, int]:
-    """Shares of at least ``floor`` of an even one, as far as the slowest takes that part of its time longer at most."""
+    """Shares of at least ``floor`` times an even one, as far as the slowest takes longer by at most the fraction
+    ``room``.
+    """
     total, least = sum(shares.values()), int(floor * sum(shares.values()) / len(shares))
     end = (1.0 + room) * max(lines[rank].at(share) for rank, share in shares.items())
     lows = {
@@ -154,12 +161,14 @@ def raised(
 
 
 def _are_steady(fits: Iterable[Fit]) -> bool:
-    """Whether times vary around the lines. Of speeds that drift, lines are learned from changes of shares alone."""
+    """Whether times vary around the lines without drift. If speeds drift, lines are learned from changes of shares
+    only.
+    """
     return statistics.median(abs(fit.bias) / fit.error for fit in fits) < BIAS
 
 
 def _typical(lines: Mapping[int, Line]) -> Line:
-    """The line that a worker without any counts with."""
+    """The line assumed for a worker without one."""
     begins = sorted(line.begin for line in lines.values())
     slopes = sorted(line.per_sample for line in lines.values())
     return Line(begin=begins[len(begins) // 2], per_sample=slopes[len(slopes) // 2])

@@ -18,7 +18,7 @@ class Memory(Value, frozen=True, kw_only=True):
     covariance: float = 0.0
 
     def seen(self, one: Observation) -> "Memory":
-        """With one more iteration."""
+        """The state after one more iteration."""
         old = self.weight * FORGETTING
         off, more = one.samples - self.share, one.memory - self.used
         share, used = self.share + off / (old + 1), self.used + more / (old + 1)
@@ -33,12 +33,14 @@ class Memory(Value, frozen=True, kw_only=True):
         )
 
     def after(self, step: int) -> float:
-        """Expected use with ``step`` samples more."""
+        """Expected memory use with ``step`` more samples."""
         return self.now + step * self.per_sample
 
     @property
     def per_sample(self) -> float:
-        """By the shares seen; until they have varied, all use is put down to the samples, which is the safe side."""
+        """Memory use per sample, from the shares seen. Until shares have varied, all use is attributed to samples,
+        which is safe.
+        """
         if self.spread > 1.0:
             return max(0.0, self.covariance / self.spread)
         return self.now / self.samples if self.samples else 0.0

@@ -1,7 +1,8 @@
 """Divides samples so that the slowest worker ends as early as possible, in whole numbers, exactly.
 
-Each worker's time is ``begin + per_sample * share``. Water-filling: raise a common end as long as the shares that fit
-under it do not exceed the total; what is then left over goes one by one to the worker that would end first with it.
+Each worker's time is ``begin + per_sample * share``. Water-filling: raise a common end time as long as the shares that
+fit under it do not exceed the total; the remaining samples go one by one to the worker that would end first with one
+more.
 """
 
 import heapq
@@ -15,7 +16,7 @@ HALVINGS = 100
 
 
 class Line(Value, frozen=True, kw_only=True):
-    """Seconds that a worker takes for a share."""
+    """A worker's time in seconds as a linear function of its share."""
 
     begin: float
     per_sample: float
@@ -27,10 +28,10 @@ class Line(Value, frozen=True, kw_only=True):
 
 
 def min_max(total: int, lines: Mapping[int, Line], limits: Limits) -> dict[int, int]:
-    """Shares that sum to ``total`` within ``limits`` with the least possible longest time; ties to the lowest rank.
+    """Shares that sum to ``total`` within ``limits`` and minimize the longest time; ties to the lowest rank.
 
     Raises:
-        ImpossibleShares: where no shares respect the limits; it names them.
+        ImpossibleShares: if no shares respect the limits; it names them.
     """
     ensure_possible(total, limits)
     low = min(line.begin for line in lines.values())

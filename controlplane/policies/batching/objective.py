@@ -1,12 +1,12 @@
-"""Shares that minimise energy or cost, within a stated slack in time.
+"""Shares that minimize energy or cost, within a given slack in time.
 
 An iteration in lockstep ends with its slowest worker. A machine draws idle power, and costs its hourly price, until
-then; while it is busy it draws more. With a line of time over samples for each worker, the sum is
+then; while it is busy it draws more. With a linear model of each worker's time, the total is
 
     T * sum(idle) + sum(busy_i * t_i(share_i)),  T = max t_i(share_i) <= (1 + slack) * the time-optimal T.
 
-For a given T the first part is constant, and the second is least where samples go to the machines with the least energy
-per sample first, each as far as it is done by T. Only times at which some worker ends need to be tried as T.
+For a given T the first term is constant. The second is minimal if samples go first to the machines with the least
+energy per sample, each up to what it finishes by T. Only end times of some worker need to be tried as T.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,47 +23,50 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.energy import JOULES_PER_KWH, Draw, Objective
 
 EXHAUSTIVE: Final = 20_000
-"""Ends of workers times workers up to which every end is tried; beyond, a search over the ends takes their place."""
+"""All end times are tried if their number times the number of workers is at most this; otherwise they are searched.
+"""
 
 PROBES: Final = 40
-"""Steps of that search, which finds the least of a convex function; rounding makes this one nearly so."""
+"""Steps of that search, which minimizes a convex function; apart from rounding, this one is convex."""
 
 WORTH: Final = 0.02
-"""So much of energy or cost is not worth more time: speeds are known no better."""
+"""Savings of energy or cost below this fraction are not worth more time: speeds are not known more accurately."""
 
 
 class Pursued(Protocol):
-    """Parameters of a policy that says what its shares minimise."""
+    """Parameters of a policy with a configurable objective."""
 
     @property
     def objective(self) -> Objective:
-        """What it is."""
+        """What shares minimize."""
 
     @property
     def slack(self) -> float:
-        """So much longer may an iteration take."""
+        """The fraction by which an iteration may take longer."""
 
 
 class Rates(Value, frozen=True, kw_only=True):
-    """What one worker uses up per second: joules, or money."""
+    """One worker's consumption per second: joules or money."""
 
     idle: float
-    """In every second of an iteration."""
+    """Consumed in every second of an iteration."""
     busy: float
-    """More than that, in every second in which it is busy."""
+    """Additionally consumed in every busy second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A decision by the objective, with what it gains over the present shares."""
+    """A decision for the objective, with its gain over the present shares."""
 
     decision: ShareDecision
     gain: float
-    """Of the objective; of the time where the present shares exceed the slack, or the new ones use as much."""
+    """Relative gain in the objective; or in time, if the present shares exceed the slack or the new ones consume as
+    much.
+    """
 
 
 def rates_of(objective: Objective, draw: Draw) -> Rates:
-    """What is to be minimised, of one worker."""
+    """One worker's rates for an objective."""
     more = max(0.0, draw.busy_watts - draw.idle_watts)
     if objective == "energy":
         return Rates(idle=draw.idle_watts, busy=more)
@@ -72,7 +75,7 @@ def rates_of(objective: Objective, draw: Draw) -> Rates:
 
 
 def spent(shares: Mapping[int, int], lines: Mapping[int, Line], rates: Mapping[int, Rates]) -> float:
-    """What one iteration uses up."""
+    """Total consumption of one iteration."""
     busy_s = {rank: lines[rank].at(share) for rank, share in shares.items()}
     whole_s = max(busy_s.values())
     return whole_s * sum(rate.idle for rate in rates.values()) + sum(
@@ -90,11 +93,11 @@ def frugal(
     multiple: int = 1,
     worth: float = 0.0,
 ) -> dict[int, int]:
-    """Shares with the same sum, within ``limits`` and in multiples, that use up least.
+    """Shares with the same sum, within ``limits`` and in multiples, that consume least.
 
-    The longest takes ``1 + slack`` of the time of ``best``, the time-optimal shares, at most. They are the answer where
-    none uses up less, and always without slack. Of those that use up ``worth`` more than the least at most, it is the
-    fastest.
+    The longest time is at most ``1 + slack`` times that of ``best``, the time-optimal shares. These are the answer if
+    no others consume less, and always without slack. Among shares that consume at most ``worth`` more than the least,
+    the fastest is chosen.
     """
     total = sum(best.values())
     units = _in_units(total, lines, limits, multiple)
@@ -120,7 +123,7 @@ def pursue(
     lines: Mapping[int, Line],
     limits: Limits,
 ) -> Adopted | None:
-    """The decision with shares by the objective; None while a worker's time or power is not known."""
+    """The decision for the objective; None while a worker's time or power is not known."""
     if objective == "time" or lines.keys() != request.current.keys() or request.draws.keys() != request.current.keys():
         return None
     rates = {rank: rates_of(objective, draw) for rank, draw in request.draws.items()}
@@ -137,7 +140,7 @@ def pursue(
     now = spent(request.current, lines, rates)
     gains = [1 - after / now if now > 0 else 0.0, now_s / ((1 + slack) * fast_s) - 1 if fast_s > 0 else 0.0]
     if after <= (1 + WORTH) * now and now_s > 0:
-        gains.append(1 - slow_s / now_s)  # faster, for about the same
+        gains.append(1 - slow_s / now_s)  # faster, for about the same consumption
     changed = msgspec.structs.replace(decision, shares=shares, reason=reason, predicted_s=slow_s)
     return Adopted(changed, max(gains))
 
@@ -145,7 +148,7 @@ def pursue(
 def _in_units(
     total: int, lines: Mapping[int, Line], limits: Limits, multiple: int
 ) -> tuple[Mapping[int, Line], dict[int, tuple[int, int]]] | None:
-    """Lines and limits by ``multiple`` samples; None where total or limits allow no multiples."""
+    """Lines and limits in units of ``multiple`` samples; None if the total or the limits do not allow that."""
     bounds = {rank: (-(-low // multiple), high // multiple) for rank, (low, high) in limits.items()}
     if total % multiple or not is_possible(total // multiple, bounds):
         return None
@@ -190,7 +193,7 @@ def _ends(
     ending: Callable[[float], dict[int, int] | None],
     rates: Mapping[int, Rates],
 ) -> list[float]:
-    """Times at which some worker ends with some share: all of them, or those that a search needs."""
+    """End times of some worker with some share: all of them, or those that the search needs."""
     first = {rank: _fitting(lines[rank], limits[rank], soonest_s) for rank in lines}
     last = {rank: _fitting(lines[rank], limits[rank], latest_s) for rank in lines}
     count = sum(last[rank] - first[rank] + 1 for rank in lines)
@@ -212,7 +215,7 @@ def _ends(
 def _poured(
     total: int, order: list[int], lines: Mapping[int, Line], limits: Limits, by_s: float
 ) -> dict[int, int] | None:
-    """Samples go to ranks in ``order``, each as far as it is done by then."""
+    """Give samples to ranks in ``order``, each up to what it finishes by ``by_s``."""
     shares = {rank: limits[rank][0] for rank in order}
     left = total - sum(shares.values())
     for rank in order:
@@ -226,7 +229,7 @@ def _poured(
 
 
 def _fitting(line: Line, limits: tuple[int, int], by_s: float) -> int:
-    """The largest share within the limits that is done by then; at least the lower limit."""
+    """The largest share within the limits that is finished by ``by_s``; at least the lower limit."""
     low, high = limits
     guess = int(min(max((by_s - line.begin) / line.per_sample, low), high))
     if line.at(guess) <= by_s:

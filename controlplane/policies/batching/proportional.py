@@ -10,13 +10,13 @@ from controlplane.policies.wording import listing, number, seconds
 
 
 def divide(request: ShareRequest, predicted: Mapping[int, float], predictor: str) -> ShareDecision:
-    """Shares by what ``predictor`` expects.
+    """Shares by predicted speeds.
 
-    A worker without a predicted speed (in warm-up, or new in the roster) keeps its current share, and the others
-    divide the rest; where the limits do not let it, it counts as a worker of median speed.
+    A worker without a predicted speed (in warm-up, or new in the roster) keeps its current share, and the others divide
+    the rest; if the limits forbid that, it counts as a worker of median speed.
 
     Raises:
-        ImpossibleShares: where no shares respect the limits.
+        ImpossibleShares: if no shares respect the limits.
     """
     speeds = usable(predicted, request)
     limits = limits_of(request)
@@ -32,7 +32,7 @@ def divide(request: ShareRequest, predicted: Mapping[int, float], predictor: str
 
 
 def usable(predicted: Mapping[int, float], request: ShareRequest) -> dict[int, float]:
-    """Predictions of the roster's workers that are speeds at all: a forecast may also fall to zero or below."""
+    """The valid predictions for workers of the roster: a forecast may also be zero or negative."""
     return {
         rank: predicted[rank]
         for rank in sorted(request.current)
@@ -41,7 +41,7 @@ def usable(predicted: Mapping[int, float], request: ShareRequest) -> dict[int, f
 
 
 def keep_unknown(request: ShareRequest, known: Container[int], limits: Limits) -> Limits:
-    """Limits that hold every worker that is not ``known`` at its current share, where that is possible."""
+    """Limits that keep every worker that is not ``known`` at its current share, if possible."""
     unknown = [rank for rank in limits if rank not in known]
     if not unknown:
         return limits
@@ -54,7 +54,7 @@ def keep_unknown(request: ShareRequest, known: Container[int], limits: Limits) -
 
 
 def held(shares: Mapping[int, int], limits: Limits, total: int) -> str:
-    """The end of a sentence: the workers at the upper limit, if any."""
+    """Ends a sentence with the workers at the upper limit, if any."""
     names = [f"w{rank} {shares[rank]}" for rank in shares if shares[rank] == limits[rank][1] < total]
     return f"; held by the upper limit: {listing(names)}" if names else ""
 
@@ -81,7 +81,7 @@ def _reason(
 ) -> str:
     if not speeds:
         return f"no speed has been measured yet: {request.total} samples stay as they are over {len(shares)} workers"
-    # Speeds are in order of rank, so that the lowest one of equals is named.
+    # Speeds are in order of rank, so that the lowest of equal ranks is named.
     ends = dict.fromkeys((min(speeds, key=speeds.__getitem__), max(speeds, key=speeds.__getitem__)))
     expected = " and ".join(f"{number(speeds[rank])} samples/s of w{rank}" for rank in ends)
     moved = " and ".join(f"w{rank} {change(request.current[rank], shares[rank])}" for rank in ends)

@@ -1,8 +1,8 @@
 """The line t = a + b x of one worker's compute time over its share, fitted recursively and robustly.
 
-Weighted means and moments, discounted by 0.98 per iteration. The slope is drawn towards the last one, the more the
-noisier the times are, since constant shares give no information about it. One outlier counts little; a second slow one
-in a row, or a third fast one, is a new speed: the line is scaled to it and fitted again.
+Uses weighted means and moments, discounted by 0.98 per iteration. The slope is regularized towards the last one, more
+strongly with noisier times, since constant shares give no information about it. A single outlier has little weight; a
+second slow outlier in a row, or a third fast one, is a new speed: the line is scaled to it and fitted again.
 """
 
 import math
@@ -14,28 +14,30 @@ from controlplane.policies.batching.min_max import Line
 from controlplane.protocol.base import Value
 
 SMOOTHING = 0.2
-"""Weight of the latest communication time, and of the latest error in the typical one."""
+"""Weight of the latest communication time, and of the latest error in the typical error."""
 
 FIRST_ERROR, LEAST_ERROR = 0.05, 0.01
-"""Initial and least relative error: clocks and kernels are never steadier."""
+"""Initial and smallest relative error: clocks and kernels are never more accurate."""
 
 OUTLYING = 4.0
 """An error above this multiple of the typical one is an outlier."""
 
 SLOWER, FASTER = 2, 3
-"""This many outliers in a row on that side are a new speed. Who is taken for faster than it is holds all others up."""
+"""This many outliers in a row on one side are a new speed. FASTER is larger because a worker whose speed is
+overestimated delays all others.
+"""
 
 KNOWN = 5.0
-"""Weight of the points of a line that is known, so that an outlier is more likely than another line."""
+"""From this weight of its points a line is known, and a deviation is more likely an outlier than a new line."""
 
 UNCERTAIN = 0.3
-"""Prior standard deviation of the slope around the last one, relative to t / x."""
+"""Prior standard deviation of the slope around the last slope, relative to t / x."""
 
 LEAST_SLOPE = 0.02
-"""Least slope, relative to t / x: every sample takes some time."""
+"""Smallest slope, relative to t / x: every sample takes some time."""
 
 RECENT = 5
-"""Communication times in the median that smooths the next one."""
+"""Number of communication times in the smoothing median."""
 
 
 class Fit(Value, frozen=True, kw_only=True):
@@ -52,14 +54,14 @@ class Fit(Value, frozen=True, kw_only=True):
     bias: float = 0.0
     """Mean of the latest relative errors: near 0 where the worker's speed is steady."""
     odd: int = 0
-    """Outliers in a row: above 0 too slow, below too fast."""
+    """Outliers in a row: positive if too slow, negative if too fast."""
     communication_s: float
     recent: tuple[float, ...] = ()
     """The last communication times."""
 
     @property
     def line(self) -> Line:
-        """Busy seconds over the share: compute, and communication on top."""
+        """Busy seconds as a function of the share: compute plus communication."""
         begin = max(0.0, self.compute_s - self.slope * self.share)
         return Line(begin=begin + self.communication_s, per_sample=self.slope)
 
@@ -95,13 +97,14 @@ def observe(fit: Fit | None, seen: Observation, forgetting: float) -> Fit:
         return _rescaled(fit, seen, seen.compute_s / expected, communication_s, recent)
     weight = most / abs(error)
     if fit.weight > KNOWN:
-        # It moves the line up or down a little, and says nothing about the slope: a far-off point would turn it alone.
+        # An outlier moves the line up or down a little, but does not change the slope: a single far-off point would
+        # turn it.
         seen = msgspec.structs.replace(seen, samples=round(fit.share), compute_s=fit.compute_s * (1.0 + error))
     return _add(fit, seen, weight, forgetting, error=fit.error, odd=odd, communication_s=communication_s, recent=recent)
 
 
 def _communication(fit: Fit, seen: Observation) -> tuple[float, tuple[float, ...]]:
-    """Smoothed, by the median of the last five: two outliers move it no further than ordinary times."""
+    """Communication time smoothed by the median of the last five, so that two outliers have little effect."""
     recent = (*fit.recent, seen.communication_s)[-RECENT:]
     middle = sorted(recent)[(len(recent) - 1) // 2]
     if len(recent) < RECENT or len(fit.recent) < RECENT:
@@ -110,7 +113,7 @@ def _communication(fit: Fit, seen: Observation) -> tuple[float, tuple[float, ...
 
 
 def _rescaled(fit: Fit, seen: Observation, ratio: float, communication_s: float, recent: tuple[float, ...]) -> Fit:
-    """The same machine at another speed: scale both parts of the line, until more is known."""
+    """The same machine at another speed: scale both coefficients of the line until more is known."""
     slope = _bounded(fit.slope * ratio, seen.compute_s / seen.samples)
     return Fit(
         weight=1.0,
@@ -140,7 +143,7 @@ def _add(
     share, compute_s = fit.share + off * weight / whole, fit.compute_s + late * weight / whole
     spread = fit.spread * forgetting + weight * off * (seen.samples - share)
     covariance = fit.covariance * forgetting + weight * off * (seen.compute_s - compute_s)
-    # Precision of the last slope in units of the points': (noise of t)^2 / (uncertainty of b)^2.
+    # Precision of the last slope in units of the points' precision: (noise of t)^2 / (uncertainty of b)^2.
     prior = (error / UNCERTAIN * share) ** 2
     slope = _bounded((covariance + prior * fit.slope) / (spread + prior), compute_s / share)
     return Fit(

@@ -1,9 +1,9 @@
-"""Whether a new division of shares is worth adopting: more than the noise of what it was predicted from.
+"""Decides whether new shares are worth adopting: their gain must exceed the noise of the measurements.
 
-Predictions change with every measurement, and shares would follow them forever, by one sample here and there,
-sometimes for the worse. A new division is adopted where its predicted gain exceeds what measurements vary by. A smaller
-gain that lasts is adopted too: what the present proposal would have gained is counted on measurements that were not
-known when it was made, and noise does not gain anything there.
+Predictions change with every measurement, and shares would follow them forever, by one sample here and there, sometimes
+for the worse. New shares are adopted if their predicted gain exceeds the noise of measurements. A smaller gain that
+lasts is adopted too: the gain of the held-back proposal is evaluated on later measurements, on which a proposal from
+noise gains nothing.
 """
 
 import math
@@ -19,14 +19,15 @@ from controlplane.policies.batching.apportion import Limits
 from controlplane.protocol.base import Value
 
 LEAST_GAIN: Final = 0.003
-"""Part of the iteration's time that a new division must gain at least."""
+"""Smallest gain of new shares, as a fraction of the iteration time."""
 
 NOISES: Final = 0.5
-"""A gain must exceed so many times the typical error of one worker's prediction: much of that is of single
-measurements, while what predicts is smoothed."""
+"""A gain must exceed this multiple of the typical error of one worker's prediction. It is below the error itself
+because single measurements are noisier than the smoothed predictions.
+"""
 
 MEMORY: Final = 0.2
-"""Weight of the latest measurement in the typical error and in the gain that was missed."""
+"""Weight of the latest measurement in the typical error and in the missed gain."""
 
 
 class Habit(Value, frozen=True, kw_only=True):
@@ -35,13 +36,13 @@ class Habit(Value, frozen=True, kw_only=True):
     noise: float = 0.0
     """Typical relative error of a prediction of one worker's time."""
     missed: float = 0.0
-    """What the latest proposals would have gained, on average, had they been adopted; 0 where none was held back."""
+    """Mean gain that the latest held-back proposals would have had; 0 if none was held back."""
     proposed: dict[int, int] = {}
-    """The proposal that was held back last."""
+    """The last proposal that was held back."""
 
     @property
     def threshold(self) -> float:
-        """The required gain of a new division."""
+        """The required gain of new shares."""
         lasting = NOISES * self.noise * math.sqrt(MEMORY / (2 - MEMORY))
         if self.missed > max(LEAST_GAIN, lasting):
             return LEAST_GAIN
@@ -50,17 +51,17 @@ class Habit(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a worker took for its samples, and what was expected of it."""
+    """A worker's measured and expected time for its samples."""
 
     samples: int
     busy_s: float
     per_sample: float
-    """Seconds that one sample more takes."""
+    """Seconds for one more sample."""
     expected_s: float | None = None
 
 
 def learn(habit: Habit, taken: Mapping[int, Taken]) -> Habit:
-    """One more iteration was measured."""
+    """Update the state with one more measured iteration."""
     errors = [abs(one.busy_s / one.expected_s - 1) for one in taken.values() if one.expected_s and one.busy_s > 0]
     noise = habit.noise
     if errors:
@@ -84,15 +85,15 @@ def settle(
     gain: float | None,
     objective: str = "time",
 ) -> tuple[Habit, ShareDecision]:
-    """The decision, or one that leaves the shares as they are since it is not worth adopting.
+    """The decision, or one that keeps the present shares because the gain is too small.
 
     Args:
-        request: what was to be divided; a present division that breaks its limits is always replaced.
-        decision: the best division by the present predictions.
-        limits: of each rank.
-        habit: what is remembered.
-        gain: predicted part of the iteration's time that the decision saves; None where nothing is predicted.
-        objective: what the part is of, if not of the time.
+        request: the batching request; present shares that violate its limits are always replaced.
+        decision: the best shares by the present predictions.
+        limits: the limits of each rank.
+        habit: the state between decisions.
+        gain: predicted fraction of the iteration time that the decision saves; None if there is no prediction.
+        objective: what ``gain`` is a fraction of, if not of the time.
     """
     adopted = Habit(noise=habit.noise)
     if decision.shares == request.current or gain is None or not _is_legal(request, limits):
@@ -107,7 +108,7 @@ def settle(
 
 
 def gain_of(before_s: Mapping[int, float], after_s: Mapping[int, float]) -> float | None:
-    """Predicted gain, by each known worker's time under the present and the new division."""
+    """Predicted gain from each known worker's time under the present and the new shares."""
     slowest_s = max(before_s.values(), default=0.0)
     return 1 - max(after_s.values()) / slowest_s if slowest_s > 0 else None
 

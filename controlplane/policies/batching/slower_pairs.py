@@ -1,4 +1,6 @@
-"""Which worker was ever slower than which: what line 9 of LB-BSP Alg. 2 asks of all history, in one bit per pair."""
+"""Which workers were ever slower than which others: the whole history that line 9 of LB-BSP Alg. 2 needs, one bit per
+pair.
+"""
 
 import math
 from collections.abc import Mapping
@@ -7,12 +9,12 @@ from controlplane.core.choices import Observation
 
 
 def is_sound(seen: Observation) -> bool:
-    """Whether the observation has a time that can be compared."""
+    """Whether the observation has a valid time."""
     return seen.samples > 0 and math.isfinite(seen.busy_s) and seen.busy_s > 0
 
 
 def noted(slower: Mapping[int, bytes], times: Mapping[int, float]) -> dict[int, bytes]:
-    """One more iteration: bit j of rank i is set where i once took longer than j (positions in order of rank)."""
+    """Add one iteration: bit j of rank i is set if i ever took longer than j (positions in order of rank)."""
     ranks = sorted(times)
     size = (len(ranks) + 7) // 8
     place = {rank: position for position, rank in enumerate(ranks)}
@@ -29,6 +31,6 @@ def noted(slower: Mapping[int, bytes], times: Mapping[int, float]) -> dict[int, 
 
 
 def was_slower(slower: Mapping[int, bytes], rank: int, than: int) -> bool:
-    """Whether ``rank`` once took longer than ``than``."""
+    """Whether ``rank`` ever took longer than ``than``."""
     place = sorted(slower).index(than)
     return bool(int.from_bytes(slower[rank], "little") >> place & 1)

@@ -11,7 +11,7 @@ from controlplane.protocol.base import Value
 
 
 class UniformState(Value, frozen=True, kw_only=True):
-    """Nothing to remember."""
+    """An empty state."""
 
 
 class Uniform:
@@ -23,14 +23,14 @@ class Uniform:
     ignores_speed: ClassVar[bool] = True
 
     def start(self, request: ShareRequest, state: Any | None) -> tuple[UniformState, ShareDecision]:
-        """Even shares; raises ``ImpossibleShares`` where the limits forbid any."""
+        """Even shares; raises ``ImpossibleShares`` if no shares respect the limits."""
         shares = divide_evenly(request)
         return UniformState(), ShareDecision(shares=shares, reason=_reason(shares))
 
     def decide(
         self, request: ShareRequest, observations: Sequence[Observation], state: Any
     ) -> tuple[UniformState, ShareDecision]:
-        """The same as at the start."""
+        """The same shares as at the start."""
         return self.start(request, state)
 
 

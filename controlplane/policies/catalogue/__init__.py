@@ -1,6 +1,6 @@
-"""All policies, by question: the parameters of each policy, and its registration.
+"""All policies by kind: the parameters of each policy, and its registration.
 
-A module is named like the package of the policies that it describes, and imports none of them (some load torch): so
-choices are checked and described without them. Every parameter has a type, a range, a default and a sentence; a bare
-name is a complete choice.
+A module has the name of the package whose policies it describes, and imports none of them (some import torch), so that
+choices can be checked and described without them. Every parameter has a type, a range, a default and a description; a
+bare name is a complete choice.
 """

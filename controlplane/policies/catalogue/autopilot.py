@@ -1,4 +1,4 @@
-"""The autopilots: which of the policies that a job may have it should have."""
+"""The autopilots, which choose among the policies that a job allows."""
 
 from controlplane.policies.entries import Registration
 from controlplane.protocol.autopilot import Autopilot
@@ -9,7 +9,7 @@ REGISTRATIONS = (
         name="predicted-gain",
         parameters=Autopilot,
         path="controlplane.policies.autopilot.predicted_gain:PredictedGain",
-        explanation="Simulates the alternatives on what was measured, switches where the predicted gain exceeds the "
-        "model's error, and goes back where a sample then takes longer than before.",
+        explanation="Simulates alternative policies with the measured speeds, switches when the predicted gain exceeds "
+        "the model's error, and reverts the switch if a sample then takes longer.",
     ),
 )

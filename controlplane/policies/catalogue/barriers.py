@@ -9,7 +9,7 @@ from controlplane.protocol.spec import Part
 
 
 class ArrivalParameters(Part, frozen=True, kw_only=True):
-    """Parameters of the barrier asp, and what all asynchronous ones have in common."""
+    """Parameters of the barrier asp, and the common ones of all asynchronous barriers."""
 
     step_scale: Annotated[
         Literal["auto", "mean", "average", "paper"] | float | None,
@@ -36,11 +36,11 @@ class SspParameters(ArrivalParameters, frozen=True, kw_only=True):
 
 
 class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
-    """Parameters of the barrier pbsp, and what pssp has in common with it."""
+    """Parameters of the barrier pbsp, and those that it shares with pssp."""
 
     sample: Annotated[
         int,
-        Meta(ge=0, description="Number of other workers that are sampled: 0 equals asp, all others equals bsp or ssp."),
+        Meta(ge=0, description="Number of sampled workers. 0 is the same as asp, all others the same as bsp or ssp."),
     ] = 4
     strategy: Annotated[
         Literal["dynamic", "fixed", "grouped"],
@@ -58,15 +58,13 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
         Meta(
             ge=0.0,
             le=100.0,
-            description="With new samples: interval between draws, in iteration times of the waiting worker. It also "
+            description="With redrawn samples: time between draws, in iteration times of the waiting worker. It also "
             "draws when a worker that it waits for reports; 0: only then.",
         ),
     ] = 0.25
     threshold_s: Annotated[
         float | None,
-        Meta(
-            description="Strategy grouped: busy time per iteration above which a worker counts as slow; null: K-means."
-        ),
+        Meta(description="Strategy grouped: busy time per iteration above which a worker is slow; null: K-means."),
     ] = None
     literal: Annotated[
         bool,
@@ -75,8 +73,8 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
     sampling: Annotated[
         Literal["central", "peers"],
         Meta(
-            description="Who samples. central: the control plane, from reports; peers: each worker asks its sample "
-            "itself over the data plane and continues without the control plane."
+            description="central: the control plane samples, from reports; peers: each worker asks the workers in its "
+            "sample directly and continues without the control plane."
         ),
     ] = "central"
     lease_s: Annotated[
@@ -84,8 +82,8 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
         Meta(
             ge=1.0,
             le=86_400.0,
-            description="Sampling peers: samples for so long are handed out in advance; a worker continues without the "
-            "control plane for at least half of it.",
+            description="With sampling peers: how many seconds of training samples are handed out in advance; a "
+            "worker continues without the control plane for at least half of that time.",
         ),
     ] = 60.0
 
@@ -97,7 +95,7 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
             self._check_peers()
 
     def _check_peers(self) -> None:
-        """Refuses options that only the control plane supports: it knows all workers, and receives each report."""
+        """Refuse options that only the control plane supports, since it knows all workers and receives each report."""
         if self.strategy == "grouped":
             raise ValueError(
                 "strategy dynamic or fixed with sampling peers, or sampling central: the groups are made of the times "
@@ -116,7 +114,7 @@ class PbspParameters(ArrivalParameters, frozen=True, kw_only=True):
 
 
 SampleParameters = PbspParameters
-"""How others are sampled."""
+"""Parameters of barriers that sample workers."""
 
 
 class PsspParameters(PbspParameters, frozen=True, kw_only=True):
@@ -137,7 +135,7 @@ class AggressiveParameters(Part, frozen=True, kw_only=True):
         ),
     ] = 0.5
     report_s: Annotated[
-        float, Meta(ge=0.001, le=60.0, description="Minimum interval between progress reports of a worker.")
+        float, Meta(ge=0.001, le=60.0, description="Minimum interval between progress reports of a worker, in seconds.")
     ] = 1.0
 
     def __post_init__(self) -> None:

@@ -26,8 +26,8 @@ Slack = Annotated[
     Meta(
         ge=0.0,
         le=10.0,
-        description="Objective energy or cost: an iteration may take this fraction longer than with the fastest "
-        "shares; 0 leaves those as they are.",
+        description="With objective energy or cost: fraction by which an iteration may take longer than with the "
+        "fastest shares; 0 keeps the fastest shares.",
     ),
 ]
 SLACK = 0.1
@@ -67,14 +67,14 @@ class LbBspGpuParameters(Part, frozen=True, kw_only=True):
         int, Meta(ge=1, le=1000, description="Iterations observed per step in the fine-tune phase.")
     ] = 20
     memory_limit: Annotated[
-        float, Meta(gt=0.0, le=1.0, description="Fraction of its memory above which a worker gets no more samples.")
+        float, Meta(gt=0.0, le=1.0, description="Fraction of memory in use above which a worker gets no more samples.")
     ] = 0.95
     rearm_gap: Annotated[
         float,
         Meta(
             gt=0.0,
             le=1.0,
-            description="Gap between the fastest and slowest worker over a window that ends the fine-tune phase.",
+            description="Relative gap between the fastest and slowest worker over a window that ends fine-tuning.",
         ),
     ] = 0.25
     literal: Annotated[bool, Meta(description="Follow LB-BSP Alg. 2 literally.")] = False
@@ -105,7 +105,7 @@ class DeadlineParameters(Part, frozen=True, kw_only=True):
 
     predictor: Annotated[str | dict[str, Any], PREDICTOR] = "ema"
     pieces: Annotated[
-        int, Meta(ge=1, le=1024, description="Number of pieces of a share after which a worker checks the clock.")
+        int, Meta(ge=1, le=1024, description="Number of pieces of a share; a worker checks the clock after each.")
     ] = 16
     stretch: Annotated[
         float, Meta(ge=1.0, le=10.0, description="A fast worker continues up to this multiple of its share.")
@@ -113,7 +113,7 @@ class DeadlineParameters(Part, frozen=True, kw_only=True):
 
 
 def _by_objective(path: str) -> dict[tuple[str, str], str]:
-    """The policy that asks for power, where energy or cost is to be minimised."""
+    """Variants of a policy for other objectives: they need each worker's power."""
     return {("objective", objective): path for objective in ("energy", "cost")}
 
 

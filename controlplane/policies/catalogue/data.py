@@ -36,7 +36,7 @@ class ExchangeParameters(RotationParameters, frozen=True, kw_only=True):
         if self.gap is not None and self.gap < 1:
             raise ValueError(f"gap of at least 1, or null (found {self.gap})")
         if self.literal and self.method == "migrate":
-            raise ValueError("method swap with literal: LB-BSP's partition manager has no letter to follow")
+            raise ValueError("method swap with literal: migration has no literal variant")
 
 
 REGISTRATIONS = (

@@ -1,4 +1,4 @@
-"""The guards of convergence: whether a change of policies harms it."""
+"""The convergence guards, which judge whether a change of policies harms convergence."""
 
 from controlplane.policies.entries import Registration
 from controlplane.protocol.guard import Guard

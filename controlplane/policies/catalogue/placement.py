@@ -51,7 +51,7 @@ class ProportionalParameters(RebalancingParameters, frozen=True, kw_only=True):
 
 
 class ProbingParameters(RebalancingParameters, frozen=True, kw_only=True):
-    """What placements have in common that time the servers which they hardly use."""
+    """Common parameters of placements that probe servers with few blocks."""
 
     margin: Annotated[
         float,

@@ -23,7 +23,7 @@ class ArimaParameters(Part, frozen=True, kw_only=True):
 
 
 LEAST_TARGETS = 3
-"""How many iterations more than it looks back a recurrent predictor is trained on, at least."""
+"""A recurrent predictor is trained on at least this many iterations more than its look-back."""
 
 
 class RecurrentParameters(Part, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class RecurrentParameters(Part, frozen=True, kw_only=True):
     ] = 0.2
 
     def __post_init__(self) -> None:
-        # The look-back and the coming iteration's readings, one target to learn from and one that is held back.
+        # The look-back and the coming iteration's readings, one training target and one held-out target.
         if self.samples < self.look_back + LEAST_TARGETS:
             raise ValueError(
                 f"samples of at least {self.look_back + LEAST_TARGETS}, required by a look_back of {self.look_back}"

@@ -11,7 +11,7 @@ from controlplane.protocol.spec import Part
 class EvidenceParameters(Part, frozen=True, kw_only=True):
     """Parameters of the straggler detector evidence."""
 
-    window: Annotated[int, Meta(ge=4, le=100, description="Window in iterations of persistent flags.")] = 8
+    window: Annotated[int, Meta(ge=4, le=100, description="Number of iterations that decide on a persistent flag.")] = 8
     persistent: Annotated[
         float, Meta(gt=0.5, le=1.0, description="Fraction of the window in which the worker must have been slow.")
     ] = 0.875
@@ -25,7 +25,7 @@ class EvidenceParameters(Part, frozen=True, kw_only=True):
         float, Meta(gt=1.0, le=100.0, description="Ratio from which a single iteration counts as slow.")
     ] = 1.25
     spike: Annotated[
-        float, Meta(gt=1.0, le=100.0, description="Ratio from which an iteration counts for a transient flag.")
+        float, Meta(gt=1.0, le=100.0, description="Ratio from which an iteration counts towards a transient flag.")
     ] = 1.5
     minimum_part: Annotated[
         float, Meta(ge=0.0, le=1.0, description="Minimum time lost, as a fraction of the iteration.")
@@ -37,7 +37,7 @@ class EvidenceParameters(Part, frozen=True, kw_only=True):
     ] = 0.05
     guard: Annotated[
         int,
-        Meta(ge=0, description="Report when shares made this many iterations slower than equal shares; 0: never."),
+        Meta(ge=0, description="Report if shares made this many iterations slower than equal shares; 0: never."),
     ] = 50
 
     def __post_init__(self) -> None:

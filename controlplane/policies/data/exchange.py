@@ -1,13 +1,13 @@
-"""Rotation, and splits change hands when some are processed more often than others.
+"""Rotation, with splits that move between workers when some are processed more often than others.
 
 Two methods:
 
-- ``swap`` (A-BSP section 3.3.2, Alg. 2): the split with the fewest and the one with the most process times swap places
-  when they are more than ``gap`` apart. As written, two splits swap back as soon as they have swapped, since their
-  counts still differ; by ruling 19 they swap only while the less processed one sits on the slower machine.
-- ``migrate`` (LB-BSP section 7, the partition manager): when a worker has gone through its data more than ``gap``
-  times as often as another one, it takes splits from that one, as many as make the two go through their data equally
-  fast, and all counts restart. With steady speeds that is done once.
+- ``swap`` (A-BSP section 3.3.2, Alg. 2): the splits with the lowest and the highest process count are swapped
+  when the counts differ by more than ``gap``. In the paper's version, two splits swap back immediately, since their
+  counts still differ; by ruling 19 they are swapped only while the less processed one is on the slower machine.
+- ``migrate`` (LB-BSP section 7, the partition manager): when a worker has processed its data more than
+  ``gap`` times more often than another one, it takes splits from that one, so that both then process their data equally
+  fast, and all counts restart. With steady speeds that happens once.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ MIGRATE_GAP = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange(Rotation):
-    """At most one pair of workers per look."""
+    """Handles at most one pair of workers per iteration."""
 
     name: ClassVar[str] = "exchange"
 
@@ -40,7 +40,7 @@ class Exchange(Rotation):
         return usual if self.parameters.gap is None else self.parameters.gap
 
     def rebalance(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
-        """One swap, or one migration, or none."""
+        """One swap, one migration, or none."""
         return self._swap(speeds, state) if self.parameters.method == "swap" else self._migrate(state)
 
     def _swap(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
@@ -77,7 +77,7 @@ class Exchange(Rotation):
         )
         if passes[ahead] - passes[behind] <= self.gap:
             return state, _none(f"{facts}: at most {self.gap} apart")
-        # So many samples that done / size is the same for both afterwards.
+        # The number of samples that makes done / size equal for both.
         target = (done[ahead] * sizes[behind] - done[behind] * sizes[ahead]) / (done[ahead] + done[behind])
         chosen = _about(target, behind, state)
         moved, moves = give(state, dict.fromkeys(chosen, ahead))
@@ -90,7 +90,9 @@ class Exchange(Rotation):
 
 
 def _about(target: float, rank: int, state: SplitsState) -> list[int]:
-    """Least processed splits of a worker that make up about so many samples; it keeps one, and gives at least one."""
+    """The least processed splits of a worker with about ``target`` samples; it keeps at least one and gives at least
+    one.
+    """
     own = sorted(state.owned(rank), key=lambda index: (state.splits[index].processed, index))
     chosen: list[int] = []
     for index in own[:-1]:

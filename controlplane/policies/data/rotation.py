@@ -16,7 +16,7 @@ from controlplane.protocol.orders import Piece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """Within a worker's data every sample is processed equally often, to within one; between workers nothing moves."""
+    """Within a worker's data the counts of processed samples differ by at most one; no data move between workers."""
 
     name: ClassVar[str] = "rotation"
     state_type: ClassVar[type[msgspec.Struct]] = SplitsState
@@ -30,25 +30,25 @@ class Rotation:
         return dict(zip(ranks, sums, strict=False))
 
     def partition(self, samples: int, ranks: Sequence[int]) -> tuple[SplitsState, str]:
-        """Equal numbers of splits."""
+        """The same number of splits for each worker."""
         state = splits.cut(samples, ranks, self.parameters.splits)
         each = len(state.splits) // len(ranks)
         return state, f"{samples:,} samples in {len(state.splits)} splits, {each} for each worker"
 
     def pieces(self, shares: Mapping[int, int], state: SplitsState) -> dict[int, list[Piece]]:
-        """Where each worker stopped and onwards."""
+        """The next samples from where each worker stopped."""
         return {rank: splits.draw(shares[rank], rank, state) for rank in sorted(shares)}
 
     def advance(self, done: Iterable[Piece], state: SplitsState) -> SplitsState:
-        """Samples that were not reached come first the next time."""
+        """Samples that were not processed come first next time."""
         return splits.advance(done, state)
 
     def held(self, state: SplitsState) -> dict[int, int]:
-        """Those of its splits."""
+        """The samples in each worker's splits."""
         return splits.sizes(state)
 
     def rebalance(self, speeds: Mapping[int, float], state: SplitsState) -> tuple[SplitsState, DataDecision]:
-        """Nothing ever moves."""
+        """Splits never move."""
         return state, DataDecision(moves=[], reason="splits stay with their workers under rotation")
 
     def adopt(self, ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:

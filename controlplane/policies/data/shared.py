@@ -1,4 +1,4 @@
-"""Every worker may draw any sample (LB-BSP): an iteration's global batch is cut into one range per worker."""
+"""Every worker may draw any sample (LB-BSP): an iteration's global batch is divided into one range per worker."""
 
 import itertools
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class Shared:
-    """Ranges in order of rank, without gap or overlap: any shares see the same global batch."""
+    """Ranges in order of rank, without gap or overlap: the global batch is the same for any shares."""
 
     name: ClassVar[str] = "shared"
 

@@ -1,10 +1,9 @@
-"""A data set in splits: which worker has which, and how often each sample was processed.
+"""A data set in splits: which worker has which split, and how often each sample was processed.
 
-A split is a range of the job's one seeded permutation, and is always processed in a circle from where it stopped (A-BSP
-section 3.3.1). So a single number describes it: how many samples of it were processed. Over its size, that
-is the number of times that every one of its samples was; the rest is how far the present pass has come.
-
-A split can be divided where a worker would have none: both parts know exactly what was processed of them.
+A split is a range of the job's seeded permutation, and is always processed cyclically from where it stopped (A-BSP
+section 3.3.1). A single number describes its progress: how many of its samples were processed. Divided by its size,
+that is the number of complete passes; the remainder is the position in the present pass. A split can be divided if a
+worker would have none: the progress of both parts is known exactly.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,24 +16,26 @@ from controlplane.protocol.orders import Piece
 
 
 class Split(Value, frozen=True, kw_only=True, array_like=True):
-    """A range of the permutation, and what was done with it."""
+    """A range of the permutation, and its progress."""
 
     start: int
     stop: int
     owner: int
     processed: int = 0
-    """Samples of it, each as often as it was processed."""
+    """Processed samples; repeated ones count each time."""
     counted_from: int = 0
     """``processed`` when counts were last restarted."""
 
     @property
     def size(self) -> int:
-        """Its samples."""
+        """The number of its samples."""
         return self.stop - self.start
 
     @property
     def count(self) -> int:
-        """Process times of the split, those of its least processed sample (Alg. 2 line 4), since counts began."""
+        """Process count of the split, that of its least processed sample (Alg. 2 line 4), since counts were last
+        restarted.
+        """
         return (self.processed - self.counted_from) // self.size
 
     @property
@@ -43,12 +44,12 @@ class Split(Value, frozen=True, kw_only=True, array_like=True):
         return self.start + self.processed % self.size
 
     def reached(self, position: int, processed: int) -> int:
-        """How many of ``processed`` samples of it lie before ``position``."""
+        """How many of ``processed`` samples are before ``position``."""
         passes, further = divmod(processed, self.size)
         return passes * (position - self.start) + min(further, position - self.start)
 
     def times(self, position: int) -> int:
-        """How often that sample was processed in the whole job."""
+        """How often the sample at ``position`` was processed in the whole job."""
         return self.processed // self.size + (position < self.cursor)
 
 
@@ -63,10 +64,10 @@ class SplitsState(Value, frozen=True, kw_only=True):
 
 
 def cut(samples: int, ranks: Sequence[int], per_worker: int) -> SplitsState:
-    """As many splits for each worker, of sizes at most one apart, neighbours together; fewer where samples are few.
+    """``per_worker`` adjacent splits for each worker, with sizes that differ by at most one; fewer if samples are few.
 
     Raises:
-        ValueError: where there are fewer samples than workers, or no worker.
+        ValueError: if there are fewer samples than workers, or no worker.
     """
     order = sorted(ranks)
     if not order or samples < len(order):
@@ -85,10 +86,10 @@ def cut(samples: int, ranks: Sequence[int], per_worker: int) -> SplitsState:
 def draw(share: int, rank: int, state: SplitsState) -> list[Piece]:
     """The next ``share`` samples of a worker: the least processed split first, each to the end of its pass.
 
-    No sample comes twice before each of the worker's came once; a share above its whole data goes round again.
+    No sample repeats before all of the worker's samples were used; a share larger than its data begins another pass.
 
     Raises:
-        ValueError: where the worker has a share and no split.
+        ValueError: if the worker has a share and no split.
     """
     own = {number: state.splits[number] for number in state.owned(rank)}
     if share and not own:
@@ -145,7 +146,7 @@ def divide(state: SplitsState, number: int, *, taker: int) -> SplitsState:
 
 
 def give(state: SplitsState, takers: Mapping[int, int]) -> tuple[SplitsState, list[SplitMove]]:
-    """Splits change hands: ``takers`` is the new owner of each number. And what must get from machine to machine."""
+    """Move splits: ``takers`` is the new owner of each split number. Also returns the data to copy between machines."""
     moves = [
         SplitMove(
             split=number,
@@ -165,18 +166,18 @@ def give(state: SplitsState, takers: Mapping[int, int]) -> tuple[SplitsState, li
 
 
 def reset_counts(state: SplitsState) -> SplitsState:
-    """Counts begin at 0; what was processed stays known."""
+    """Restart counts at 0; the progress of splits stays."""
     return SplitsState(splits=[msgspec.structs.replace(split, counted_from=split.processed) for split in state.splits])
 
 
 def take_over(ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, DataDecision]:
-    """A new roster: splits of workers that left go to those with fewest samples, and newcomers get some.
+    """Adopt a new roster: splits of workers that left go to those with the fewest samples, and new workers get some.
 
-    A newcomer takes from the worker that has most, as long as that leaves the giver with no less than the newcomer;
-    where that leaves it with nothing, the largest split of the worker that has most is divided for it.
+    A new worker takes from the worker with the most samples, as long as the giver keeps at least as many; if it would
+    get none that way, the largest split of the worker with the most samples is divided.
 
     Raises:
-        ValueError: where there are fewer samples than workers, or no worker.
+        ValueError: if there are fewer samples than workers, or no worker.
     """
     order = sorted(ranks)
     samples = sum(split.size for split in state.splits)
@@ -194,7 +195,7 @@ def take_over(ranks: Sequence[int], state: SplitsState) -> tuple[SplitsState, Da
 
 
 def _provide(state: SplitsState, newcomer: int) -> SplitsState:
-    """Whole splits of the worker that has most, or else half a split."""
+    """Whole splits of the worker with the most samples, or else half a split."""
     while True:
         held = sizes(state)
         own = held.pop(newcomer, 0)
@@ -206,7 +207,7 @@ def _provide(state: SplitsState, newcomer: int) -> SplitsState:
         state = _hand(state, number, newcomer)
     if own:
         return state
-    # By pigeonhole some worker has two samples; in splits of one each, one of them was handed over above.
+    # By the pigeonhole principle some worker has two samples; with splits of one sample, one was already moved above.
     number = max(state.owned(giver), key=lambda number: (state.splits[number].size, number))
     return divide(state, number, taker=newcomer)
 
@@ -218,7 +219,7 @@ def _hand(state: SplitsState, number: int, taker: int) -> SplitsState:
 
 
 def _moves(before: SplitsState, after: SplitsState) -> list[SplitMove]:
-    """Which samples have another worker now; splits were at most divided in between."""
+    """Which samples have a new owner; in between, splits were at most divided."""
     owners = [(split.stop, split.owner) for split in before.splits]
     moves, at = [], 0
     for number, split in enumerate(after.splits):

@@ -1,1 +1,1 @@
-"""Judges of convergence: whether other policies make training worse."""
+"""Convergence guards: whether other policies make training worse."""

@@ -2,16 +2,16 @@
 
 The logarithm of the loss is fitted linearly to the logarithm of the samples (learning curves are close to power laws).
 The forecast continues that line with a fraction of its slope: most curves flatten, and a forecast that is too low would
-call a harmless change harmful. After the change, the mean loss over ``SPAN`` global batches, in parts of its forecast,
-is compared with a limit: ``NOISE`` standard errors of the fit, but at least the tolerance. It is the mean of losses,
-not of their logarithms: a burst weighs as much as it costs. Many changes disturb the loss for some iterations and then
-do no harm. So an excess counts only while it does not shrink from one span to the next. At the end of the time that the
-judgement may take, the mean of all batches after the first span is compared with a closer limit (``NOISE_AT_END``),
-since more batches tell more. A loss that runs away, ``RUNAWAY`` times the limit in each of a few batches, counts at
-once: what is lost then does not come back with the policies.
+make a harmless change look harmful. After the change, the mean loss over ``SPAN`` global batches, relative to its
+forecast, is compared with a limit: ``NOISE`` standard errors of the fit, but at least the tolerance. It is the mean of
+losses, not of their logarithms, so that a burst counts in full. Many changes disturb the loss for some iterations and
+then do no harm, so an excess counts only while it does not shrink from one span to the next. At the end of the judging
+period, the mean of all batches after the first span is compared with a lower limit (``NOISE_AT_END``), since more
+batches are more evidence. A diverging loss, ``RUNAWAY`` times the limit in each of a few batches, counts immediately,
+since restoring the policies would not undo the damage.
 
-Two losses are judged: of the samples that are trained on, and of the held-out split where it is evaluated often enough.
-Evaluations are all of the same samples, so they show small excesses that the choice of samples hides in the first.
+Two losses are judged: the training loss, and the held-out loss if it is evaluated often enough. All evaluations use the
+same samples, so they show small excesses that sampling noise hides in the training loss.
 """
 
 import math
@@ -28,25 +28,25 @@ SPAN: Final = 12
 """Global batches whose mean excess is judged."""
 
 NOISE: Final = 8.0
-"""Standard errors of a span's mean. The losses of neighbouring batches are correlated, so fewer would not do."""
+"""Standard errors of a span's mean. The number is high because losses of neighbouring batches are correlated."""
 
 RUNAWAY: Final = 8.0
 RUNAWAY_SPAN: Final = 4
-"""Global batches of which each must be so far above."""
+"""Number of global batches that must each exceed the limit that far."""
 
 NOISE_AT_END: Final = 4.0
 
 SLOPE: Final = 0.3
-"""The part of the fitted slope that the forecast keeps."""
+"""The fraction of the fitted slope that the forecast uses."""
 
 LEAST: Final = 1e-9
-"""Losses below have no logarithm that means anything."""
+"""Smaller losses are clipped, since their logarithms would be meaningless."""
 
 LEAST_EVALUATED: Final = 10
-"""Global batches before a change with an evaluation, so that there is a forecast of these."""
+"""Global batches with an evaluation before a change that a forecast of the held-out loss requires."""
 
 DIVERGED: Final = math.log(1e6)
-"""What a loss that is not a number, or above, counts as."""
+"""NaN and larger losses count as this value."""
 
 
 class Forecast(Value, frozen=True, kw_only=True):
@@ -58,14 +58,16 @@ class Forecast(Value, frozen=True, kw_only=True):
     deviation: float
     """Standard deviation of the losses around the line."""
     spread: float = 0.0
-    """By how much the logarithm of the mean loss is above the mean logarithm."""
+    """Difference between the logarithm of the mean loss and the mean logarithm."""
 
     def at(self, samples: float) -> float:
-        """The logarithm of the expected loss after so many samples (their logarithm)."""
+        """The logarithm of the expected loss; ``samples`` is the logarithm of the number of samples."""
         return self.level + SLOPE * min(self.slope, 0.0) * (samples - self.origin)
 
     def excess(self, of_each: Sequence[float]) -> float:
-        """The logarithm of the mean loss over the expected mean; ``of_each``: logarithms over the line."""
+        """The logarithm of the ratio of the mean loss to its forecast; ``of_each``: log ratios of each batch to the
+        line.
+        """
         highest = max(of_each)
         return highest + math.log(math.fsum(math.exp(x - highest) for x in of_each) / len(of_each)) - self.spread
 
@@ -75,24 +77,24 @@ class GuardState(Value, frozen=True, kw_only=True):
 
     samples: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
-    """Logarithms, of the latest global batches under the present policies."""
+    """Logarithms of the losses of the latest global batches under the present policies."""
     forecast: Forecast | None = None
     """While a change is judged."""
     excess: tuple[float, ...] = ()
-    """Of each global batch since the change, over the forecast."""
+    """Log ratio of each global batch since the change to the forecast."""
     scores: tuple[float | None, ...] = ()
-    """As ``losses``, of the held-out split; None: it was not evaluated in that batch."""
+    """As ``losses``, for the held-out split; None if it was not evaluated in that batch."""
     score_forecast: Forecast | None = None
     """While a change is judged, if there were enough evaluations before it."""
     score_excess: tuple[float | None, ...] = ()
     pending: float = 0.0
     """The sum of held-out losses since the last global batch."""
     evaluations: int = 0
-    """Their number."""
+    """The number of these evaluations."""
 
 
 class LossForecast:
-    """The rule. The samples that it is shown rise."""
+    """The guard. Its input counts of samples increase."""
 
     name = "loss-forecast"
     state_type = GuardState
@@ -105,11 +107,13 @@ class LossForecast:
         return GuardState()
 
     def is_ready(self, state: GuardState) -> bool:
-        """Whether a change that took effect now could be judged: enough batches are known, and none is judged yet."""
+        """Whether a change that took effect now could be judged: enough batches are known, and no other change is being
+        judged.
+        """
         return state.forecast is None and len(state.losses) >= self._of.reference and not self.is_blind(state)
 
     def is_blind(self, state: GuardState) -> bool:
-        """Whether the losses have no logarithm: the script reports none, or they are 0 and below."""
+        """Whether the losses cannot be judged: the script reports none, or they are 0 or negative."""
         return bool(state.losses) and min(state.losses) <= math.log(LEAST)
 
     def relaxed(self, state: GuardState) -> tuple[GuardState, Judgement | None]:
@@ -131,11 +135,11 @@ class LossForecast:
         ), None
 
     def restored(self, state: GuardState) -> GuardState:
-        """Stricter policies take effect, or samples are repeated: nothing before counts any more."""
+        """Stricter policies take effect, or samples are repeated: earlier losses no longer count."""
         return GuardState()
 
     def evaluated(self, loss: float, state: GuardState) -> GuardState:
-        """A version of the parameters has that loss on the held-out split."""
+        """Add the loss of a version of the parameters on the held-out split."""
         return replace(
             state,
             pending=state.pending + (max(loss, 0.0) if math.isfinite(loss) else math.exp(DIVERGED)),
@@ -143,10 +147,10 @@ class LossForecast:
         )
 
     def observe(self, samples: int, loss: float, state: GuardState) -> tuple[GuardState, Judgement | None]:
-        """The mean loss over one more global batch, after so many samples in all."""
+        """Add the mean loss over one more global batch, after ``samples`` samples in total."""
         x, y = math.log(max(1, samples)), _logarithm(loss)
         score = _logarithm(state.pending / state.evaluations) if state.evaluations else None
-        # A snapshot of an earlier release has no scores.
+        # Snapshots of earlier releases have no scores.
         scores = state.scores or (None,) * len(state.losses)
         state = replace(
             state,
@@ -189,7 +193,7 @@ class LossForecast:
         excess: Sequence[float | None],
         of: str = "the training loss",
     ) -> Judgement | None:
-        """Of one of the two losses; None: it is too early, or it was not measured."""
+        """The judgement by one of the two losses; None if it is too early, or the loss was not measured."""
         if len(excess) >= self._of.judge_within:
             rest = _known(excess[SPAN:])
             is_harmful = bool(rest) and forecast.excess(rest) > self._limit(forecast, len(rest), NOISE_AT_END)
@@ -203,7 +207,7 @@ class LossForecast:
         return self._judgement(state, forecast, samples, now, NOISE, of, is_harmful=True)
 
     def _limit(self, forecast: Forecast, span: int, noise: float = NOISE) -> float:
-        """The mean excess over so many batches above which a change is harmful."""
+        """The mean excess over ``span`` batches above which a change is harmful."""
         return max(noise * forecast.deviation / math.sqrt(span), math.log1p(self._of.tolerance))
 
     def _runs_away(self, state: GuardState, forecast: Forecast) -> bool:
@@ -249,7 +253,7 @@ def _known(excess: Sequence[float | None]) -> list[float]:
 
 
 def fitted(samples: Sequence[float], losses: Sequence[float]) -> Forecast:
-    """The line of least squares through logarithms of losses over those of samples, raised to its latest losses."""
+    """Least-squares line through log(loss) over log(samples), shifted up to the latest losses if they are above it."""
     count = len(losses)
     origin = samples[-1]
     mean_x, mean_y = math.fsum(samples) / count, math.fsum(losses) / count
@@ -258,7 +262,7 @@ def fitted(samples: Sequence[float], losses: Sequence[float]) -> Forecast:
     slope = together / spread if spread else 0.0
     level = mean_y + slope * (origin - mean_x)
     squares = math.fsum((y - level - slope * (x - origin)) ** 2 for x, y in zip(samples, losses, strict=True))
-    # Where a curve flattens, its line ends below it.
+    # If a curve flattens, the line ends below it.
     level = max(level, math.fsum(losses[-SPAN:]) / min(SPAN, count))
     found = Forecast(level=level, slope=slope, origin=origin, deviation=math.sqrt(squares / max(1, count - 2)))
     over = [y - mean_y - slope * (x - mean_x) for x, y in zip(samples, losses, strict=True)]

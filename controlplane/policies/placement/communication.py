@@ -1,11 +1,11 @@
-"""How long an exchange with a server takes, by its size (PSLD section 4.1): Pred(r, s) = alpha_r s + beta_r.
+"""The time of an exchange with a server as a function of its size (PSLD section 4.1): Pred(r, s) = alpha_r s + beta_r.
 
-A line per server by least squares over all workers' measurements; older ones count less. Only weighted moments are
-kept, so a server's state has the same size after ten measurements and after ten million. The standard error of a
-prediction is that of the line's mean at ``s``: it grows with the distance from the sizes that were measured.
+Each server has a line, fitted by least squares to all workers' measurements; older ones have less weight. Only weighted
+moments are kept, so the size of the state does not depend on the number of measurements. The standard error of a
+prediction is that of the line's mean at ``s``: it grows with the distance from the measured sizes.
 
-Measurements of a single size cannot separate latency from bandwidth, and where noise makes a line fall or
-start below zero they contradict what a line can be: then time is taken to be proportional to size.
+Measurements of a single size cannot separate latency from bandwidth, and with noise a line may have a negative slope or
+intercept. In both cases time is assumed to be proportional to size.
 """
 
 import math
@@ -17,17 +17,17 @@ from controlplane.policies.placement.loads import MEBIBYTE
 from controlplane.protocol.base import Value
 
 ENOUGH = 3
-"""A line has two unknowns: with fewer measurements its error is not known."""
+"""A line has two parameters: with fewer measurements its error is unknown."""
 
 
 class Moments(Value, frozen=True, kw_only=True, array_like=True):
     """Weighted moments of sizes (in MiB) and seconds of the exchanges with one server."""
 
     iteration: int = -1
-    """Of the latest measurement."""
+    """Iteration of the latest measurement."""
     weight: float = 0.0
     squares: float = 0.0
-    """Sum of squared weights: how many measurements the weighted ones are worth."""
+    """Sum of squared weights, for the effective number of measurements."""
     size: float = 0.0
     seconds: float = 0.0
     size_size: float = 0.0
@@ -42,20 +42,20 @@ class Line:
     alpha: float
     beta: float
     variance: float = 0.0
-    """Of a single measurement around the line; infinite where there are too few."""
+    """Variance of a single measurement around the line; infinite if there are too few."""
     measured: float = 0.0
-    """How many measurements it is based on."""
+    """The effective number of measurements."""
     center: float = 0.0
-    """Their mean size in MiB."""
+    """Mean size of the measurements in MiB."""
     spread: float = 0.0
-    """Variance of their sizes; 0: proportional to size."""
+    """Variance of the sizes; 0 if time is assumed to be proportional to size."""
 
     def mean(self, size: float) -> float:
-        """Pred_mean for so many bytes, in seconds."""
+        """Pred_mean for ``size`` bytes, in seconds."""
         return self.alpha * size / MEBIBYTE + self.beta
 
     def error(self, size: float) -> float:
-        """Pred_SEM for so many bytes: the mean itself, where there are too few measurements."""
+        """Pred_SEM for ``size`` bytes; equal to the mean if there are too few measurements."""
         if not math.isfinite(self.variance):
             return self.mean(size)
         at = size / MEBIBYTE
@@ -73,7 +73,7 @@ class Line:
 
 
 def remember(moments: Mapping[int, Moments], transfers: Iterable[Transfer], *, forgetting: float) -> dict[int, Moments]:
-    """The moments with what these transfers add. Times and sizes that cannot be are ignored."""
+    """Add transfers to the moments. Impossible times and sizes are ignored."""
     known = dict(moments)
     usable = (seen for seen in transfers if seen.bytes > 0 and math.isfinite(seen.seconds) and seen.seconds > 0)
     for seen in sorted(usable, key=lambda seen: (seen.iteration, seen.server, seen.rank, seen.bytes, seen.seconds)):
@@ -83,7 +83,7 @@ def remember(moments: Mapping[int, Moments], transfers: Iterable[Transfer], *, f
 
 
 def fit(moments: Moments) -> Line | None:
-    """The line through the measurements; None where there are none."""
+    """The line through the measurements; None if there are none."""
     if moments.weight <= 0:
         return None
     measured = moments.weight**2 / moments.squares
@@ -98,9 +98,9 @@ def fit(moments: Moments) -> Line | None:
 
 
 def lines_of(moments: Mapping[int, Moments], servers: Sequence[int]) -> dict[int, Line]:
-    """A line for each server; one that was never measured is the average of the others (PSLD section 5.1).
+    """A line for each server; one that was never measured gets the average of the others (PSLD section 5.1).
 
-    Empty where none was measured.
+    Empty if none was measured.
     """
     fitted = {server: fit(moments.get(server, Moments())) for server in sorted(servers)}
     known = [line for line in fitted.values() if line is not None]
@@ -113,8 +113,9 @@ def lines_of(moments: Mapping[int, Moments], servers: Sequence[int]) -> dict[int
 def average(lines: Sequence[Line]) -> Line:
     """The prediction for a new server, with infinite uncertainty: the mean of their performance (PSLD section 5.1).
 
-    Performance is bytes per second (section 2.3). The mean of the times per byte instead is nearly that of the slow
-    ones: with six servers of eight at a tenth of the speed it predicts 2.5 times less, and servers are not asked for.
+    Performance is bytes per second (section 2.3). The mean of times per byte would be dominated by slow servers: with
+    six of eight servers at a tenth of the speed it predicts a 2.5 times lower performance, and no servers are
+    requested.
     """
     speeds = [1 / line.alpha for line in lines if line.alpha > 0]
     return Line(
@@ -125,7 +126,7 @@ def average(lines: Sequence[Line]) -> Line:
 
 
 def exchange_s(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float:
-    """How long a worker's exchange with all servers takes, side by side: that of the slowest one with a load."""
+    """How long a worker's parallel exchange with all servers takes: the time of the slowest server that has blocks."""
     return max((lines[server].mean(load) for server, load in loads.items() if load > 0), default=0.0)
 
 

@@ -13,13 +13,13 @@ MEBIBYTE = 2**20
 
 
 def bytes_of(piece: Slice) -> int:
-    """The size of its values."""
+    """The size of a slice in bytes."""
     start, stop = piece
     return (stop - start) * ELEMENT_BYTES
 
 
 def loads_of(blocks: Iterable[Block], servers: Iterable[int]) -> dict[int, int]:
-    """Bytes that each server holds; servers with nothing are there too."""
+    """Bytes that each server holds, including servers without blocks."""
     loads = dict.fromkeys(sorted(servers), 0)
     for block in blocks:
         loads[block.server] = loads.get(block.server, 0) + block.bytes
@@ -32,7 +32,7 @@ def lightest(loads: Mapping[int, int]) -> int:
 
 
 def largest_first(slices: Sequence[Slice]) -> list[int]:
-    """Positions in ``slices``, by size from the largest on, equal ones in order."""
+    """Positions in ``slices``, sorted by decreasing size; equal ones in order."""
     return sorted(range(len(slices)), key=lambda index: (-bytes_of(slices[index]), index))
 
 
@@ -41,10 +41,10 @@ def hand_out(
 ) -> list[Block]:
     """Blocks for ``slices``, placed one by one in ``order``.
 
-    ``choose(index, loads)`` names the server of one, given what was handed out so far.
+    ``choose(index, loads)`` returns the server of a slice, given the present loads.
 
     Raises:
-        ValueError: where there is no server.
+        ValueError: if there is no server.
     """
     ensure_servers(len(slices), servers)
     loads = dict.fromkeys(sorted(servers), 0)
@@ -74,7 +74,7 @@ def cut_tensors(tensor_sizes: Sequence[int], block_bytes: int) -> list[list[Slic
 
 
 def ensure_servers(blocks: int, servers: Sequence[int]) -> None:
-    """Raise ``ValueError`` where blocks have nowhere to go."""
+    """Raise ``ValueError`` if there are blocks and no server."""
     if not servers:
         raise ValueError(f"{blocks} blocks cannot be placed: found no server, expected at least one")
 

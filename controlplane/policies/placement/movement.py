@@ -1,7 +1,7 @@
-"""Keeps blocks where they are, if moving them gains nothing.
+"""Avoids moves of blocks that gain nothing.
 
-A wanted placement matters by how much each server holds, not by which of several equal blocks it is: every block that
-stays is one that need not be frozen, sent and committed.
+Only the bytes on each server matter, not which of several equal blocks it holds. A block that stays does not have to be
+frozen, sent and committed.
 """
 
 from collections import Counter, defaultdict
@@ -28,11 +28,10 @@ def settle(
     homes: Collection[int],
     pinned: Collection[int] = (),
 ) -> list[Block]:
-    """``wanted`` with fewest moves, not slower than it is.
+    """A placement that is as fast as ``target``, with as few moves as possible.
 
-    First equal blocks trade places, which leaves every server with the same bytes; then a block stays with its server
-    where that would not make the exchange longer, if that server is one of ``homes``. ``pinned`` blocks stay where they
-    are.
+    First, equal blocks swap places, which does not change the bytes on any server. Then a block stays with its server
+    if that does not make the exchange longer and the server is in ``homes``. ``pinned`` blocks are not changed.
     """
     held = {block.index: block.server for block in before}
     traded = _trade(held, target, pinned)
@@ -41,7 +40,7 @@ def settle(
 
 
 def _trade(held: Mapping[int, int], target: Sequence[Block], pinned: Collection[int]) -> list[Block]:
-    """Blocks of one size are handed out again: as many as possible to where they are."""
+    """Reassign blocks of equal size so that as many as possible stay where they are."""
     groups: dict[int, list[Block]] = defaultdict(list)
     for block in target:
         if block.index not in pinned:
@@ -65,7 +64,7 @@ def _trade(held: Mapping[int, int], target: Sequence[Block], pinned: Collection[
 def _keep_in_place(
     held: Mapping[int, int], target: Sequence[Block], mobile: Sequence[Block], lines: Mapping[int, Line]
 ) -> list[Block]:
-    """Mobile blocks go back home, largest first, while the slowest server gets no slower."""
+    """Return mobile blocks to their present server, largest first, while the slowest server gets no slower."""
     loads = loads_of(target, lines)
     limit = exchange_s(lines, loads)
     chosen = {block.index: block.server for block in target}

@@ -1,8 +1,8 @@
-"""MXNet's placement (PSLD section 2.2, Table 2), as its key-value store really does it (ruling 15).
+"""MXNet's placement (PSLD section 2.2, Table 2), as its key-value store actually does it (ruling 15).
 
-A tensor of at least 10^6 elements is split evenly over all servers; any other goes as a whole to the server
-``(index * 9973) mod n``, where ``index`` is its position in the parameter list. That is called random in the paper; it
-is a fixed scattering, and as skewed as taking turns where the layers' period meets the number of servers.
+A tensor of at least 10^6 elements is split evenly over all servers; any other goes as a whole to the server ``(index *
+9973) mod n``, where ``index`` is its position in the parameter list. The paper calls this random; it is a fixed hash,
+and as skewed as round robin if the period of the layers coincides with the number of servers.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ SCATTER = 9973
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mxnet:
-    """Looks at each tensor's size and position; servers are taken to be alike."""
+    """Uses each tensor's size and position; assumes equal servers."""
 
     name: ClassVar[str] = "mxnet"
 
     parameters: MxnetParameters
 
     def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Each slice counts as a tensor; large ones come back as one block per server."""
+        """Each slice counts as a tensor; large ones become one block per server."""
         return self._scatter(blocks, servers)
 
     def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Whole tensors; no block is above the largest size, however large a server's part."""
+        """Assign whole tensors; no block exceeds the largest size, however large a server's part."""
         tensors: list[Slice] = []
         for size in tensor_sizes:
             start = tensors[-1][1] if tensors else 0

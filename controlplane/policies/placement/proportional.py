@@ -1,7 +1,7 @@
-"""The strawman of PSLD section 6.1: bytes in proportion to each server's measured speed.
+"""The strawman of PSLD section 6.1: bytes proportional to each server's measured speed.
 
-Speed is what a server holds over how long an exchange with it takes. A server that was left with little is measured
-by little, mostly latency, and seldom gets more when it recovers: that is its weakness, and is left as it is.
+Speed is the bytes on a server divided by the time of an exchange with it. For a server with few bytes that is mostly
+latency, so a server that recovers rarely gets more. This is the known weakness of the policy and is kept.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from controlplane.protocol.orders import Block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proportional(Measuring):
-    """Reassigns when servers' speeds differ by more than the variance that is allowed."""
+    """Reassigns blocks when servers' speeds differ by more than the allowed variance."""
 
     name: ClassVar[str] = "proportional"
 
@@ -31,7 +31,7 @@ class Proportional(Measuring):
     def decide(
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
     ) -> tuple[ServersState, PlacementDecision]:
-        """Look every few iterations."""
+        """Check the placement every few iterations."""
         state = take_note(request, transfers, state, forgetting=self.parameters.forgetting)
         speeds = _speeds(request.servers, state.moments)
         if not is_due(request, state, every=self.parameters.every) or not speeds:
@@ -51,7 +51,7 @@ class Proportional(Measuring):
 
 
 def _speeds(servers: Sequence[int], moments: Mapping[int, Moments]) -> dict[int, float]:
-    """MiB per second as last measured; a server that never was counts as the average."""
+    """Last measured MiB per second; a server that was never measured gets the average."""
     measured = {
         server: moments[server].size / moments[server].seconds for server in sorted(servers) if server in moments
     }
@@ -60,7 +60,7 @@ def _speeds(servers: Sequence[int], moments: Mapping[int, Moments]) -> dict[int,
 
 
 def _in_proportion(blocks: Sequence[Block], speeds: Mapping[int, float]) -> list[Block]:
-    """Largest first to the server that is furthest below its part."""
+    """Assign the largest block first, each to the server furthest below its target."""
     slices = [(block.start, block.stop) for block in blocks]
     per_speed = sum(map(bytes_of, slices)) / sum(speeds.values())
 

@@ -1,15 +1,15 @@
 """PSLD (section 4, Alg. 1-3): blocks go to a superior set of servers, by predicted time and load; a few explore.
 
-By rulings 12 to 14, and to the letter with ``literal``:
+Rulings 12 to 14 apply unless ``literal``:
 
-- exploring: a block is put on a random server only if that server is predicted to take no longer than the
-  others will, and only epsilon of all bytes; servers with little or nothing are timed by probes instead. To the
-  letter a block goes anywhere: with two servers at a fiftieth of the speed, training is 2 to 3 times slower for it;
-- trigger: also when the predicted gain exceeds a margin, since the straggler test never fires when all have recovered;
-  and nothing moves for a placement that is not predicted to be faster by ``least_gain_s``: speeds of exchanges that
-  take a few milliseconds vary by more than the threshold from noise alone;
-- the block being placed counts in what is assigned (else the first cost divides by zero), and is in the mean that
-  costs are normalised by.
+- exploring: a block is put on a random server only if that server is predicted not to be the slowest, and only
+  epsilon of all bytes; servers with few or no blocks are timed by probes instead. In the paper a block may go to any
+  server: with two servers at a fiftieth of the speed, that makes training 2 to 3 times slower;
+- trigger: blocks also move when the predicted gain exceeds a margin, since the straggler test does not fire when all
+  servers have recovered. They do not move unless the gain exceeds ``least_gain_s``: for exchanges of a few milliseconds
+  noise alone exceeds the threshold;
+- the block being placed counts as assigned (otherwise the first cost divides by zero), and is in the mean that
+  normalizes costs.
 """
 
 import random
@@ -43,7 +43,7 @@ class Exploit:
     literal: bool = False
 
     def costs(self, size: int, loads: Mapping[int, int]) -> dict[int, float]:
-        """Line 8 for each server, given what each holds so far."""
+        """Line 8 for each server, given the bytes assigned so far."""
         assigned = sum(loads.values()) + (0 if self.literal else size)
         usual = (self._usual(0, loads) if self.literal else 0.0) or self._usual(size, loads)
         return {
@@ -53,18 +53,18 @@ class Exploit:
         }
 
     def _usual(self, more: int, loads: Mapping[int, int]) -> float:
-        """Line 4, omega: the mean time over the superior set, each server with so many bytes more than it has."""
+        """Line 4, omega: the mean time over the superior set if each server had ``more`` additional bytes."""
         return sum(self.lines[server].mean(loads[server] + more) for server in self.superior) / len(self.superior)
 
     def choose(self, size: int, loads: Mapping[int, int]) -> int:
-        """Lines 5 to 12; of equal ones the first, to the letter (``<=``) the last."""
+        """Lines 5 to 12; of equal costs the first, or with ``literal`` (``<=``) the last."""
         costs = self.costs(size, loads)
         return min(costs, key=lambda server: (costs[server], -server if self.literal else server))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Psld(Looking):
-    """Looks every few iterations; all chance comes from the request's seed."""
+    """Checks the placement every few iterations; all randomness comes from the request's seed."""
 
     name: ClassVar[str] = "psld"
     adds_servers: ClassVar[bool] = True
@@ -73,7 +73,7 @@ class Psld(Looking):
 
     @property
     def probes(self) -> bool:
-        """To the letter, blocks explore instead."""
+        """Not with ``literal``, where blocks explore instead."""
         return not self.parameters.literal
 
     def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
@@ -101,7 +101,7 @@ class Psld(Looking):
     def _is_worth_it(
         self, request: PlacementRequest, lines: Mapping[int, Line], now_s: float, then_s: float
     ) -> tuple[bool, str]:
-        """The straggler test, and by ruling 14 the gain; whether to reassign, and the numbers."""
+        """The straggler test and, by ruling 14, the gain: whether to reassign, and the numbers."""
         parameters = self.parameters
         variance = rebalancing.speed_variance(lines, loads_of(request.blocks, request.servers))
         straggles = variance > parameters.variance
@@ -132,7 +132,7 @@ class Psld(Looking):
         return settle(request.blocks, explored, lines, homes=superior, pinned=pinned)
 
     def _explore_freely(self, slices: Sequence[Slice], exploit: Exploit, chance: random.Random) -> list[Block]:
-        """To the letter: each block with probability epsilon to any server."""
+        """With ``literal``: each block goes to any server with probability epsilon."""
         servers = sorted(exploit.lines)
 
         def choose(index: int, loads: dict[int, int]) -> int:
@@ -143,7 +143,7 @@ class Psld(Looking):
         return hand_out(slices, range(len(slices)), servers, choose)
 
     def _explore_within(self, target: Sequence[Block], lines: Mapping[int, Line], chance: random.Random) -> list[Block]:
-        """Some blocks go elsewhere: at most epsilon of the bytes, and nowhere that it would be felt."""
+        """Move at most epsilon of the bytes to other servers, where that does not make the exchange longer."""
         loads = loads_of(target, lines)
         limit_s, left = exchange_s(lines, loads), self.parameters.epsilon * sum(loads.values())
         servers = sorted(lines)
@@ -164,8 +164,8 @@ class Psld(Looking):
     ) -> tuple[int, str]:
         """Section 4.4: how many servers to request, and the sentence for it.
 
-        The threshold is a part of the initial number (ruling 12). A new server is predicted as the average of those
-        that there are (section 5.1), and is asked for only where it is predicted to help.
+        The threshold is a fraction of the initial number (ruling 12). A new server is predicted as the average of the
+        present ones (section 5.1), and is requested only if it is predicted to help.
         """
         needed = self.parameters.scale_threshold * request.initial
         if len(superior) >= needed or not request.spare or request.starting:
@@ -175,19 +175,19 @@ class Psld(Looking):
         without_s, with_s = (_best_s(slices, known) for known in (lines, with_new))
         few = f"{len(superior)} superior servers are fewer than {number(needed)}"
         if self.parameters.literal:
-            return 1, f"{few}: one more is asked for"
+            return 1, f"{few}: one more is requested"
         if with_s >= without_s:
             return 0, f"; {few}, but one more would take it from {seconds(without_s)} to {seconds(with_s)}"
-        return 1, f"; {few}: one more is asked for, {seconds(with_s)} instead of {seconds(without_s)}"
+        return 1, f"; {few}: one more is requested, {seconds(with_s)} instead of {seconds(without_s)}"
 
 
 def finish_first(lines: Mapping[int, Line], size: int, loads: Mapping[int, int]) -> int:
-    """The server that is predicted to be done first with one more block of ``size``."""
+    """The server that is predicted to finish first with one more block of ``size`` bytes."""
     return min(lines, key=lambda server: (lines[server].mean(loads[server] + size), loads[server], server))
 
 
 def _best_s(slices: Sequence[Slice], lines: Mapping[int, Line]) -> float:
-    """How long an exchange takes when each block, largest first, goes where it is done first."""
+    """The time of an exchange if each block, largest first, goes to the server that finishes it first."""
     placed = hand_out(
         slices, largest_first(slices), list(lines), lambda i, loads: finish_first(lines, bytes_of(slices[i]), loads)
     )

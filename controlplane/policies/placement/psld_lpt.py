@@ -1,8 +1,8 @@
 """psld-lpt, not from the papers (ruling 16): the largest block first, each to the server predicted to finish first.
 
-PSLD's model of communication, without its superior set and its cost: a slow server gets as much as it can do in the
-time of the others, and none where its latency alone is too long. Servers with little are probed, and blocks move when
-the predicted gain exceeds a margin: so a transient straggler is left and found again.
+Uses PSLD's model of communication, without its superior set and its costs: a slow server gets as many bytes as it can
+exchange in the time of the others, and none if its latency alone is too long. Servers with few bytes are probed, and
+blocks move when the predicted gain exceeds a margin, so a transient straggler loses its blocks and later regains them.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from controlplane.policies.placement.rebalancing import Looking
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsldLpt(Looking):
-    """Looks every few iterations; nothing in it is random."""
+    """Checks the placement every few iterations; nothing in it is random."""
 
     name: ClassVar[str] = "psld-lpt"
 

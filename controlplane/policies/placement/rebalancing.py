@@ -1,4 +1,6 @@
-"""The common part of all placements that keep deciding: their state, when they look, and which servers they probe."""
+"""The common part of placements that decide while the job runs: their state, when they check, and which servers they
+probe.
+"""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,36 +19,37 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.orders import Block
 
 LITTLE = 0.25
-"""A server with less than this fraction of an even share does not show how larger exchanges behave: it is probed."""
+"""A server with less than this fraction of an even share is probed: its exchanges say little about larger ones.
+"""
 
 SMALLEST_PROBE = 4096
 
 
 class ServersState(Value, frozen=True, kw_only=True):
-    """What was measured of each server, and since when one holds nothing."""
+    """Measurements of each server, and since when a server has had no blocks."""
 
     moments: dict[int, Moments] = {}
     looked: int | None = None
-    """The iteration of the last look at the placement."""
+    """The iteration of the last check of the placement."""
     idle_since: dict[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
-    """Even bytes at first (ruling 15), then by the servers' measurements."""
+    """Even bytes at first (ruling 15), then according to measurements of the servers."""
 
     state_type: ClassVar[type[msgspec.Struct]] = ServersState
 
     parameters: RebalancingParameters
 
     def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Evenly, before anything is measured."""
+        """Distribute bytes evenly, before anything is measured."""
         placed = balanced(blocks, servers)
         spread = loads_in_words(loads_of(placed, servers))
         return placed, f"{len(placed)} blocks over {len(servers)} servers, evenly until they are measured: {spread}"
 
     def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """The same, cut into blocks."""
+        """The same, after cutting the tensors into blocks."""
         cut = cut_tensors(tensor_sizes, self.parameters.block_bytes)
         return self.place([piece for tensor in cut for piece in tensor], servers)
 
@@ -57,7 +60,7 @@ class Measuring:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looking(Measuring):
-    """Looks at the placement every few iterations, by a line for each server, and probes those that hold little."""
+    """Checks the placement every few iterations by a line for each server, and probes servers with few bytes."""
 
     parameters: ProbingParameters
 
@@ -68,12 +71,12 @@ class Looking(Measuring):
 
     @abstractmethod
     def look(self, request: PlacementRequest, lines: Mapping[int, Line]) -> PlacementDecision:
-        """Whether to move blocks, given how long exchanges with each server take."""
+        """Decide whether to move blocks, given the model of each server's exchange times."""
 
     def decide(
         self, request: PlacementRequest, transfers: Sequence[Transfer], state: ServersState
     ) -> tuple[ServersState, PlacementDecision]:
-        """Take note of one iteration; look at the placement when it is time."""
+        """Record one iteration; check the placement when that is due."""
         parameters = self.parameters
         state = take_note(request, transfers, state, forgetting=parameters.forgetting)
         lines = reachable(request, state)
@@ -104,24 +107,24 @@ def take_note(
 
 
 def is_due(request: PlacementRequest, state: ServersState, *, every: int) -> bool:
-    """Whether a decision is due: every so many iterations, and at once where a server with blocks is lost."""
+    """Whether a check is due: at the configured interval, and immediately if a server with blocks is lost."""
     lost = any(block.server not in request.servers for block in request.blocks)
     return lost or request.iteration - (state.looked or 0) >= every
 
 
 def reachable(request: PlacementRequest, state: ServersState) -> dict[int, Line]:
-    """The line of each server; none while nothing at all was measured."""
+    """The line of each server; empty while nothing was measured."""
     return lines_of(state.moments, request.servers)
 
 
 def present_s(request: PlacementRequest, lines: Mapping[int, Line]) -> float:
-    """How long an exchange takes as the blocks are; infinite where one of them is on a lost server."""
+    """The time of an exchange under the present placement; infinite if a block is on a lost server."""
     loads = loads_of(request.blocks, request.servers)
     return exchange_s(lines, loads) if loads.keys() == lines.keys() else float("inf")
 
 
 def is_worth_it(now_s: float, then_s: float, parameters: ProbingParameters, *, margin: float) -> tuple[bool, str]:
-    """Whether an exchange is predicted to become shorter by more than ``margin`` of it and ``least_gain_s``; why."""
+    """Whether the predicted gain exceeds the fraction ``margin`` and ``least_gain_s``, and the reason."""
     gain = 1 - then_s / now_s if now_s > 0 else 0.0
     words = f"predicted gain {gain:.1%} (needed: above {margin:.1%})"
     if gain <= margin:
@@ -133,9 +136,9 @@ def is_worth_it(now_s: float, then_s: float, parameters: ProbingParameters, *, m
 
 
 def speed_variance(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float:
-    """(best - worst) / worst of the servers' speeds (PSLD section 2.3), each at what it holds.
+    """(best - worst) / worst of the servers' speeds (PSLD section 2.3), each at its present load.
 
-    Those that hold nothing have no speed.
+    Servers without blocks have no speed.
     """
     speeds = [loads[server] / line.mean(loads[server]) for server, line in lines.items() if loads.get(server)]
     return (max(speeds) - min(speeds)) / min(speeds) if speeds else 0.0
@@ -144,9 +147,9 @@ def speed_variance(lines: Mapping[int, Line], loads: Mapping[int, int]) -> float
 def probes_of(
     request: PlacementRequest, state: ServersState, lines: Mapping[int, Line], parameters: ProbingParameters
 ) -> dict[int, int]:
-    """Servers that hold little, and how much to send them in order to time them (ruling 13).
+    """Servers with few bytes, and the sizes of the transfers that probe them (ruling 13).
 
-    At most half as long as the present exchange takes, by what is known of them: it runs in parallel, without a delay.
+    A probe is predicted to take at most half of the present exchange time: it runs in parallel and causes no delay.
     """
     loads = loads_of(request.blocks, request.servers)
     even = sum(loads.values()) / max(1, len(loads))
@@ -166,7 +169,7 @@ def probes_of(
 
 
 def retired(request: PlacementRequest, state: ServersState, parameters: ProbingParameters) -> list[int]:
-    """Servers that have held nothing for so long that they are released."""
+    """Servers that have been without blocks for long enough to be released."""
     if not parameters.retire_after:
         return []
     return sorted(
@@ -182,7 +185,7 @@ def unchanged(
     add: int = 0,
     retire: Sequence[int] = (),
 ) -> PlacementDecision:
-    """Nothing moves."""
+    """A decision without moves."""
     return PlacementDecision(reason=reason, now_s=now_s, probes=dict(probes or {}), add=add, retire=list(retire))
 
 

@@ -1,9 +1,10 @@
-"""Servers in turn (PSLD section 2.2): TensorFlow's placement to the letter, and with bytes balanced (ruling 15).
+"""Servers in turn (PSLD section 2.2): TensorFlow's placement with ``literal``, otherwise with balanced bytes (ruling
+15).
 
-TensorFlow goes by whole tensors, whatever their size: with 3 or 6 servers the period of a network's layers meets the
-number of servers, and one of them holds more than twice its part (Table 1). Taking blocks of 4 MiB in turn instead is
-hardly better. So by default the largest come first and the server with the fewest bytes takes each: equal blocks go
-to servers in turn.
+TensorFlow assigns whole tensors in turn, regardless of size: with 3 or 6 servers the period of a network's layers
+coincides with the number of servers, and one server holds more than twice its part (Table 1). Assigning blocks of 4 MiB
+in turn is hardly better. So by default each block, largest first, goes to the server with the fewest bytes: equal
+blocks go to servers in turn.
 """
 
 from collections.abc import Sequence
@@ -17,21 +18,21 @@ from controlplane.protocol.orders import Block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobin:
-    """Looks at sizes only; servers are taken to be alike."""
+    """Uses sizes only; assumes equal servers."""
 
     name: ClassVar[str] = "round-robin"
 
     parameters: RoundRobinParameters
 
     def place(self, blocks: Sequence[Slice], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Servers take blocks in ascending order of their index; to the letter, each slice is a tensor."""
+        """Servers take blocks in ascending order of their index; with ``literal``, each slice is a tensor."""
         if not self.parameters.literal:
             placed = balanced(blocks, servers)
             return placed, self._reason(placed, servers, "in turn")
         return self._tensors_in_turn([[piece] for piece in blocks], servers)
 
     def place_tensors(self, tensor_sizes: Sequence[int], servers: Sequence[int]) -> tuple[list[Block], str]:
-        """Cut into blocks; to the letter all blocks of tensor ``i`` go to server ``i mod n``."""
+        """Cut tensors into blocks; with ``literal`` all blocks of tensor ``i`` go to server ``i mod n``."""
         tensors = cut_tensors(tensor_sizes, self.parameters.block_bytes)
         if not self.parameters.literal:
             return self.place([piece for tensor in tensors for piece in tensor], servers)

@@ -1,10 +1,10 @@
-"""Which servers are worth using (PSLD section 4.2, Alg. 1), by the bounds of what is predicted for an even share.
+"""Which servers are worth using (PSLD section 4.2, Alg. 1), by confidence bounds of the prediction for an even share.
 
-Ruling 12. To the letter, ``lower >= threshold`` leaves one of several identical servers, and as measurements get
-better the set collapses anyway (servers within 5 % of each other, 0.5 % noise: 2 of 8 are kept). So a server is out
-only if its lower bound is strictly above the threshold *and* its mean is beyond a practical tolerance of the best
-one's. The order is that of upper bounds: behind the first that is out may be one that is less sure, and each is
-judged by itself, against the threshold that the first one left.
+Ruling 12: in the paper, ``lower >= threshold`` keeps only one of several identical servers, and the set shrinks as
+measurements get more accurate (servers within 5 % of each other, 0.5 % noise: 2 of 8 are kept). Here a server is
+excluded only if its lower bound is strictly above the threshold *and* its mean exceeds the best one's by more than a
+tolerance. Servers are checked in the order of upper bounds; after the first excluded server there may be one with wider
+bounds, so each of the rest is checked against the threshold at that point.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from controlplane.policies.placement.communication import Line
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How superior servers are distinguished."""
+    """Parameters that distinguish superior servers."""
 
     z: float
-    """Standard errors to either side."""
+    """Number of standard errors on either side."""
     tolerance: float = 1.0
     literal: bool = False
 

@@ -1,11 +1,10 @@
 """ARIMA(p, d, q) of each worker's speed (LB-BSP section 3.2.2, Table 3: (2, 2, 1)), fitted recursively.
 
 The d-th difference w of the speed follows w = sum of phi_i w_(k-i) + sum of theta_j e_(k-j) + e, where e are the
-residuals of the fit itself; with d = 0 it is taken from its mean. The fit is recursive maximum likelihood (Ljung and
-Soderstrom, 1983): least squares with regressors filtered by the moving average, without which it does not come to the
-coefficients of a series that was differenced too often. It learns from an outlier as if it was an ordinary error, and
-its coefficients stay stationary and invertible (``stationary``). All workers are one batched operation. It does
-not use CPU and memory.
+residuals of the fit itself; with d = 0 its mean is subtracted. The fit is recursive maximum likelihood (Ljung and
+Soderstrom, 1983): least squares with regressors filtered by the moving average; without the filter it does not converge
+for an overdifferenced series. Errors of outliers are clipped, and the coefficients stay stationary and invertible
+(``stationary``). All workers are fitted in one batched operation. CPU and memory are not used.
 """
 
 import math
@@ -23,39 +22,39 @@ from controlplane.policies.prediction.stationary import invertible, stationary
 from controlplane.protocol.base import Value
 
 FORGETTING = 0.998
-"""Weight of an iteration against the next: a memory of about 500."""
+"""Forgetting factor per iteration: a memory of about 500 iterations."""
 
 PRIOR = 0.25
-"""Variance of the coefficients before anything is seen, and the most that forgetting may raise it to."""
+"""Initial variance of the coefficients, and the upper bound of what forgetting may raise it to."""
 
 OVERDIFFERENCED = -0.95
-"""First moving average coefficient before anything is seen, from d = 2 on: it takes the second difference back."""
+"""Initial first moving average coefficient for d >= 2: it cancels the second difference."""
 
 BOUND = 0.98
-"""Largest partial autocorrelation: closer to 1 what was seen once would stay forever."""
+"""Largest partial autocorrelation: closer to 1, a single observation would have an effect forever."""
 
 ERROR, LEAST_ERROR = 0.1, 1e-4
-"""Typical error of a forecast before any was made, and at least; relative to the worker's first speed."""
+"""Initial and smallest typical error of a forecast, relative to the worker's first speed."""
 
 OUTLYING = 2.5
-"""No error teaches more than one of so many typical ones."""
+"""Errors are clipped at this multiple of the typical error."""
 
 SLOW = 0.02
-"""Weight of the newest error in the typical one, and at least of the newest speed in the mean."""
+"""Weight of the newest error in the typical error, and smallest weight of the newest speed in the mean."""
 
 LARGEST_STEP = 2.0
-"""No forecast is further than this factor from the last speed: twice differenced noise can extrapolate to anything."""
+"""Forecasts are limited to this factor from the last speed: twice differenced noise can extrapolate to anything."""
 
 
 class ArimaState(Value, frozen=True, kw_only=True):
-    """Of each rank the parts of ``Arima._lengths``, in their order."""
+    """One row per rank with the parts of ``Arima._lengths``, in their order."""
 
     sheet: Sheet = Sheet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arima:
-    """Extrapolates each worker's own past."""
+    """Extrapolates each worker's own past speeds."""
 
     name: ClassVar[str] = "arima"
     state_type: ClassVar[type[msgspec.Struct]] = ArimaState
@@ -75,7 +74,7 @@ class Arima:
         return ArimaState(sheet=fill(ranks, rows))
 
     def predict(self, state: ArimaState) -> dict[int, float]:
-        """One step ahead; the last speed while too few are known."""
+        """One step ahead; the last speed while too few speeds are known."""
         rows = state.sheet.rows(self._width)
         if not len(rows):
             return {}
@@ -87,7 +86,7 @@ class Arima:
         return predictions(state.sheet.ranks, np.where(known, ahead, last) * parts["unit"][:, 0])
 
     def carry(self, before: "Arima", state: ArimaState) -> ArimaState:
-        """Everything with the same orders; else the last speeds alone, from which the new model begins."""
+        """The whole state if the orders are the same; otherwise only the last speeds, for the new model."""
         if before.parameters == self.parameters:
             return state
         old = before._split(state.sheet.rows(before._width))
@@ -118,7 +117,7 @@ class Arima:
         return rows
 
     def _learn(self, parts: dict[str, Array], x: Array, error: Array) -> None:
-        """Move the coefficients against the error, in place."""
+        """Update the coefficients by the error, in place."""
         p, q, order = self.parameters.p, self.parameters.q, self._order
         typical = parts["error"][:, 0]
         clipped = np.clip(error, -OUTLYING * typical, OUTLYING * typical)
@@ -146,7 +145,7 @@ class Arima:
 
     @property
     def _needed(self) -> int:
-        """Speeds that the first difference equation takes."""
+        """How many speeds the first difference equation needs."""
         return self.parameters.p + self.parameters.d
 
     @property
@@ -192,7 +191,9 @@ class Arima:
         return np.concatenate([differences[:, : self.parameters.p], parts["residuals"]], axis=1)
 
     def _carried(self, parts: dict[str, Array]) -> Array:
-        """What d-fold summation adds to the next difference: the last speed, twice it less the one before, ..."""
+        """What d-fold summation adds to the next difference: for d = 1 the last speed, for d = 2 twice it minus the one
+        before.
+        """
         d, past = self.parameters.d, parts["past"]
         if not d:
             mean: Array = parts["mean"][:, 0].copy()

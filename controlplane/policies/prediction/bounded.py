@@ -1,10 +1,10 @@
-"""Bounds what one report may do, in front of all predictors: clocks jump, and machines pause for a moment.
+"""Limits the effect of a single report on all predictors: clocks jump, and machines pause for a moment.
 
-A speed counts for no more than twice, and no less than half, a median. A worker that is taken for slower leaves work
-to others, which costs little; one that is taken for faster makes every iteration wait for it. So a lasting decrease
-counts from its second report, by the median of three, and an increase from its third, by the median of five: two odd
-reports among three move no forecast up further than that. If a worker's very first report was odd, which could not be
-detected, the third one shows it: the worker's state is then reset.
+A speed is clipped to between half and twice a median. Underestimating a worker costs little, since others take its
+samples; overestimating it makes every iteration wait. So a lasting decrease counts from its second report, by the
+median of three, and an increase from its third, by the median of five: two outliers among three reports raise no
+forecast further. An outlier in a worker's very first report is only detected with the third one: the worker's state is
+then reset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,16 @@ import msgspec
 from controlplane.policies.prediction.interface import Measured
 
 FACTOR = 2.0
-"""How far from the median a speed counts, at most: what machines with other tenants do within an iteration."""
+"""Largest ratio of a speed to the median: machines shared with others vary by that much within an iteration."""
 
 IMPLAUSIBLE = 10.0
-"""A speed this many times as far from the predictors' input is ignored."""
+"""A speed that differs from the predictors' input by this factor is ignored for scores."""
 
 SHORT, LONG = 3, 5
-"""Reports that the medians are of: of a speed's least and greatest value."""
+"""Number of reports in the medians for the lower and the upper bound."""
 
 Recent = Mapping[int, tuple[float, ...]]
-"""The last speeds of each rank as they were reported, the latest last."""
+"""The last reported speeds of each rank, the latest last."""
 
 
 def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int, Measured], Recent, set[int]]:
@@ -44,10 +44,10 @@ def bounded(measured: Mapping[int, Measured], recent: Recent) -> tuple[dict[int,
 
 
 def _middle(last: Sequence[float]) -> float:
-    """The median; of an even number the lower one, of two the one before: nothing else tells which is odd."""
+    """The median; the lower one of an even number; of two values the earlier one."""
     return last[0] if len(last) == 2 else sorted(last)[(len(last) - 1) // 2]
 
 
 def is_plausible(seen: Measured, limited: Measured) -> bool:
-    """Whether a report can be used to score predictors: impossible values cannot."""
+    """Whether a report can be used to score predictors."""
     return limited.speed / IMPLAUSIBLE <= seen.speed <= limited.speed * IMPLAUSIBLE

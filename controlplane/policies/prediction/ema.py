@@ -31,7 +31,7 @@ class Ema:
         return EmaState()
 
     def observe(self, measured: Mapping[int, Measured], state: EmaState) -> EmaState:
-        """The average moves by alpha towards what was measured."""
+        """Move each average by alpha towards the measurement."""
         alpha = self.parameters.alpha
         speeds = dict(state.speeds)
         for rank, seen in measured.items():
@@ -44,7 +44,7 @@ class Ema:
         return dict(state.speeds)
 
     def carry(self, before: "Ema", state: EmaState) -> EmaState:
-        """The averages move on with another weight."""
+        """The averages; only their smoothing weight changes."""
         return state
 
     def keep(self, ranks: Collection[int], state: EmaState) -> EmaState:

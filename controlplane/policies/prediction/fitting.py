@@ -1,8 +1,9 @@
-"""Fits the recurrent predictors, all workers in one batched tensor operation. The only module here that loads torch.
+"""Fits the recurrent predictors, all workers in one batched tensor operation. The only module here that imports torch.
 
-First one common model for all workers (or the one that was given), then each worker's own from there: "model reusing"
-of LB-BSP section 4. Both stop early, by the error on each worker's last fifth, which is not learnt from; the own
-models each keep their best step. There they are compared with each worker's average too: only what beats it is used.
+First one common model is fitted for all workers (or is given), then each worker's own model starts from it: "model
+reusing" of LB-BSP section 4. Both use early stopping on the last fifth of each worker's samples, which are held out;
+each worker's model keeps its best step. On the same samples models are compared with the worker's average: only models
+that beat it are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,28 +22,28 @@ from controlplane.policies.prediction.weights import LessonData, Weights, encode
 
 HELD_BACK = 0.2
 COMMON_SAMPLES = 1024
-"""The common model is fitted to so many samples of all workers."""
+"""Number of samples of all workers that the common model is fitted to."""
 
 COMMON_STEPS = 300
 COMMON_RATE, OWN_RATE = 0.02, 0.01
 TURNS = 4
-"""Each step of the own models learns from every fourth sample, in turn: as good as from all of them, and cheaper."""
+"""Each step of the workers' models uses every fourth sample, in turn: as good as all of them, and cheaper."""
 
 TOGETHER = 200
-"""So many own models are fitted at a time."""
+"""How many workers' models are fitted at a time."""
 
 PATIENCE = 20
-"""Steps without a better error after which a fit ends."""
+"""Steps without improvement after which a fit ends."""
 
 HUBER = 1.0
-"""Errors above this many units count linearly, so that spikes do not bend the fit."""
+"""Errors above this many units count linearly, so that spikes do not distort the fit."""
 
 
 def fit(network: Network, parameters: RecurrentParameters, data: bytes, seed: int) -> tuple[bytes, float]:
-    """Weights, and the root mean square error on what was held back, in samples per second.
+    """Weights, and the root mean square error on held-out samples, in samples per second.
 
     Raises:
-        ValueError: where the lesson holds no worker with enough consecutive iterations.
+        ValueError: if no worker in the lesson has enough consecutive iterations.
     """
     lesson = lesson_decoder.decode(data)
     samples = _samples(network, parameters, lesson)
@@ -52,7 +53,7 @@ def fit(network: Network, parameters: RecurrentParameters, data: bytes, seed: in
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    # Tensors this small gain nothing from more, and on busy cores threads wait for each other 50 times as long.
+    # Tensors this small gain nothing from more threads, and on busy cores threads wait for each other 50 times as long.
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -84,23 +85,23 @@ def _fit(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Samples:
-    """What a lesson comes to; speeds as the networks take them, (ranks, samples) unless said otherwise."""
+    """Samples made of a lesson, with normalized speeds. Arrays are (ranks, samples) unless stated otherwise."""
 
     ranks: list[int]
-    """Those with samples."""
+    """The ranks that have samples."""
     usual: Array
     """(ranks,) mean speed."""
     inputs: Tensor
     """(ranks, samples, values)."""
     targets: Tensor
     averages: Tensor
-    """What the moving average expected instead of each target."""
+    """The moving average's prediction of each target."""
     learn: Tensor
-    """1 where a sample is whole and to be learnt from, else 0."""
+    """1 if a sample is complete and used for training, else 0."""
     check: Tensor
-    """1 where it is whole and held back."""
+    """1 if a sample is complete and held out, else 0."""
     held: int
-    """How many of the last samples are held back."""
+    """How many of the last samples are held out."""
 
 
 def _samples(network: Network, parameters: RecurrentParameters, lesson: LessonData) -> _Samples:
@@ -133,7 +134,7 @@ def _samples(network: Network, parameters: RecurrentParameters, lesson: LessonDa
 
 
 def _averages(speeds: Array, alpha: float) -> Array:
-    """What the moving average of each row expected before each of its values; nan before the first."""
+    """The moving average of each row before each of its values; NaN before the first."""
     expected, average = np.empty_like(speeds), np.full(len(speeds), np.nan)
     for k in range(speeds.shape[1]):
         expected[:, k] = average
@@ -149,7 +150,7 @@ def _tensor(array: Any) -> Tensor:
 def _begin(
     network: Network, parameters: RecurrentParameters, initial: bytes, chance: torch.Generator
 ) -> dict[str, Tensor]:
-    """The common model to begin from: the given one, or small random weights."""
+    """Initial weights of the common model: the given ones, or small random ones."""
     shapes = network.shapes(parameters.look_back, parameters.hidden)
     if initial:
         return {name: tensor[:1] for name, tensor in _given(network, parameters, initial)[1].items()}
@@ -164,7 +165,7 @@ def _begin(
 def _begin_own(
     network: Network, parameters: RecurrentParameters, lesson: LessonData, ranks: list[int], common: dict[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Each worker's own former model where there is one, else the common one."""
+    """Initial weights of each worker's model: its former ones if there are any, else the common ones."""
     if not lesson.initial:
         return {name: tensor.repeat(len(ranks), 1, 1) for name, tensor in common.items()}
     before, tensors = _given(network, parameters, lesson.initial)
@@ -182,7 +183,7 @@ def _given(network: Network, parameters: RecurrentParameters, initial: bytes) ->
 def _fit_common(
     network: Network, begin: dict[str, Tensor], samples: _Samples, chance: torch.Generator
 ) -> dict[str, Tensor]:
-    """One model for a random part of all workers' samples."""
+    """Fit one model to a random subset of all workers' samples."""
     inputs, targets = samples.inputs.flatten(0, 1), samples.targets.flatten()
     pick = torch.randperm(targets.numel(), generator=chance)[:COMMON_SAMPLES]
     learn, check = (
@@ -193,7 +194,7 @@ def _fit_common(
 
 
 def _fit_own(network: Network, begin: dict[str, Tensor], samples: _Samples) -> dict[str, Tensor]:
-    """Each worker's own model; a few workers at a time, so that what a step works on stays in the cache."""
+    """Fit each worker's model, a few workers at a time, so that the data of a step stay in the cache."""
     whole = samples.targets.shape[1] - samples.held
     parts = [
         {name: tensor[first : first + TOGETHER] for name, tensor in begin.items()}
@@ -216,7 +217,7 @@ class _Batch:
     """(models, samples, values)."""
     targets: Tensor
     counted: Tensor
-    """1 where a sample counts, else 0."""
+    """1 if a sample counts, else 0."""
 
 
 def _batch(samples: _Samples, counted: Tensor, workers: slice, which: slice) -> _Batch:
@@ -257,7 +258,7 @@ def _descend(
 
 
 def _loss(network: Network, weights: dict[str, Tensor], batch: _Batch) -> Tensor:
-    """Of each model, over the samples that count."""
+    """Loss of each model, over the samples that count."""
     return _mean(_losses(network.forward(torch, weights, batch.inputs), batch.targets), batch.counted)
 
 
@@ -266,7 +267,7 @@ def _losses(forecasts: Tensor, targets: Tensor) -> Tensor:
 
 
 def _mean(losses: Tensor, counted: Tensor) -> Tensor:
-    """Of each row, over those that count."""
+    """Mean of each row, over the samples that count."""
     return (losses * counted).sum(1) / counted.sum(1).clamp(min=1)
 
 
@@ -274,9 +275,9 @@ def _mean(losses: Tensor, counted: Tensor) -> Tensor:
 def _compare(
     network: Network, common: dict[str, Tensor], own: dict[str, Tensor], samples: _Samples
 ) -> tuple[list[bool], float]:
-    """Which models beat the average on what was held back, and the error there of what will be predicted.
+    """Which models beat the average on held-out samples, and the error of the resulting predictions there.
 
-    The common one, which comes first, is compared over all workers, and each one's own over that worker alone.
+    The common model, which comes first, is compared over all workers, each worker's model over that worker only.
     """
     targets, check = samples.targets, samples.check
     of_common, of_own = (network.forward(torch, model, samples.inputs) for model in (common, own))

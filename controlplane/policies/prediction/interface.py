@@ -13,13 +13,14 @@ from controlplane.core.choices import Observation
 from controlplane.protocol.base import Value
 
 SLOWEST, FASTEST = 1e-6, 1e12
-"""Samples per second beyond which a clock has jumped: no machine takes eleven days for a sample."""
+"""Speeds in samples per second outside this range are errors of a clock: no machine takes eleven days for a sample."""
 
 
 class Measured(Value, frozen=True, kw_only=True):
-    """One worker's last iteration, as Eq. 4 of LB-BSP wants it.
+    """One worker's last iteration, as Eq. 4 of LB-BSP needs it.
 
-    ``cpu`` and ``memory`` were taken when the report was sent: they are those with which the coming iteration starts.
+    ``cpu`` and ``memory`` were measured when the report was sent, so they are those at the start of the coming
+    iteration.
     """
 
     speed: float
@@ -38,20 +39,22 @@ class Predictor(Protocol):
         """The state before any observation."""
 
     def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
-        """The state with one more iteration; ranks that were not measured in it stay as they were."""
+        """The state after one more iteration; ranks that were not measured in it do not change."""
 
     def predict(self, state: Any) -> dict[int, float]:
-        """Samples per second of every rank that there is evidence about."""
+        """Samples per second of every rank with enough measurements."""
 
     def carry(self, before: Any, state: Any) -> Any:
-        """The state with what still fits of ``state``, which is that of ``before``: itself with other parameters."""
+        """The state with the parts that still fit of ``state``, the state of ``before``: the same predictor with other
+        parameters.
+        """
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
-        """The state for a new roster: what is known about ``ranks`` only."""
+        """The state for a new roster: only what is known about ``ranks``."""
 
 
 def measure(observations: Sequence[Observation]) -> dict[int, Measured]:
-    """Speeds (Alg. 1 line 2), by rank; a worker that did nothing, or took no measurable time, is left out."""
+    """Speeds (Alg. 1 line 2), by rank; without workers that processed no samples or took no measurable time."""
     speeds = {seen.rank: Measured(speed=_speed(seen), cpu=seen.cpu, memory=seen.memory) for seen in observations}
     return {rank: measured for rank, measured in speeds.items() if measured.speed > 0}
 

@@ -1,4 +1,4 @@
-"""The last iteration's speed is the next one's (LB-BSP section 3.2.2): a baseline, moved by every perturbation."""
+"""Predicts the last iteration's speed (LB-BSP section 3.2.2): a baseline that follows every perturbation."""
 
 from collections.abc import Collection, Mapping
 from typing import ClassVar
@@ -16,7 +16,7 @@ class MemorylessState(Value, frozen=True, kw_only=True):
 
 
 class Memoryless:
-    """Predicts what it saw last."""
+    """Predicts the last measured speed."""
 
     name: ClassVar[str] = "memoryless"
     state_type: ClassVar[type[msgspec.Struct]] = MemorylessState
@@ -26,7 +26,7 @@ class Memoryless:
         return MemorylessState()
 
     def observe(self, measured: Mapping[int, Measured], state: MemorylessState) -> MemorylessState:
-        """The newest speeds in place of the old ones."""
+        """Replace the last speeds."""
         return MemorylessState(speeds=state.speeds | {rank: seen.speed for rank, seen in measured.items()})
 
     def predict(self, state: MemorylessState) -> dict[int, float]:
@@ -34,7 +34,7 @@ class Memoryless:
         return dict(state.speeds)
 
     def carry(self, before: "Memoryless", state: MemorylessState) -> MemorylessState:
-        """It has no parameters."""
+        """The state as it is: there are no parameters."""
         return state
 
     def keep(self, ranks: Collection[int], state: MemorylessState) -> MemorylessState:

@@ -1,10 +1,10 @@
 """The recurrent predictors' networks, each for all workers at once: one batched tensor operation per layer.
 
-The same lines run on numpy, where the engine predicts, and on torch, where a separate task fits them: so the decision
-process need not load torch. Arrays are (models, samples, values); every model has its own weights.
+The same code runs on numpy, where the engine predicts, and on torch, where a separate task fits the networks, so the
+decision process does not need to import torch. Arrays are (models, samples, values); every model has its own weights.
 
-Speeds are taken relative to the worker's usual one, CPU and memory as fractions, all centred and scaled alike for
-every worker and job: so a model of another worker or job is a place to start from (LB-BSP section 4).
+Speeds are relative to the worker's usual speed, CPU and memory are fractions; all are centered and scaled in the same
+way for every worker and job, so that training can start from a model of another worker or job (LB-BSP section 4).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from controlplane.policies.prediction.sheet import Array
 
 SPREAD = 0.25
-"""What counts as one unit of departure, of relative speed and of CPU and memory use."""
+"""Scale of relative speed, and of CPU and memory use: a deviation of this size becomes 1."""
 
 MIDDLE = 0.5
 """The CPU and memory use that counts as zero."""
@@ -28,23 +28,23 @@ Tensors = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One architecture: what it looks at, its weights' shapes, and its forward pass."""
+    """One architecture: its inputs, the shapes of its weights, and its forward pass."""
 
     name: str
     rows: Callable[[int], int]
-    """How many past iterations it needs for a look-back of so many."""
+    """Maps the look-back to the number of past iterations that it needs."""
     inputs: Callable[[Any, Any, int], Any]
-    """(array module, window (..., rows, 3) of speed, CPU and memory, newest first; look-back) to (..., values)."""
+    """Maps (array module, window (..., rows, 3) of speed, CPU and memory, newest first; look-back) to (..., values)."""
     shapes: Callable[[int, int], dict[str, tuple[int, int]]]
-    """(look-back, hidden units) to the weights' shapes."""
+    """Maps (look-back, hidden units) to the shapes of the weights."""
     forward: Callable[[Any, Tensors, Any], Any]
-    """(array module, weights, inputs (models, samples, values)) to (models, samples)."""
+    """Maps (array module, weights, inputs (models, samples, values)) to (models, samples)."""
     own_steps: int
-    """Steps of each worker's own fit: what 100 workers' takes should stay under a second."""
+    """Steps of each worker's fit; for 100 workers they should take less than a second."""
 
 
 def relative(window: NDArray[np.floating], usual: Array) -> Array:
-    """Speed, CPU and memory (..., 3) as the networks take them; ``usual`` has the shape of the workers' axis."""
+    """Normalized speed, CPU and memory (..., 3); ``usual`` has the shape of the workers' axis."""
     centred = np.empty(window.shape)
     centred[..., 0] = (window[..., 0] / usual.reshape(-1, *[1] * (window.ndim - 2)) - 1.0) / SPREAD
     centred[..., 1:] = (window[..., 1:] - MIDDLE) / SPREAD
@@ -52,7 +52,7 @@ def relative(window: NDArray[np.floating], usual: Array) -> Array:
 
 
 def _narx_inputs(xp: Any, window: Any, look_back: int) -> Any:
-    # Eq. 4: speeds k-1 .. k-d, CPU and memory k .. k-d. What was reported after iteration k-1 is that of k.
+    # Eq. 4: speeds k-1 .. k-d, CPU and memory k .. k-d. Readings reported after iteration k-1 are those of k.
     return xp.concatenate([window[..., :look_back, 0], window[..., 1], window[..., 2]], -1)
 
 
@@ -89,7 +89,7 @@ def _rnn(xp: Any, weights: Tensors, inputs: Any) -> Any:
 
 
 LSTM_PARTS = ("take", "drop", "give", "new")
-"""Its three gates and what the first lets in; apart, since torch is slow at cutting one tensor to pieces."""
+"""The three gates and the cell input; in separate tensors, since torch is slow at slicing one tensor."""
 
 
 def _lstm_shapes(look_back: int, hidden: int) -> dict[str, tuple[int, int]]:
@@ -119,7 +119,7 @@ def _gate(xp: Any, weights: Tensors, part: str, now: Any, hidden: Any) -> Any:
 
 
 def _sigmoid(xp: Any, value: Any) -> Any:
-    # numpy has none; torch's own is one operation to differentiate instead of four.
+    # numpy has no sigmoid; torch's own is one operation to differentiate instead of four.
     return xp.sigmoid(value) if hasattr(xp, "sigmoid") else 0.5 + 0.5 * xp.tanh(0.5 * value)
 
 

@@ -1,8 +1,8 @@
-"""Predictors side by side on the same observations: one is used for decisions, each one's error is recorded.
+"""Runs several predictors on the same observations: one is used for decisions, and the error of each is recorded.
 
-The others are *shadows*. They get the same input as the active one and their forecasts are compared with what came, so
-that promoting one of them is a decision on evidence. Scores are taken by the iteration time that a forecast leads to as
-well as by its error (ruling 8).
+The others are *shadows*. They get the same input as the active one, and their forecasts are compared with the measured
+speeds, so that there is evidence for promoting one of them. Scores include the iteration time that a forecast leads to
+and its error (ruling 8).
 """
 
 import math
@@ -21,11 +21,11 @@ from controlplane.policies.prediction.interface import Measured, Predictor
 from controlplane.protocol.base import Value
 
 EVEN = "even shares"
-"""What shares without any prediction would have led to: the least that a prediction must be worth (ruling 11)."""
+"""The result of shares without any prediction, which predictions must beat (ruling 11)."""
 
 
 class Tally(Value, frozen=True, kw_only=True):
-    """Sums since the last score."""
+    """Sums since the last scores."""
 
     iterations: int = 0
     forecasts: int = 0
@@ -34,7 +34,7 @@ class Tally(Value, frozen=True, kw_only=True):
     slowdown: float = 0.0
 
     def plus(self, guesses: Mapping[int, float], speeds: Mapping[int, float]) -> "Tally":
-        """One more iteration: forecasts and speeds of the same ranks."""
+        """Add one iteration: forecasts and speeds of the same ranks."""
         squares = relatives = 0.0
         for rank, speed in speeds.items():
             error = guesses[rank] - speed
@@ -49,7 +49,7 @@ class Tally(Value, frozen=True, kw_only=True):
         )
 
     def score(self) -> PredictorScore:
-        """Their means."""
+        """The means as a score."""
         return PredictorScore(
             iterations=self.iterations,
             rmse=math.sqrt(self.squares / self.forecasts),
@@ -63,7 +63,7 @@ NOTHING = Tally()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """``predictors``: the one that is acted upon first, then its shadows; each name once."""
+    """``predictors``: the active one first, then its shadows; each name once."""
 
     predictors: tuple[Predictor, ...]
     score_every: int
@@ -77,12 +77,12 @@ class Panel:
         object.__setattr__(self, "_minds_type", _minds_type(kinds))
 
     def start(self) -> Any:
-        """Nothing observed."""
+        """A state without observations."""
         minds = {predictor.name: predictor.start() for predictor in self.predictors}
         return self.state_type(acting=self.predictors[0].name, minds=self._minds_type(**minds))
 
     def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
-        """Every predictor sees the iteration, after its forecast of it was compared with what came (``bounded``)."""
+        """Compare every predictor's forecast with the measured speeds, then pass it the iteration (``bounded``)."""
         limited, recent, begins = bounded(measured, state.recent)
         counted = {rank: seen for rank, seen in measured.items() if is_plausible(seen, limited[rank])}
         tallies = self._compare(counted, state)
@@ -92,13 +92,13 @@ class Panel:
         return self._with_minds(state, minds, tallies=tallies, recent=recent)
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
-        """For a new roster; no division is held back any more."""
+        """The state for a new roster, without a held-back proposal."""
         minds = {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors}
         recent = {rank: speeds for rank, speeds in state.recent.items() if rank in ranks}
         return self._with_minds(state, minds, recent=recent, habit=Habit(noise=state.habit.noise))
 
     def carry(self, before: "Panel", state: Any) -> Any:
-        """A state of this panel with what still fits of ``state``, which is that of the panel ``before``."""
+        """A state of this panel with the parts that still fit of ``state``, the state of the panel ``before``."""
         known = {predictor.name: predictor for predictor in before.predictors}
         minds = {
             p.name: p.carry(known[p.name], getattr(state.minds, p.name)) if p.name in known else p.start()
@@ -115,7 +115,7 @@ class Panel:
         return self._with_minds(state, minds)
 
     def speeds(self, state: Any) -> dict[int, float]:
-        """What the acting predictor expects: samples per second of every rank that there is evidence about."""
+        """Predictions of the active predictor: samples per second of every rank with enough measurements."""
         return state.forecasts[state.acting] if state.forecasts else {}
 
     def request_lesson(self, state: Any) -> tuple[Any, list[Lesson]]:
@@ -131,7 +131,7 @@ class Panel:
         return state, lessons
 
     def score(self, state: Any) -> tuple[Any, dict[str, PredictorScore], list[Finding]]:
-        """Scores since the last time, where it is time for them, and whether predictions are worth acting upon."""
+        """Scores since the last time, if they are due, and a finding if predictions are no better than even shares."""
         acting = state.tallies.get(state.acting)
         if acting is None or acting.iterations < self.score_every:
             return state, {}, []
@@ -180,14 +180,16 @@ def slowdown(guesses: Mapping[int, float], speeds: Mapping[int, float]) -> float
     whole = longest = 0.0
     for rank, speed in speeds.items():
         guess = guesses[rank]
-        if 0 < guess < math.inf:  # others are no speeds: such a worker would get nothing
+        if 0 < guess < math.inf:  # other values are not speeds: such a worker would get no samples
             whole += guess
             longest = max(longest, guess / speed)
     return longest * sum(speeds.values()) / whole if whole > 0 else 1.0
 
 
 def _judge(acting: PredictorScore, even: PredictorScore, state: Any) -> tuple[list[Finding], int | None]:
-    """Ruling 11: shares that follow speeds which do not last are worse than none; said once, and when it is over."""
+    """Ruling 11: report when shares by predictions are worse than even ones, since speeds change too fast, and when
+    they are better again.
+    """
     compared = (
         f"over {acting.iterations} iterations the shares by {state.acting} would have taken {acting.slowdown:.2f} "
         f"times the least possible time, {EVEN} {even.slowdown:.2f} times"

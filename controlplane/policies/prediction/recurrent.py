@@ -1,8 +1,9 @@
-"""The recurrent predictors, which differ in their network: history, when they ask to be fitted, how they predict.
+"""The recurrent predictors, which differ in their network: their history, when they request a fit, and how they
+predict.
 
-Until there are weights, each worker's EMA is the prediction (LB-BSP section 4: the first 500 iterations), and so it
-stays where the worker's model did not beat it on what was held back (docs/decisions/0054). Fitting is asked for as a
-lesson and answered by an event; nothing here trains.
+Until there are weights, the prediction is each worker's EMA (LB-BSP section 4: the first 500 iterations). It remains
+the EMA if the worker's model does not beat it on held-out samples (docs/decisions/0054). A fit is requested as a
+lesson, and its result comes as an event; this module does not train.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,31 +28,31 @@ from controlplane.protocol.base import Value
 from controlplane.protocol.spec import Choice
 
 KEPT_MODELS = 128
-"""Weights that are kept ready, of as many jobs: with a thousand workers some 1 MB each."""
+"""Number of jobs whose decoded weights are cached: about 1 MB each with a thousand workers."""
 
 LOST = 4
-"""A lesson unanswered for this many times the interval between lessons is considered lost."""
+"""A lesson without a result for this multiple of the interval between lessons counts as lost."""
 
 MOST_UNANSWERED = 5
 
 FURTHEST = 4.0
-"""No forecast is further than this factor from the worker's average: a network may extrapolate to anything."""
+"""Forecasts are limited to this factor from the worker's average: a network may extrapolate to anything."""
 
 
 class RecurrentState(Value, frozen=True, kw_only=True):
-    """The network's inputs and weights, and what it takes to ask for better ones."""
+    """The network's inputs and weights, and the data for requesting better ones."""
 
     averages: EmaState = EmaState()
     sheet: Sheet = Sheet()
-    """Of each rank: how many observations, their mean speed, and the last ones, newest first."""
+    """For each rank: the number of observations, their mean speed, and the last ones, newest first."""
     columns: list[int] = []
-    """The ranks that ``history`` is about."""
+    """The ranks of the columns of ``history``."""
     history: tuple[bytes, ...] = ()
-    """One row per iteration, oldest first: 32-bit speed, CPU and memory of each column; nan where not measured."""
+    """One row per iteration, oldest first: 32-bit speed, CPU and memory of each column; NaN if not measured."""
     unseen: int = 0
-    """Iterations since the last lesson was asked for."""
+    """Iterations since the last lesson was requested."""
     asked: int = 0
-    """The last round that was asked for."""
+    """The last round that was requested."""
     answered: int = 0
     weights: bytes = b""
 
@@ -71,7 +72,7 @@ class Recurrent:
         return RecurrentState()
 
     def observe(self, measured: Mapping[int, Measured], state: RecurrentState) -> RecurrentState:
-        """One more iteration in the windows and in the history."""
+        """Add one iteration to the windows and the history."""
         if not measured:
             return state
         ranks, rows = state.sheet.with_ranks(measured, np.zeros(self._width))
@@ -99,7 +100,7 @@ class Recurrent:
         )
 
     def predict(self, state: RecurrentState) -> dict[int, float]:
-        """The forecast of a network that is better than the EMA, where its window is full; the EMA elsewhere."""
+        """The network's forecast if it is better than the EMA and its window is full; otherwise the EMA."""
         averages = state.averages.speeds
         if not state.weights or not state.sheet.ranks:
             return dict(averages)
@@ -115,11 +116,11 @@ class Recurrent:
         return predictions(state.sheet.ranks, np.where(has_history, ahead, average))
 
     def carry(self, before: "Recurrent", state: RecurrentState) -> RecurrentState:
-        """Averages and history, and the weights where the network has the same shape; else it is retrained."""
+        """Averages and history, and the weights if the network has the same shape; otherwise it is retrained."""
         old, new = before.parameters, self.parameters
         if (old.look_back, old.hidden) == (new.look_back, new.hidden):
             return state
-        # Answers to what was asked before are weights of the other shape.
+        # Results of earlier requests are weights of the other shape.
         fresh = msgspec.structs.replace(
             state, weights=b"", answered=state.asked, unseen=max(state.unseen, len(state.history))
         )
@@ -137,10 +138,10 @@ class Recurrent:
         )
 
     def request_lesson(self, state: RecurrentState) -> tuple[RecurrentState, Lesson | None]:
-        """A lesson, if enough was seen since the last one: the first after ``samples`` iterations.
+        """A lesson, if there were enough iterations since the last one; the first after ``samples`` iterations.
 
-        None while one is being answered, so that fits never pile up, however long they take; one that must have been
-        lost is asked for again, each time later.
+        None while a fit is running, so that fits never pile up. A lesson that counts as lost is requested again, with
+        increasing intervals.
         """
         due = self.parameters.retrain_every if state.asked and state.weights else self.parameters.samples
         unanswered = min(state.asked - state.answered, MOST_UNANSWERED)
@@ -156,7 +157,7 @@ class Recurrent:
         """Predict with these weights from now on.
 
         Raises:
-            ValueError: where they do not fit, answer no question, or come after those of a later round.
+            ValueError: if they do not fit, were not requested, or come after those of a later round.
         """
         if outcome.round and not state.answered < outcome.round <= state.asked:
             found = f"{self.name}: found weights of round {outcome.round}"
@@ -164,20 +165,20 @@ class Recurrent:
         read = read_weights(outcome.weights, self.network, self.parameters)
         learnt = msgspec.structs.replace(state, weights=outcome.weights, answered=max(state.answered, outcome.round))
         whose = f" by {outcome.source}" if outcome.source else ""
-        error = f", error {number(outcome.error)} samples/s on what was held back" if outcome.error is not None else ""
+        error = f", error {number(outcome.error)} samples/s on held-out samples" if outcome.error is not None else ""
         models = f"models of {len(read.ranks)} workers and a common one"
         averaged = len(read.ranks) - sum(read.better[1:]) if read.better else 0
         kept = f"; {averaged} of {len(read.ranks)} stay with their average, which is no worse" if averaged else ""
         return learnt, f"{self.name} was trained{whose}, {models}{error}{kept}"
 
     def fit(self, data: bytes, seed: int) -> tuple[bytes, float]:
-        """Weights from a lesson's data; loads torch."""
+        """Weights from a lesson's data; imports torch."""
         from controlplane.policies.prediction import fitting
 
         return fitting.fit(self.network, self.parameters, data, seed)
 
     def _sheet_of(self, state: RecurrentState) -> Sheet:
-        """The windows out of the history."""
+        """Rebuild the windows from the history."""
         rows = np.zeros((len(state.columns), self._width))
         size = (len(state.history), len(state.columns), 3)
         seen = np.frombuffer(b"".join(state.history), dtype=np.float32).reshape(size)
@@ -204,18 +205,18 @@ def _ema(alpha: float) -> Ema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Models:
-    """Of each rank: the weights that it takes, whether they are its own or the common ones, and its usual speed."""
+    """For each rank: its weights, its own or the common ones, and its usual speed."""
 
     tensors: Mapping[str, Array]
     own: NDArray[np.bool_]
     better: NDArray[np.bool_]
-    """Than the rank's average."""
+    """Whether the model is better than the rank's average."""
     usual: Array
 
 
 @lru_cache(maxsize=KEPT_MODELS)
 def _models(data: bytes, network: Network, parameters: RecurrentParameters, ranks: tuple[int, ...]) -> _Models:
-    """Read weights for some ranks; they stay the same for hundreds of iterations."""
+    """Decode the weights of some ranks; cached, since they stay the same for hundreds of iterations."""
     weights = weights_decoder.decode(data)
     arrays = weights.arrays(network.shapes(parameters.look_back, parameters.hidden))
     place = {rank: i for i, rank in enumerate(weights.ranks)}
@@ -243,7 +244,7 @@ def _relaid(state: RecurrentState, ranks: list[int]) -> tuple[bytes, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rnn(Recurrent):
-    """Plain recurrent network over the last speeds; blind to CPU and memory (LB-BSP section 3.2.2, Table 3)."""
+    """Plain recurrent network over the last speeds; ignores CPU and memory (LB-BSP section 3.2.2, Table 3)."""
 
     name: ClassVar[str] = "rnn"
     network: ClassVar[Network] = RNN
@@ -251,7 +252,7 @@ class Rnn(Recurrent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lstm(Recurrent):
-    """Long short-term memory over the last speeds; blind to CPU and memory (LB-BSP section 3.2.2, Table 3)."""
+    """Long short-term memory over the last speeds; ignores CPU and memory (LB-BSP section 3.2.2, Table 3)."""
 
     name: ClassVar[str] = "lstm"
     network: ClassVar[Network] = LSTM
@@ -262,7 +263,7 @@ class Narx(Recurrent):
     """Nonlinear autoregressive model with exogenous series: speed, CPU and memory (LB-BSP section 3.2.2, Eq. 4).
 
     Feedforward, one hidden layer, over the last speeds and the last and coming CPU and memory. It can distinguish a
-    lasting change, which CPU or memory explains, from a disturbance, which they do not.
+    lasting change that CPU or memory explains from an unexplained disturbance.
     """
 
     name: ClassVar[str] = "narx"

@@ -1,10 +1,10 @@
-"""Speed by what CPU and memory say, learnt from all workers together (ruling 9): needs no warm-up.
+"""Predicts speed from CPU and memory use, learned from all workers together (ruling 9); needs no warm-up.
 
 log v = level + beta . f(CPU, memory). The slopes beta are common to all workers and fitted by recursive least squares
-on each one's departures from its own means, so that a fast machine that happens to be busy does not bend them. The
-level is each worker's own: an EMA of log v - beta . f, kept as the EMAs of log v and of f apart, so that it stays
-right when beta moves. A departure that the worker did not show in the iteration before moves its level little: most
-of them are spikes.
+on each worker's deviations from its own means, so that a fast machine that happens to be busy does not distort them.
+Each worker has its own level: an EMA of log v - beta . f, stored as separate EMAs of log v and f, so that it remains
+correct when beta changes. A deviation that was not there in the previous iteration changes the level little, since most
+are spikes.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,31 +23,31 @@ FEATURES = 4
 WIDTH = 5 + 3 * FEATURES
 
 SLOW = 0.02
-"""Weight of the newest observation in the means that departures are taken from."""
+"""Weight of the newest observation in the means that deviations refer to."""
 
 RIDGE = 0.05
-"""Pulls slopes to 0 until the readings have varied; in squared units of the features, over all observations."""
+"""Ridge penalty that keeps slopes near 0 until the readings have varied, in squared units of the features."""
 
 TYPICAL = 0.1
-"""Departure of log v that is taken for ordinary before any was seen."""
+"""Initial typical deviation of log v."""
 
 OUTLYING = 2.5
-"""A departure of so many typical ones is first taken for a spike."""
+"""A deviation above this multiple of the typical one is first treated as a spike."""
 
 
 class RegressionState(Value, frozen=True, kw_only=True):
-    """``sheet``: of each rank the count, last sign, log speed (EMA, mean) and features (EMA, mean, coming)."""
+    """``sheet``: for each rank the count, last sign, log speed (EMA, mean) and features (EMA, mean, coming)."""
 
     sheet: Sheet = Sheet()
     moments: bytes = b""
-    """Sums of feature products and of feature times log speed, both of departures."""
+    """Sums of feature products and of feature times log speed, both of deviations."""
     typical: float = TYPICAL
-    """Smoothed size of the departures that are not spikes."""
+    """Smoothed size of the deviations that are not spikes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """Follows changes explained by CPU and memory immediately, and the rest slowly."""
+    """Follows changes explained by CPU and memory immediately, and other changes slowly."""
 
     name: ClassVar[str] = "regression"
     state_type: ClassVar[type[msgspec.Struct]] = RegressionState
@@ -59,7 +59,7 @@ class Regression:
         return RegressionState()
 
     def observe(self, measured: Mapping[int, Measured], state: RegressionState) -> RegressionState:
-        """Slopes from all workers' departures, then each one's level."""
+        """Update the slopes from all workers' deviations, then each worker's level."""
         ranks, rows = state.sheet.with_ranks(measured, np.zeros(WIDTH))
         at, seen = columns(measured, ranks)
         if not len(at):
@@ -68,21 +68,21 @@ class Regression:
         moments = self._moments(state, part, logs)
         typical = self._levels(part, logs, slopes(moments), state.typical)
         part[:, -FEATURES:] = coming
-        # The first observation comes without the readings of its own iteration's start: those of its end are used.
+        # The first observation has no readings from the start of its iteration: those from its end are used.
         new = part[:, 0] == 1
         part[new, 5:] = np.tile(coming[new], 3)
         rows[at] = part
         return RegressionState(sheet=fill(ranks, rows), moments=moments.tobytes(), typical=typical)
 
     def predict(self, state: RegressionState) -> dict[int, float]:
-        """Each one's level at the CPU and memory that the coming iteration starts with."""
+        """Each worker's speed from its level and the CPU and memory use at the start of the coming iteration."""
         rows = state.sheet.rows(WIDTH)
         _, level, _, usual, _, coming = _parts(rows)
         speeds = np.exp(level + (coming - usual) @ slopes(_read(state.moments)))
         return predictions(state.sheet.ranks, speeds)
 
     def carry(self, before: "Regression", state: RegressionState) -> RegressionState:
-        """Slopes and levels move on with other weights."""
+        """Slopes and levels; only weights change."""
         return state
 
     def keep(self, ranks: Collection[int], state: RegressionState) -> RegressionState:
@@ -102,7 +102,7 @@ class Regression:
         return moments
 
     def _levels(self, rows: Array, logs: Array, beta: Array, typical: float) -> float:
-        """Move the means and levels of ``rows`` in place; the new typical departure."""
+        """Update the means and levels of ``rows`` in place; returns the new typical deviation."""
         count, level, mean, usual, means, coming = _parts(rows)
         first = count == 0
         departure = np.where(first, 0.0, logs - level - np.sum((coming - usual) * beta, axis=1))

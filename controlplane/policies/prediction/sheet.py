@@ -1,4 +1,4 @@
-"""One row of numbers per worker, as predictors keep them: all workers in one array, and bytes in the state."""
+"""One row of numbers per worker: an array for predictors, bytes in their state."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,11 +19,11 @@ class Sheet(Value, frozen=True, kw_only=True):
     cells: bytes = b""
 
     def rows(self, width: int) -> Array:
-        """A copy that may be written to, (ranks, width)."""
+        """A writable copy, (ranks, width)."""
         return np.frombuffer(self.cells, dtype=np.float64).reshape(len(self.ranks), width).copy()
 
     def with_ranks(self, ranks: Collection[int], blank: Array) -> tuple[list[int], Array]:
-        """Ranks and rows of all workers, those of ``ranks`` who have none yet at ``blank``."""
+        """Ranks and rows of all workers; ranks without a row get ``blank``."""
         rows = self.rows(len(blank))
         if new := sorted(set(ranks) - set(self.ranks)):
             all_ranks = self.ranks + new
@@ -39,7 +39,7 @@ class Sheet(Value, frozen=True, kw_only=True):
 
 
 def fill(ranks: list[int], rows: Array) -> Sheet:
-    """The sheet of these rows."""
+    """A sheet with these rows."""
     return Sheet(ranks=ranks, cells=rows.tobytes())
 
 
@@ -52,5 +52,7 @@ def columns(measured: Mapping[int, Measured], ranks: list[int]) -> tuple[Indices
 
 
 def predictions(ranks: list[int], speeds: Array) -> dict[int, float]:
-    """By rank, to nine digits: on another machine the last bits may differ, and no share should depend on them."""
+    """Speeds by rank, rounded to nine digits: the last bits may differ between machines, and shares must not depend on
+    them.
+    """
     return {rank: float(f"{speed:.9g}") for rank, speed in zip(ranks, speeds.tolist(), strict=True)}

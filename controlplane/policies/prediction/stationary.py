@@ -1,7 +1,8 @@
-"""Keeps the coefficients of an autoregression where its forecasts do not run away.
+"""Keeps the coefficients of an autoregression stationary, so that forecasts do not diverge.
 
-Coefficients are stationary exactly where all their partial autocorrelations lie within -1 and 1 (Barndorff-Nielsen and
-Schou, 1973). So they are turned into those, bounded, and turned back (Levinson and Durbin), all workers at once.
+Coefficients are stationary if and only if all partial autocorrelations are between -1 and 1 (Barndorff-Nielsen and
+Schou, 1973). So coefficients are converted to partial autocorrelations, bounded, and converted back (Levinson and
+Durbin), for all workers at once.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from controlplane.policies.prediction.sheet import Array
 
 
 def stationary(coefficients: Array, bound: float) -> Array:
-    """(n, p) coefficients of autoregressions whose partial autocorrelations are at most ``bound``; others stay."""
+    """(n, p) coefficients with partial autocorrelations bounded by ``bound``; rows within the bound do not change."""
     part, partial = coefficients, []
     for order in range(coefficients.shape[1], 0, -1):
         last = np.clip(part[:, order - 1 :], -bound, bound)
@@ -23,5 +24,5 @@ def stationary(coefficients: Array, bound: float) -> Array:
 
 
 def invertible(coefficients: Array, bound: float) -> Array:
-    """The same for a moving average: it is invertible where its negative is stationary."""
+    """The same for a moving average: it is invertible if its negative is stationary."""
     return -stationary(-coefficients, bound)

@@ -1,4 +1,4 @@
-"""What a fit gives and what it was given, as bytes: they travel in an event and in a command."""
+"""Input and output of a fit, encoded as bytes for a command and an event."""
 
 from collections.abc import Mapping
 
@@ -21,13 +21,13 @@ class Weights(Value, frozen=True, kw_only=True):
     hidden: int
     ranks: list[int]
     usual: list[float]
-    """Each rank's usual speed, which its model takes speeds relative to."""
+    """Each rank's usual speed, to which its model's speeds are relative."""
     tensors: dict[str, bytes]
     better: list[bool] = []
-    """For each model, whether it beat the worker's average on what was held back; empty if they were not compared."""
+    """For each model, whether it beat the worker's average on held-out samples; empty if they were not compared."""
 
     def arrays(self, shapes: Mapping[str, tuple[int, int]]) -> dict[str, Floats]:
-        """The tensors in 64 bits, so that what follows from them is the same on every machine to nine digits."""
+        """The tensors in 64 bits, so that results agree on every machine to nine digits."""
         return {
             name: np.frombuffer(self.tensors[name], dtype=np.float32).reshape(-1, *shape).astype(np.float64)
             for name, shape in shapes.items()
@@ -40,7 +40,7 @@ class LessonData(Value, frozen=True, kw_only=True):
     ranks: list[int]
     history: bytes
     initial: bytes = b""
-    """Weights to begin from."""
+    """Initial weights."""
 
     def array(self) -> NDArray[np.float32]:
         """(iterations, ranks, 3): speed, CPU, memory."""
@@ -49,11 +49,11 @@ class LessonData(Value, frozen=True, kw_only=True):
 
 weights_decoder: msgspec.msgpack.Decoder[Weights] = msgspec.msgpack.Decoder(Weights)
 lesson_decoder: msgspec.msgpack.Decoder[LessonData] = msgspec.msgpack.Decoder(LessonData)
-"""Made here, once: threads that decode a type at once before it is known kill the process."""
+"""Created once, at import: concurrent first decodings of a type in several threads crash the process."""
 
 
 def encode(value: Weights | LessonData) -> bytes:
-    """As it travels."""
+    """Encode for an event or a command."""
     return msgspec.msgpack.encode(value)
 
 
@@ -61,7 +61,7 @@ def read_weights(data: bytes, network: Network, parameters: RecurrentParameters)
     """The weights in ``data``.
 
     Raises:
-        ValueError: where they are those of something else.
+        ValueError: if they belong to another kind of network.
     """
     try:
         weights = weights_decoder.decode(data)

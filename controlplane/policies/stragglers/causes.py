@@ -1,4 +1,4 @@
-"""Why a worker may be slow: its machine's CPU and memory readings, compared with its own past and with the others."""
+"""Why a worker may be slow: its machine's CPU and memory readings, compared with its past and with other machines."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ QUICK, SLOW = 0.3, 0.02
 
 
 class Readings(Value, frozen=True, kw_only=True, array_like=True):
-    """Of the machines of ``ranks``, in that order: what is read of them now and what usually is, smoothed."""
+    """Present and usual (smoothed) readings of the machines of ``ranks``, in that order."""
 
     ranks: list[int] = []
     cpu: list[float] = []
@@ -22,7 +22,7 @@ class Readings(Value, frozen=True, kw_only=True, array_like=True):
     usual_memory: list[float] = []
 
     def for_ranks(self, ranks: list[int]) -> "Readings":
-        """Those of these machines; nothing is known of one that is not among them."""
+        """The readings of these ranks; unknown for ranks without any."""
         if ranks == self.ranks:
             return self
         place = {rank: column for column, rank in enumerate(self.ranks)}
@@ -39,7 +39,7 @@ class Readings(Value, frozen=True, kw_only=True, array_like=True):
         )
 
     def of(self, rank: int) -> tuple[dict[str, float], dict[str, float]] | None:
-        """What is read of one machine, and what usually is: cpu and memory of each."""
+        """One machine's present and usual CPU and memory."""
         if rank not in self.ranks:
             return None
         at = self.ranks.index(rank)
@@ -47,7 +47,7 @@ class Readings(Value, frozen=True, kw_only=True, array_like=True):
         return now, {"cpu": self.usual_cpu[at], "memory": self.usual_memory[at]}
 
     def of_others(self, rank: int) -> dict[str, list[float]]:
-        """What is read of all machines but one."""
+        """The present readings of all other machines."""
         read = {"cpu": self.cpu, "memory": self.memory}
         return {
             name: [value for other, value in zip(self.ranks, values, strict=True) if other != rank]
@@ -56,7 +56,7 @@ class Readings(Value, frozen=True, kw_only=True, array_like=True):
 
 
 def read(known: Readings, ranks: list[int], *, cpu: list[float], memory: list[float]) -> Readings:
-    """The readings with one more iteration, of the machines of ``ranks``; of a new one this is what is usual."""
+    """Add one iteration of the machines of ``ranks``; a new machine's first reading counts as usual."""
     all_ranks = ranks if known.ranks == ranks else sorted({*known.ranks, *ranks})
     before = known.for_ranks(all_ranks)
     now = Readings(ranks=ranks, cpu=cpu, memory=memory, usual_cpu=cpu, usual_memory=memory).for_ranks(all_ranks)
@@ -75,7 +75,7 @@ def cause_of(kind: str, rank: int, readings: Readings) -> tuple[str, str]:
         return "network", "its link, not its compute"
     own, others = readings.of(rank), readings.of_others(rank)
     if own is None or not others["cpu"]:
-        return "unknown", "nothing is known of its machine's load"
+        return "unknown", "its machine's load is unknown"
     now, usual = own
     grown = {name: _grown(now[name], usual[name], others[name]) for name in now}
     cause = max(grown, key=lambda name: grown[name])
@@ -99,5 +99,5 @@ def _smoothed(before: list[float], now: list[float], pace: float) -> list[float]
 
 
 def _grown(now: float, usual: float, others: Sequence[float]) -> float:
-    """How far above the nearer of the two bars; above 0 it may be the cause."""
+    """How far a reading exceeds the lower of the two thresholds; above 0 it may be the cause."""
     return max(now - usual - RISE, now - statistics.median(others) - ABOVE_OTHERS)

@@ -1,8 +1,8 @@
 """Compares shares with even ones: if they make iterations slower, the operator is notified.
 
-How long an iteration would have taken with even shares follows from what was measured in it: each worker's compute time
-per sample times the even share, and its communication as it was. A fixed cost per iteration makes a small share look
-dear by this, and so the even split: the finding may then be late, never rash.
+The time of an iteration with even shares is estimated from its measurements: each worker's compute time per sample
+times the even share, plus its communication time. With a fixed cost per iteration this overestimates the time of even
+shares: the finding may be late, but is never premature.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from controlplane.protocol.base import Value
 KIND = "shares"
 
 RECOVERS = 0.99
-"""An open finding closes when shares are at least this much better than even ones again: noise must not do it."""
+"""An open finding closes when shares are at least this much better than even ones, so that noise does not close it."""
 
 
 class EvenShares(Value, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class EvenShares(Value, frozen=True, kw_only=True):
 def watch(
     observations: Sequence[Observation], state: EvenShares, *, iterations: int
 ) -> tuple[EvenShares, list[Finding]]:
-    """One more iteration of comparable observations."""
+    """Add one iteration of comparable observations."""
     shares = [seen.samples for seen in observations]
     if not iterations or len(shares) < 2:
         return state, []
@@ -45,7 +45,7 @@ def watch(
     if is_open != state.open:
         means = f"{seconds(sum(actual) / len(actual))} per iteration over the last {len(actual)}"
         instead = f"even ones would have taken {seconds(sum(evens) / len(evens))}"
-        worse = "shares make the job slower" if is_open else "shares pay again"
+        worse = "shares make the job slower" if is_open else "shares are faster than even ones again"
         found = [_finding(is_open, f"{worse}: {means}, {instead}")]
     return EvenShares(actual_s=actual, even_s=evens, open=is_open), found
 

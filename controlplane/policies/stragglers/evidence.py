@@ -1,14 +1,14 @@
-"""Finds stragglers among workers and servers, and says on what evidence: the detector of DESIGN section 5.
+"""Finds stragglers among workers and servers, with evidence: the detector of DESIGN section 5.
 
-- Compute, communication and waiting are kept apart: in a synchronous job the workers that wait are the fast ones, so
-  waiting never counts against a worker. Compute is compared per sample (``units``), communication as it is, a server by
-  the median of what its workers measured.
-- Relative and individual: slow by the others' measure, or by its own past where the others did not change (``panel``).
-- Transient and lasting: a median over the window and most of its iterations, or three on end far off
-  (``verdict``). A transient flag that becomes lasting is closed and opened again as such.
+- Compute, communication and waiting are separate: in a synchronous job the fast workers wait, so
+  waiting never counts against a worker. Compute time is compared per sample (``units``), communication time as it
+  is, a server by the median of its workers' measurements.
+- Relative and individual: slow compared with the others, or with its own past if the others did not change (``panel``).
+- Lasting and transient: the median over the window and most of its iterations are slow, or three iterations in a row
+  are far off (``verdict``). A transient flag that becomes lasting is closed and opened again as a lasting one.
 - Shares do not hide a slow machine: a flag is a finding about a machine, separate from what is done about it; the
-  sentence says what it costs now, which may be nothing.
-- A flag closes by itself when the window is good, or when there is nothing left to compare.
+sentence states its present cost, which may be none.
+- A flag closes when the window is good, or when there is nothing left to compare.
 """
 
 import math
@@ -34,11 +34,13 @@ from controlplane.protocol.base import Value
 Kind = Literal["compute", "communication"]
 
 SERVER_FIXED_PART = 0.1
-"""Part of a usual exchange that is taken not to depend on its size: latency makes no server with little slow."""
+"""Fraction of a usual exchange that is assumed not to depend on its size, so that latency does not make a server with
+few bytes look slow.
+"""
 
 
 class EvidenceState(Value, frozen=True, kw_only=True):
-    """What was measured of each worker and server in the latest iterations."""
+    """Measurements of each worker and server in the latest iterations."""
 
     compute: Panel = Panel()
     communication: Panel = Panel()
@@ -49,7 +51,7 @@ class EvidenceState(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Costs microseconds per worker and iteration: only those that may be slow are looked at more closely."""
+    """Costs microseconds per worker and iteration: only those that may be slow are examined in detail."""
 
     name: ClassVar[str] = "evidence"
     state_type: ClassVar[type[msgspec.Struct]] = EvidenceState
@@ -61,7 +63,7 @@ class Evidence:
         return EvidenceState()
 
     def observe(self, observations: Sequence[Observation], state: EvidenceState) -> tuple[EvidenceState, list[Finding]]:
-        """Add one iteration of the workers: flags that open or close by it."""
+        """Add one iteration of the workers; returns the flags that it opens or closes."""
         seen = _comparable(observations)
         if not seen:
             return state, []
@@ -101,7 +103,7 @@ class Evidence:
     def observe_servers(
         self, transfers: Sequence[Transfer], state: EvidenceState
     ) -> tuple[EvidenceState, list[Finding]]:
-        """Add one iteration of the workers' exchanges with the servers."""
+        """Add one iteration of the workers' exchanges with the servers; returns the flags that it opens or closes."""
         row = _servers(transfers)
         if not row.ranks:
             return state, []
@@ -110,7 +112,7 @@ class Evidence:
         return msgspec.structs.replace(state, servers=servers), found
 
     def persistence_of(self, subject: Subject, kind: Kind, rank: int, state: EvidenceState) -> tuple[Persistence, str]:
-        """What can be said now about one of them, and the sentence: also if there is not enough evidence."""
+        """The present verdict about one worker or server, with the sentence; also if there is not enough evidence."""
         of = state.servers if subject == "server" else state.compute if kind == "compute" else state.communication
         if rank not in of.ranks:
             return Persistence.UNCLEAR, explanations.unclear(subject, rank, 0, self.parameters.window)
@@ -122,7 +124,7 @@ class Evidence:
         return Persistence(of.open.get(rank, persistence)), sentence
 
     def _units(self, samples: list[int]) -> list[float]:
-        """The samples, with a fixed part for the usual time that does not depend on the share."""
+        """Samples plus a constant that stands for the time that does not depend on the share."""
         fixed = self.parameters.fixed_part
         usual, each = fixed * sum(samples) / len(samples), 1 - fixed
         return [usual + each * count for count in samples]
@@ -130,7 +132,7 @@ class Evidence:
     def _follow(
         self, before: Panel, row: Row, kind: Kind, subject: Subject, situation: Situation
     ) -> tuple[Panel, list[Finding]]:
-        """The panel with one more row, and the flags that this opens and closes."""
+        """Add a row to the panel; returns the panel and the flags that the row opens and closes."""
         worth = Worth(part=self.parameters.minimum_part, least_s=self.parameters.minimum_s)
         after, gone = panel.extend(before, row, worth, self.parameters.window)
         flags = dict(before.open)
@@ -173,7 +175,7 @@ class Evidence:
 
 
 def _comparable(observations: Sequence[Observation]) -> list[Observation]:
-    """Those that say something about speed, with samples and finite times: one of each worker, by rank."""
+    """Observations with samples and finite times: one per worker, by rank."""
     comparable = [
         seen
         for seen in observations
@@ -189,7 +191,7 @@ def _comparable(observations: Sequence[Observation]) -> list[Observation]:
 
 
 def _servers(transfers: Sequence[Transfer]) -> Row:
-    """The median over the workers, so that one slow link makes no slow server; probes say nothing about load."""
+    """By server the median over the workers, so that one slow link does not make a server slow; without probes."""
     times: dict[int, list[float]] = {}
     sizes: dict[int, list[int]] = {}
     for seen in transfers:

@@ -14,15 +14,15 @@ from controlplane.policies.wording import seconds
 Subject = Literal["worker", "server"]
 
 HOLDS_UP = 1.05
-"""Busy for so many times as long as any other, it is said to keep them waiting."""
+"""A worker that is busy for this many times as long as any other is said to keep them waiting."""
 
 MUCH_WAITING = 0.25
-"""Part of an iteration spent waiting from which on a worker is one that waits."""
+"""Fraction of an iteration spent waiting from which on a worker counts as waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """The latest iteration: how long each was busy and waited for others, and what the machines' readings are."""
+    """The latest iteration: how long each worker was busy and waited for others, and the machines' readings."""
 
     ranks: list[int]
     busy_s: list[float]
@@ -30,7 +30,7 @@ class Situation:
     readings: Readings = field(default_factory=Readings)
 
     def waits(self, rank: int) -> bool:
-        """Whether a worker is one that waits: others hold it up, not it them."""
+        """Whether a worker waits for others, and not they for it."""
         at = bisect_left(self.ranks, rank)
         if at == len(self.ranks) or self.ranks[at] != rank:
             return False
@@ -40,7 +40,7 @@ class Situation:
 def opening(
     subject: Subject, rank: int, kind: str, persistence: Persistence, shown: Figures, situation: Situation
 ) -> Finding:
-    """A flag opens: how slow, by which measure, how sure, why, and what it costs."""
+    """The sentence for a flag that opens: how slow, by which measure, the confidence, the cause, and the cost."""
     cause, because = (
         ("network", "all its workers measure it") if subject == "server" else cause_of(kind, rank, situation.readings)
     )
@@ -69,7 +69,7 @@ def opening(
 def finding(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
     """``w5 takes 2.3 times the others' median in compute per sample, slow in 8 of the last 8 iterations``."""
     against = "the others' median" if shown.measure == "others" else "its own usual time"
-    what = "compute per sample" if kind == "compute" else kind  # shares differ, which is not the workers' fault
+    what = "compute per sample" if kind == "compute" else kind  # shares differ, so times are compared per sample
     return (
         f"{_name(subject, rank)} takes {shown.ratio:.1f} times {against} in {what}, "
         f"slow in {shown.raised} of the last {shown.window} iterations"
@@ -77,36 +77,36 @@ def finding(subject: Subject, rank: int, kind: str, shown: Figures) -> str:
 
 
 def closing(subject: Subject, rank: int, kind: str, shown: Figures | None) -> Finding:
-    """A flag closes: it keeps up again, or cannot be compared any more."""
+    """The sentence for a flag that closes: it has recovered, or can no longer be compared."""
     name = _name(subject, rank)
     if shown is None:
-        return _closed(subject, rank, kind, f"{name} can be compared neither with others nor with its past any more")
+        return _closed(subject, rank, kind, f"{name} can no longer be compared with others or with its past")
     sentence = f"{name} has recovered in {kind}: {shown.ratio:.1f} times over the last {shown.window} iterations"
     return _closed(subject, rank, kind, sentence)
 
 
 def lasts(subject: Subject, rank: int, kind: str) -> Finding:
-    """A lasting flag replaces a transient one."""
+    """The sentence for a lasting flag that replaces a transient one."""
     sentence = f"{_name(subject, rank)} has been slow for longer than a disturbance: transient becomes lasting"
     return Finding(rank=rank, kind=kind, open=False, sentence=sentence, subject=subject, escalated=True)
 
 
 def forgotten(subject: Subject, rank: int, kind: str, window: int) -> Finding:
-    """A flag closes: there is no evidence any more."""
+    """The sentence for a flag that closes because there is no evidence any more."""
     sentence = f"{_name(subject, rank)} was not measured for {window} iterations: not enough evidence"
     return _closed(subject, rank, kind, sentence)
 
 
 def unclear(subject: Subject, rank: int, measured: int, window: int) -> str:
-    """Not enough evidence, and what is missing."""
+    """The sentence for missing evidence."""
     return (
-        f"not enough evidence on {_name(subject, rank)}: it could be compared in {measured} of the last {window} "
-        "iterations, with at least two others or with its own past beside another one's"
+        f"not enough evidence on {_name(subject, rank)}: comparable in {measured} of the last {window} "
+        "iterations (that takes two others, or its own past and that of another)"
     )
 
 
 def is_quiet(evidence: Mapping[str, Any]) -> bool:
-    """Whether the finding's sentence itself says that it has no impact: it stays listed without an alert."""
+    """Whether the finding's sentence says that it has no impact: it is listed without an alert."""
     whole, without = evidence.get("iteration_s"), evidence.get("without_s")
     return whole is not None and without is not None and 0 < whole <= HOLDS_UP * without
 

@@ -1,6 +1,6 @@
-"""Measures one iteration: how slow each rank was by the others' median and by its own past.
+"""Measures one iteration: how slow each rank was compared with the others' median and with its own past.
 
-In plain floats: arrays would cost more for few ranks, and save 0.6 us per rank of a thousand.
+It uses plain floats: arrays would cost more for few ranks, and save 0.6 us per rank with a thousand.
 """
 
 from array import array
@@ -10,26 +10,26 @@ from math import expm1, inf, log, nan
 from typing import Final
 
 COMPARED: Final = 3
-"""Of two different values it cannot be decided which one is the outlier."""
+"""Smallest number of others to compare with: of two different values either may be the outlier."""
 
 KNOWN: Final = 5
 """Iterations after which a worker's own past is evidence."""
 
 PACE, PACE_WHILE_OPEN = 0.05, 0.005
-"""Weight of one more iteration in what is usual, in the long run."""
+"""Long-run weight of one more iteration in the usual values."""
 
 JUMP: Final = 0.2
-"""One iteration moves what is usual by no more than if it had been so much off: a spike is no new habit."""
+"""Deviations are clipped at this value before they change the usual values, so that a spike does not become usual."""
 
 Columns = Sequence[int]
 
 NOT_WORTH: Final = 0.1
-"""The most that an excess counts as in an iteration in which the time lost is negligible."""
+"""Upper bound of an excess in an iteration in which the time lost is negligible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One iteration: of each rank, how long it took in seconds, for how much work, and how long its iteration was."""
+    """One iteration: for each rank its time in seconds, its work, and the length of its iteration."""
 
     ranks: list[int]
     """Ascending."""
@@ -38,7 +38,7 @@ class Row:
     iteration_s: list[float]
 
     def for_ranks(self, ranks: list[int]) -> "Row":
-        """The same with these ranks; those not in it have NaN."""
+        """The same for these ranks; NaN for ranks that it does not contain."""
         if ranks == self.ranks:
             return self
         place = {rank: column for column, rank in enumerate(self.ranks)}
@@ -56,10 +56,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a panel knows before an iteration, as float32, one for each of its ranks."""
+    """A panel's values before an iteration, as float32, one per rank."""
 
     leaving: bytes
-    """The costs that leave the window now; empty where none do."""
+    """The costs of the iteration that leaves the window; empty if none does."""
     usual: bytes
     counted: bytes
     flagged: Columns
@@ -68,7 +68,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class New:
-    """What an iteration adds to a panel, as float32."""
+    """Values that an iteration adds to a panel, as float32."""
 
     costs: bytes
     others: bytes
@@ -76,7 +76,7 @@ class New:
     usual: bytes
     counted: bytes
     unmeasured: Columns
-    """Columns of which nothing was measured."""
+    """Columns without a measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ class Worth:
 
 
 def measure(past: Past, row: Row, worth: Worth) -> New:
-    """The figures of ``row``, and what is usual with the iteration that leaves the window."""
+    """The figures of ``row``, and the usual values updated by the iteration that leaves the window."""
     usual, counted = array("f", past.usual), array("f", past.counted)
     if past.leaving:
         _learn(usual, counted, array("f", past.leaving), past.flagged)
@@ -110,16 +110,18 @@ def measure(past: Past, row: Row, worth: Worth) -> New:
 
 
 def raised(others: bytes, own: bytes, bar: float) -> Iterable[int]:
-    """The columns in which either is at least ``bar``."""
+    """The columns in which either measure is at least ``bar``."""
     both = zip(array("f", others), array("f", own), strict=True)
     return [column for column, (one, other) in enumerate(both) if one >= bar or other >= bar]
 
 
 def medians_of_others(values: Sequence[float], *, least: int) -> tuple[float, float] | None:
-    """The median of all other ones that are not NaN: of an entry up to the first figure the second, else the first.
+    """For each value, the median of all others that are not NaN, as a pair ``(low, high)``.
 
-    Nothing where there are fewer than ``least`` others. Of an even number of others the upper middle one: if two
-    disagree, the faster one alone makes no worker slow.
+    Values up to ``low`` have the median ``high``, larger values have ``low``.
+
+    None if there are fewer than ``least`` others. For an even number of others it is the upper of the middle values, so
+    that one fast worker does not make the others look slow.
     """
     ordered = sorted([value for value in values if value == value])
     left = len(ordered) - 1

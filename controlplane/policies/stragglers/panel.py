@@ -1,13 +1,12 @@
-"""How slow each of many was in the latest iterations, by two measures: numbers only, no verdict.
+"""How slow each rank was in the latest iterations, by two measures: numbers only, no verdict.
 
-By the *others'* measure: times the median of the others in the same iteration (leave-one-out, so that in a small job
-the straggler does not lift what it is measured by). By its *own*: times what it usually took, over the median of the
-same figure of the others, so that work which grows for all makes no worker slow. What it usually took is learnt from
-iterations that have left the window, and hardly while a flag is open, so that a slow worker does not become its own
-excuse.
+*others*: its time divided by the median of the others in the same iteration (leave-one-out, so that in a small job the
+straggler does not raise the reference). *own*: its time divided by its usual time, relative to the median of the same
+ratio of the others, so that more work for all makes no worker slow. The usual time is learned from iterations that have
+left the window, and only slowly while a flag is open, so that slowness does not become usual.
 
-All figures are logarithms, NaN where there is no evidence. An iteration costs what is new in it: rows of the window are
-only moved.
+All figures are logarithms, NaN if there is no evidence. Only the new row is computed per iteration; the others are
+moved.
 """
 
 from array import array
@@ -36,29 +35,29 @@ class Panel(Value, frozen=True, kw_only=True):
     """Excess over its own past."""
     usual: bytes = b""
     counted: bytes = b""
-    """How many iterations ``usual`` is based on."""
+    """The number of iterations that ``usual`` is based on."""
     missed: dict[int, int] = {}
-    """For how many iterations in a row workers missing from the last one have not been measured."""
+    """For workers missing from the last iteration: the number of iterations in a row without a measurement."""
     open: dict[int, str] = {}
     """Open flags: transient or lasting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """The figures of one rank, one per iteration that the panel holds, oldest first."""
+    """The figures of one rank, one per iteration in the panel, oldest first."""
 
     others: list[float]
     own: list[float]
 
 
 def extend(panel: Panel, row: Row, worth: Worth, window: int) -> tuple[Panel, list[int]]:
-    """One more iteration; the oldest leaves the window and becomes part of what is usual.
+    """Add an iteration; the oldest leaves the window and updates the usual values.
 
-    Returns the panel, with its open flags as they were, and the ranks that were not seen in the whole window: they are
-    in it no longer.
+    Returns the panel, with unchanged open flags, and the ranks without a measurement in the whole window, which were
+    removed.
     """
     if not panel.ranks and not any(row.seconds):
-        return panel, []  # no one was measured, in this iteration or before
+        return panel, []  # nothing was measured, in this iteration or before
     panel, row = _aligned(panel, row, window)
     kept = 1 - window
     past = Past(
@@ -89,7 +88,7 @@ def extend(panel: Panel, row: Row, worth: Worth, window: int) -> tuple[Panel, li
 
 
 def raised(panel: Panel, bar: float) -> Iterable[int]:
-    """The columns that were at least ``bar`` above either measure in the latest iteration."""
+    """The columns with at least ``bar`` in either measure in the latest iteration."""
     return measuring.raised(panel.others[-1], panel.own[-1], bar)
 
 
@@ -108,7 +107,7 @@ def column_of(panel: Panel, column: int) -> Column:
 
 
 def _aligned(panel: Panel, row: Row, window: int) -> tuple[Panel, Row]:
-    """Both with a column for every worker in either; a new one is missing in the whole window."""
+    """Panel and row with a column for every worker in either; new workers are missing in the whole window."""
     if panel.ranks == row.ranks:
         return panel, row
     known, seen = set(panel.ranks), set(row.ranks)
@@ -120,14 +119,14 @@ def _aligned(panel: Panel, row: Row, window: int) -> tuple[Panel, Row]:
 
 
 def _for_ranks(panel: Panel, ranks: list[int]) -> Panel:
-    """The same rows with these columns; new ones know nothing."""
+    """The same rows with these columns; new ones are empty."""
     if not ranks:
         return Panel()
     places = {rank: column for column, rank in enumerate(panel.ranks)}
     columns = [places.get(rank, -1) for rank in ranks]
 
     def pick(of: bytes, fill: float) -> bytes:
-        # The last one, where column -1 points to.
+        # The last entry, to which column -1 refers.
         padded = array("f", of)
         padded.append(fill)
         return array("f", [padded[column] for column in columns]).tobytes()

@@ -1,4 +1,4 @@
-"""From figures to verdicts: which workers are slow permanently, which temporarily, and where evidence is missing."""
+"""From figures to verdicts: which workers are slow permanently or temporarily, and which cannot be judged."""
 
 import math
 import statistics
@@ -13,7 +13,7 @@ from controlplane.policies.catalogue.stragglers import EvidenceParameters
 from controlplane.policies.stragglers.panel import Column
 
 SPIKES = 3
-"""A transient flag opens when so many iterations on end were far off."""
+"""A transient flag opens after this many iterations in a row that were far off."""
 
 LEAST_ERROR = 0.02
 """The lower bound of the measurement error."""
@@ -24,7 +24,7 @@ Measure = Literal["others", "own"]
 
 
 class Persistence(StrEnum):
-    """What can be said about one rank."""
+    """The verdict about one rank."""
 
     LASTING = "lasting"
     TRANSIENT = "transient"
@@ -37,18 +37,18 @@ class Figures:
     """The evidence for a flag."""
 
     ratio: float
-    """Median over the window, in times of the measure."""
+    """Median over the window of the ratio to the reference."""
     measure: Measure
     raised: int
-    """Iterations of the window in which it was raised."""
+    """Iterations of the window in which it was slow."""
     window: int
     confidence: float
-    """That it is really slower than what counts as raised."""
+    """Confidence that it is slower than the threshold ``raised``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """From which excess on (a logarithm) an iteration counts, rounded as the figures are that are held against it."""
+    """Thresholds of the excess (logarithms), rounded like the figures that are compared with them."""
 
     raised: float
     slow: float
@@ -57,22 +57,22 @@ class Bars:
 
 @cache
 def bars(parameters: EvidenceParameters) -> Bars:
-    """The bars of the parameters."""
+    """The thresholds for these parameters."""
     return Bars(*array("f", map(math.log, (parameters.raised, parameters.slow, parameters.spike))))
 
 
 def lowest_bar(parameters: EvidenceParameters) -> float:
-    """A worker that is below it by both measures in the latest iteration is neither slow lastingly nor for a moment."""
+    """A worker below this in both measures in the latest iteration is neither lastingly nor transiently slow."""
     return min(bars(parameters).raised, bars(parameters).spike)
 
 
 def persistence_of(column: Column, parameters: EvidenceParameters, *, waits: bool = False) -> Persistence:
-    """What can be said of one, as if no flag were open; of one that waits for others now more evidence is asked.
+    """The verdict about one rank, regardless of open flags; a rank that waits for others now needs more evidence.
 
-    Who waits costs nothing at that moment: neither a disturbance nor what scatter alone may bring about accuses it.
+    A waiting rank costs nothing at that moment, so neither a disturbance nor scatter may flag it.
     """
     others, own, bar = column.others, column.own, bars(parameters)
-    # A flag opens in an iteration in which it was slow: who waits at that moment has caught up.
+    # A flag opens only in an iteration in which the rank was slow: a rank that waits has caught up.
     if others and (others[-1] >= bar.raised or own[-1] >= bar.raised):
         lasting = _is_lasting(others, parameters) or _is_lasting(own, parameters)
         if lasting and (not waits or _is_doubtless(others, parameters) or _is_doubtless(own, parameters)):
@@ -86,7 +86,7 @@ def persistence_of(column: Column, parameters: EvidenceParameters, *, waits: boo
 
 
 def has_recovered(column: Column, parameters: EvidenceParameters) -> bool:
-    """Whether an open flag should close: the window was good for as long as a flag needs it to be bad."""
+    """Whether an open flag should close: as many iterations were good as must be bad to open it."""
     bar = bars(parameters).raised
     good = sum(
         not (one >= bar or other >= bar)
@@ -97,12 +97,14 @@ def has_recovered(column: Column, parameters: EvidenceParameters) -> bool:
 
 
 def measured(column: Column) -> int:
-    """In how many iterations of the window it could be compared."""
+    """The number of iterations of the window in which it could be compared."""
     return sum(one == one or other == other for one, other in zip(column.others, column.own, strict=True))
 
 
 def figures(column: Column, parameters: EvidenceParameters, persistence: Persistence | None = None) -> Figures:
-    """The measure with the most evidence and, of equal ones, the largest: over the iterations behind ``standing``."""
+    """Figures of the measure with the most evidence and, of equal ones, the largest, over the iterations of
+    ``persistence``.
+    """
     last = SPIKES if persistence is Persistence.TRANSIENT else len(column.others)
     measures: dict[Measure, Sequence[float]] = {
         "others": _values(column.others[-last:]),
@@ -121,7 +123,7 @@ def figures(column: Column, parameters: EvidenceParameters, persistence: Persist
 
 
 def needed(parameters: EvidenceParameters) -> int:
-    """How many iterations of the window make it."""
+    """The number of slow iterations that a persistent flag needs."""
     return math.ceil(parameters.persistent * parameters.window)
 
 
@@ -135,7 +137,7 @@ def _is_lasting(excess: Sequence[float], parameters: EvidenceParameters) -> bool
 
 
 def _is_doubtless(excess: Sequence[float], parameters: EvidenceParameters) -> bool:
-    """Raised without exception, and so far that a single iteration of it would be a spike."""
+    """Slow in all iterations, and each by at least the threshold of a spike."""
     bar = bars(parameters)
     return (
         len(excess) == parameters.window
