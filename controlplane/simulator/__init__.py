@@ -1,1 +1,1 @@
-"""Virtual time, the engine and policies of the live system, and models of machines, networks and mathematics."""
+"""Simulates jobs in virtual time: the live engine and policies with models of machines, networks and training."""

@@ -1,8 +1,8 @@
-"""Plays the alternatives of a job's autopilot on what its workers have reported.
+"""Simulates the alternatives of a job's autopilot on machines learned from its workers' reports.
 
-The job's present policies are played on the same machines, and their pace compared with what was recorded: that is the
-model's error. Every alternative is played with the same seeds; policies are compared by the time that a sample takes,
-since under some barriers fast workers process more of them.
+The job's present policies are simulated on the same machines; the deviation from the recorded pace is the model's
+error. Every alternative is simulated with the same seeds. Policies are compared by time per sample, since under some
+barriers fast workers process more samples.
 """
 
 import statistics
@@ -32,13 +32,13 @@ from controlplane.simulator.scenario import Scenario, check
 
 SEEDS: Final = 3
 ITERATIONS: Final = 60
-"""Played of each alternative at least: policies that learn need some before their shares settle."""
+"""Iterations simulated of each alternative at least: policies that learn need some before their shares settle."""
 
 RECENT: Final = 150
-"""Reports of each worker that are learned from at most: machines change."""
+"""The most reports of each worker that the model uses: machines change."""
 
 LEARNT: Final = 1 / 4
-"""Part of the iterations that are played and not counted."""
+"""Fraction of the iterations that are simulated but not counted."""
 
 
 class Seen:
@@ -62,7 +62,7 @@ class Seen:
                 pass
 
     def answer(self, job: int, command: PlayAlternatives) -> AlternativesPlayed:
-        """What the command asks for."""
+        """The result that the command requests."""
         assert self._spec is not None
         reports = sorted((entry for kept in self._reports.values() for entry in kept), key=_order)
         return play_alternatives(job, self._spec, [*self._begin, *reports], command)
@@ -71,7 +71,7 @@ class Seen:
 def play_alternatives(
     job: int, spec: JobSpec, entries: Iterable[Entry], command: PlayAlternatives, *, seeds: int = SEEDS
 ) -> AlternativesPlayed:
-    """The event that answers ``command``; what cannot be simulated is in it as a reason."""
+    """The event with the result of ``command``; for alternatives that cannot be simulated it has a reason."""
     present = command.alternatives[command.present]
     spec = replace(spec, synchronization=present, autopilot=None)
     try:
@@ -111,7 +111,7 @@ def _begun(spec: JobSpec, entries: Iterable[Entry], since: int) -> Iterator[Entr
 
 
 def _longer(scenario: Scenario) -> Scenario:
-    """Long enough for policies that learn; what they do until then is not counted."""
+    """The scenario, long enough for policies that learn; the iterations until then are not counted."""
     iterations = max(ITERATIONS, min(RECENT, scenario.spec.stop.iterations or 0))
     spec = replace(scenario.spec, stop=Stop(iterations=iterations))
     return replace(scenario, spec=spec, warm_up=round(iterations * LEARNT))
@@ -124,7 +124,7 @@ def _play(scenario: Scenario, synchronization: Synchronization, seed: int) -> tu
 
 
 def _pace(scenario: Scenario, outcome: Outcome, lengths: Lengths) -> float:
-    """Seconds per sample: in lockstep of the iterations that count, else of the whole run."""
+    """Seconds per sample: in lockstep over the iterations that count, else over the whole run."""
     spans = lengths.spans[scenario.warm_up :]
     if len(spans) < scenario.warm_up:
         return outcome.seconds / max(1, outcome.samples)

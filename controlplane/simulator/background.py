@@ -1,4 +1,4 @@
-"""Other processes' use of a machine's CPU and memory, and the remaining speed.
+"""CPU and memory use of other processes on a machine, and the remaining speed.
 
 Statistics after LB-BSP section 5.3 (tasks of a production cluster come, stay and go; the slowest machine at a half to a
 quarter of the fastest) and 5.4.2 (one competing process per machine that runs or sleeps with some probability).
@@ -17,20 +17,20 @@ Array = NDArray[np.float64]
 Loads = tuple[Array, Array]
 
 SWAP_FROM, SWAP_SLOPE = 0.85, 2.0
-"""Above this part of its memory a machine swaps: its speed falls to 1 / (1 + slope * excess)."""
+"""Above this fraction of memory use a machine swaps: its speed falls to 1 / (1 + slope * excess)."""
 
 LEAST_LEFT: Final = 0.2
 """The CPU share that a fair scheduler guarantees, regardless of other processes."""
 
 OWN_MEMORY_GIB: Final = 4.8
-"""What the training itself occupies."""
+"""Memory of the training process."""
 
 WARM_UP: Final = 10
-"""Stays before the beginning, so that tasks are already there."""
+"""Length of the warm-up in mean stays, so that tasks are already running at the beginning."""
 
 
 class Background(Part, frozen=True, kw_only=True):
-    """Tasks of others: they arrive at random, stay for a lognormal time (sigma 1), and take cores and memory."""
+    """Other tasks: they arrive at random, stay for a lognormal time (sigma 1), and use cores and memory."""
 
     arrivals_per_hour: Annotated[float, Meta(ge=0.0)] = 40.0
     """On a machine of usual popularity; popularity is lognormal (sigma ``popularity``)."""
@@ -42,19 +42,18 @@ class Background(Part, frozen=True, kw_only=True):
 
 
 class Competitor(Part, frozen=True, kw_only=True):
-    """A process that takes ``cpu`` and ``memory`` while it runs; every ``step_s`` it is drawn whether it runs or
-    sleeps.
-    """
+    """A process that uses ``cpu`` and ``memory`` while it runs; every ``step_s`` it is drawn whether it runs."""
 
     cpu: Fraction
     memory: Fraction = 0.0
     runs: Fraction = 0.5
-    """Part of the time that it runs."""
+    """Fraction of the time that it runs."""
     changes: Annotated[Fraction, Meta(description="Probability that it is decided again at a step.")] = 0.2
     step_s: Annotated[float, Meta(gt=0.0)] = 1.0
     evenly: bool = False
-    """Instead of running or sleeping it takes more or less: a sample lasts 1 to 1 / (1 - cpu) times as long, drawn
-    evenly."""
+    """Instead of running or sleeping, its CPU use varies: a sample takes 1 to 1 / (1 - cpu) times as long, drawn
+    uniformly.
+    """
 
 
 def generated_load(
@@ -66,7 +65,7 @@ def generated_load(
     popularity = chance.lognormal(0.0, background.popularity) if background.popularity else 1.0
     tasks = chance.poisson(background.arrivals_per_hour / 3600 * popularity * (warm_s + length_s))
     starts = chance.integers(0, steps, tasks)
-    # A lognormal of sigma 1 has exp(1/2) times its median for mean.
+    # The mean of a lognormal with sigma 1 is exp(1/2) times its median.
     stays = chance.lognormal(np.log(background.stay_s) - 0.5, 1.0, tasks) / background.step_s
     stops = np.minimum(starts + np.maximum(1, stays.astype(np.int64)), steps)
     used = _sum_of(starts, stops, chance.uniform(*background.cores, tasks) / cores, steps)
@@ -92,7 +91,7 @@ def competing_load(competitor: Competitor, length_s: float, chance: np.random.Ge
 
 
 def speed_left(cpu: Array, memory: Array) -> Array:
-    """What is left of a machine's speed, as a fraction, when others use so much of its CPU and memory is so full."""
+    """The remaining fraction of a machine's speed when others use ``cpu`` and memory use is ``memory``."""
     left: Array = np.maximum(LEAST_LEFT, 1.0 - cpu) / (1.0 + SWAP_SLOPE * np.maximum(0.0, memory - SWAP_FROM))
     return left
 

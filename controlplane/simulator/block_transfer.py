@@ -1,8 +1,8 @@
 """Transfers of blocks between servers in virtual time: frozen, sent, acknowledged, and committed by the engine.
 
-Each server transfers the blocks that its orders name, one after another, at the rate of the slower end. From
-the version at which blocks are frozen until the new placement holds, updates for them wait, and so do whole updates
-here, since a worker's update is one thing.
+Each server transfers the blocks that its orders name, one after another, at the rate of the slower end. From the
+version at which blocks are frozen until the new placement holds, updates for them wait. Here whole updates wait, since
+a worker's update is not divided.
 """
 
 from collections.abc import Callable
@@ -20,25 +20,25 @@ class BlockTransfer:
     def __init__(self, kernel: Kernel, network: Network, processes: ServerProcesses) -> None:
         self._kernel, self._network, self._processes = kernel, network, processes
         self._ordered: dict[int, ServerOrders] = {}
-        """By server, what it waits to freeze."""
+        """By server: the orders that wait for their version to freeze."""
         self._sent: dict[int, int] = {}
-        """By server, the placement for which it has begun to hand over."""
+        """By server: the placement for which it has begun to send blocks."""
         self._placement = 0
-        """The change that is under way; 0: none."""
+        """The version of the open change; 0 if none."""
         self._frozen_from: int | None = None
         self._waiting: list[tuple[Callable[..., None], tuple[object, ...]]] = []
         self.moved_bytes = 0
 
     def holds(self, iteration: int) -> bool:
-        """Whether an update of that iteration has to wait until the blocks have moved."""
+        """Whether an update of that iteration must wait until the blocks have moved."""
         return self._frozen_from is not None and iteration >= self._frozen_from
 
     def wait(self, act: Callable[..., None], *arguments: object) -> None:
-        """Let that happen when they have."""
+        """Call ``act`` when they have moved."""
         self._waiting.append((act, arguments))
 
     def receive(self, index: int, orders: ServerOrders, version: int) -> None:
-        """Orders for one server, when ``version`` is the version of the values."""
+        """Orders for one server at parameter version ``version``."""
         if orders.next_placement == 0:
             self._end()
             return
@@ -50,12 +50,12 @@ class BlockTransfer:
             self.reach(version)
 
     def go_back(self) -> None:
-        """All servers restart: transfers in flight are dropped, and nothing waits for them."""
+        """All servers restart: transfers in flight are dropped, and no update waits for them."""
         self._ordered, self._sent, self._waiting = {}, {}, []
         self._placement, self._frozen_from = 0, None
 
     def reach(self, version: int) -> None:
-        """The values have that version now: freeze what is to be."""
+        """The parameters have reached that version: freeze the blocks ordered for it."""
         for index, orders in list(self._ordered.items()):
             if version >= orders.freeze_at:
                 del self._ordered[index]
@@ -82,7 +82,7 @@ class BlockTransfer:
         )
 
     def _end(self) -> None:
-        """The change is committed, or will not be."""
+        """The change was committed or cancelled."""
         self._placement, self._frozen_from, self._ordered = 0, None, {}
         waiting, self._waiting = self._waiting, []
         for act, arguments in waiting:

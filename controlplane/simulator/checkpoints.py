@@ -1,8 +1,8 @@
 """Checkpoints in virtual time: servers save and report as in ``workers.server.checkpointing``.
 
-In lockstep every n-th version is kept; without it, the current values when the orders say that every worker has
-stopped. One server writes the manifest, by its orders. Files are written beside the training, as fast as the servers'
-disks are.
+In lockstep every n-th version is saved; in asynchronous modes, the current values when orders say that every worker has
+stopped. One server writes the manifest when ordered to. Files are written during training, at the speed of the servers'
+disks.
 """
 
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.server_processes import ServerProcesses
 
 MOST_KEPT: Final = 16
-"""Values of so many checkpoints are kept here: more than a job has on disk and under way."""
+"""How many checkpoints' values are kept here: more than a job has on disk and in progress."""
 
 
 class Values(Protocol):
-    """The parameters, where they are computed."""
+    """The parameters, if they are computed."""
 
     def state(self) -> object:
-        """All that a checkpoint has."""
+        """The content of a checkpoint."""
 
     def restore(self, state: object) -> None:
-        """As it was."""
+        """Restore that content."""
 
 
 class Checkpoints:
-    """Of one job: ``every`` versions, or none."""
+    """The checkpoints of one job: every ``every`` versions, or none."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Checkpoints:
         every: int | None,
         write_s: Callable[[int, int], float],
     ) -> None:
-        """``write_s``: how long a server takes to write so many bytes."""
+        """``write_s``: maps a server and a number of bytes to the time that writing takes."""
         self._kernel, self._processes, self._values, self._every, self._write_s = (
             kernel,
             processes,
@@ -55,7 +55,7 @@ class Checkpoints:
         self._manifests: set[tuple[str, int]] = set()
 
     def reach(self, version: int) -> None:
-        """The values have that version now, by all workers' updates."""
+        """The parameters have reached that version with all workers' updates."""
         if self._every is not None and version % self._every == 0:
             self._keep(version)
             for index in sorted(self._blocks):
@@ -77,7 +77,7 @@ class Checkpoints:
             self._say(index, orders.whole.iteration, [], is_whole=True)
 
     def go_back(self, iteration: int) -> None:
-        """The values of that checkpoint; of the beginning, for 0."""
+        """Restore the values of that checkpoint; for 0, the initial values."""
         self._blocks = {}
         if self._values is not None:
             self._values.restore(self._kept[iteration] if iteration else self._start)

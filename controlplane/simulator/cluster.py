@@ -1,6 +1,6 @@
 """Everything of one run in virtual time: workers, servers, network, and the driver of the engine.
 
-It plays what processes do from their start to the job's end, and nothing that decides anything.
+It simulates what processes do from their start to the job's end; it makes no decisions.
 """
 
 import math
@@ -56,11 +56,12 @@ OPERATOR: Final = "the scenario"
 REPORT_S: Final = 1.0
 """How often servers report."""
 SCHEDULED_S: Final = 1.0
-"""How soon the scheduler notices that a process waits for a slot."""
+"""How long the scheduler takes to notice that a process waits for a slot."""
 WATCH_EVENTS: Final = 100
-"""Events between two progress checks: well under a second, mathematics included."""
+"""Events between two progress checks: well under a second, including computed training."""
 PATIENCE_S = 120.0
-"""A deadline of the engine may resolve a wait within this time: a process that never says hello has 60 s."""
+"""How long to wait for a deadline of the engine before a run counts as stuck: a missing hello times out after 60 s.
+"""
 
 
 class Cluster:
@@ -78,10 +79,9 @@ class Cluster:
         in_step: int | None = LEAST,
         player: Player | None = None,
     ) -> None:
-        """``until_target``: what follows once the target is reached is of no interest.
-
-        ``in_step``: as many workers at least that begin an iteration at one instant go through it together, which is
-        faster and changes nothing else; None: each goes by itself, however many they are.
+        """``until_target``: the run may end once the target is reached. ``in_step``: at least this many workers that
+        begin an iteration at the same instant are simulated together, which is faster and does not change results;
+        None: never.
         """
         self._until_target = until_target
         self.scenario = scenario
@@ -94,13 +94,13 @@ class Cluster:
         self.sample_count = self.mathematics.sample_count if self.mathematics is not None else self._times_only_samples
         self.bytes = self.parameter_count * ELEMENT_BYTES
         self.sizes: dict[int, int] = {}
-        """Bytes of parameters at each server, by the placement."""
+        """Bytes of parameters on each server, by the placement."""
         self._placement = 0
         self.helpers = Helpers(reassignment) if reassignment is not None else None
         self._gone: set[int] = set()
-        """Workers whose machines run nothing of this job any more."""
+        """Workers whose machines no longer run processes of this job."""
         self._has_counted = False
-        """Whether any worker ever was a member of the roster."""
+        """Whether any worker was ever a member of the roster."""
         self.began_s = 0.0
         """When the job began to run."""
         groups = self._groups = scenario.machines
@@ -153,7 +153,7 @@ class Cluster:
 
     @property
     def _times_only_samples(self) -> int:
-        """What is processed does not matter, but splits must have samples: ten passes' worth of one iteration."""
+        """Only times matter, but splits must have samples: ten times the samples of an iteration."""
         data = resolve("data", self.spec.synchronization.data)
         return 10 * self.spec.global_batch if isinstance(data, Partitioned) else 1
 
@@ -163,10 +163,10 @@ class Cluster:
         return self.kernel.now
 
     def run(self, watch: Callable[[], None] | None = None) -> None:
-        """From submission to the job's end, or to the horizon. ``watch`` is called again and again, and may raise.
+        """Run from submission to the job's end, or to the horizon. ``watch`` is called regularly, and may raise.
 
         Raises:
-            Stuck: if nothing can happen any more.
+            Stuck: if no further event can happen.
         """
         self._start()
         try:
@@ -180,12 +180,12 @@ class Cluster:
             watch()
 
     def _settle(self) -> None:
-        """Before anything else happens to workers or servers: let each worker be what its own events made it."""
+        """Write the cohort's state back to its workers before any other event changes workers or servers."""
         if self._cohort is not None:
             self._cohort.settle()
 
     def target_reached(self) -> None:
-        """The mathematics has reached its target."""
+        """The computed training has reached its target."""
         if self._until_target:
             self.kernel.halt()
 
@@ -213,23 +213,23 @@ class Cluster:
             self._end_worker(command.index, status=0)
 
     def move_process(self, command: MoveProcess) -> None:
-        """The scheduler finds that the machine of a worker that is to take part again is free."""
+        """The scheduler finds a free slot on the machine of a worker that should join again."""
         waits = command.role == "worker" and command.restart is not None and command.restart.wants_slot
         if waits and command.index not in self._gone:
             self.kernel.after(SCHEDULED_S, self._give_slot, command.index, command.instance)
 
     def request_slot(self, command: RequestSlot) -> None:
-        """There are as many machines to spare as the scenario says."""
+        """Grant a slot if the scenario has a spare machine."""
         event: SlotsAssigned | SlotRefused
         if command.role == "server" and command.index < len(self._server_specs):
             place = Assignment(role="server", index=command.index, agent=AGENT_OF_SERVERS, slot=command.index)
             event = SlotsAssigned(assignments=[place])
         else:
-            event = SlotRefused(role=command.role, index=command.index, reason="the scenario has no machine to spare")
+            event = SlotRefused(role=command.role, index=command.index, reason="the scenario has no spare machine")
         self.kernel.after(0.0, self.driver.append_event, event)
 
     def roll_back(self, command: RollBack) -> None:
-        """All servers restart from what they have on disk; new workers will say hello."""
+        """All servers restart from their checkpoints on disk; new workers will say hello."""
         self._settle()
         self.servers.go_back(command.to_iteration)
         self.refills.go_back()
@@ -262,7 +262,7 @@ class Cluster:
         self.moves.receive(index, orders, self.servers.version)
 
     def receive_placement(self, command: IssuePlacement) -> None:
-        """A worker gets the placement: it is the same for all, so the first one sets it."""
+        """A worker gets the placement. It is the same for all workers, so the first one sets it."""
         if command.peers:
             self.workers[command.rank].protocol.peers.enlist(command.peers, (command.incarnation, command.generation))
         if command.version <= self._placement:
@@ -306,7 +306,7 @@ class Cluster:
         return self.workers[rank]
 
     def _reach(self, version: int) -> None:
-        """The values have that version now, by all workers' updates."""
+        """The parameters have reached that version with all workers' updates."""
         if self.quorums is not None:
             self.quorums.reach(version)
         self.checkpoints.reach(version)
@@ -331,13 +331,13 @@ class Cluster:
             self._end_worker(index, status=0 if happening.kind == "leave" else -9)
 
     def _end_worker(self, rank: int, *, status: int) -> None:
-        """Its process ends, and its agent sees that soon."""
+        """A worker's process ends, and its agent notices soon."""
         self.workers[rank].die(silent=False)
         died = ProcessDied(role="worker", index=rank, instance=self.workers[rank].instance, status=status)
         self.kernel.after(NOTICE_S, self._noticed, died)
 
     def _say_how_far(self, index: int, instance: str, generation: int) -> None:
-        """Servers' reports matter when the job has no members: newcomers start from there."""
+        """A server reports its version; it matters if the job has no members, since new workers start from there."""
         version = self.servers.version
         self.server_processes.say(
             index,
@@ -358,12 +358,12 @@ class Cluster:
             self.driver.append_event(SlotsAssigned(assignments=[_place_of(rank)]))
 
     def _noticed(self, died: ProcessDied) -> None:
-        """Ignore an instance that was already replaced."""
+        """The end of a process was noticed; instances that were already replaced are ignored."""
         if self.workers[died.index].instance == died.instance:
             self.driver.append_event(died)
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
-        """A deadline passed without a command from the engine; so it has been for ``quiet_s``.
+        """A deadline passed without a command from the engine, which has been quiet for ``quiet_s``.
 
         Raises:
             Stuck: if no other event is due.
@@ -372,7 +372,7 @@ class Cluster:
         if quiet_s > allowed_s and self.kernel.pending <= 1:
             self._settle()
             raise Stuck(
-                f"{self.scenario.name}: nothing can happen any more at {self.now:.3f} s, and the job is "
+                f"{self.scenario.name}: no further event can happen at {self.now:.3f} s, and the job is "
                 f"{self.driver.state} ({self.driver.why}): {_explain_deadlock(self.workers, self.servers)}"
             )
 
@@ -383,7 +383,7 @@ def _place_of(rank: int) -> Assignment:
 
 
 def _explain_deadlock(workers: Sequence[SimulatedWorker], servers: Servers) -> str:
-    """Every worker, with what it waits for."""
+    """A sentence with every worker and what it waits for."""
     groups: dict[str, list[int]] = defaultdict(list)
     for worker in workers:
         groups[_what_for(worker, servers)].append(worker.rank)
@@ -398,13 +398,13 @@ def _what_for(worker: SimulatedWorker, servers: Servers) -> str:
         return "dead"
     if worker.phase is Phase.PULL:
         awaited = listing(f"w{rank}" for rank in servers.awaited())
-        return f"waits for version {k}, which wants iteration {servers.version} of {awaited or 'no worker'}"
+        return f"waits for version {k}, which needs iteration {servers.version} of {awaited or 'no worker'}"
     if worker.phase is Phase.STARTING:
         return "waits for its first orders"
     if worker.phase is Phase.SHARE:
         return f"waits for its share of iteration {k}"
     if worker.phase is Phase.STALE:
-        return f"pushed iteration {k} in vain and waits for orders"
+        return f"pushed iteration {k}, which did not count, and waits for orders"
     if worker.phase is Phase.BOUNDARY and orders is not None:
         held = ", by orders to hold" if orders.hold else ""
         return f"waits for the grant of iteration {k}, granted up to {orders.watermark}{held}"

@@ -1,10 +1,11 @@
-"""Workers in step, as arrays: all that begin an iteration at one instant compute, push and report in one pass.
+"""Simulates workers in step as arrays: workers that begin an iteration at the same instant compute, push and report in
+one pass.
 
-In lockstep a version releases all workers at once, and until the last of them has pushed nothing comes of any report.
-Such an iteration, a *lap*, needs no event for each worker: times are computed for all of them, and reports are noted
-in the order in which they arrive, up to whatever else happens before. The report that completes an iteration, and any
-that is not plain, takes the way of a single worker, and so does everything where orders, deaths or anything else come
-between: ``settle`` then makes every worker what it would be after its own events. Results are the same to the byte
+In lockstep a version releases all workers at once, and reports cause no decision until the last worker has pushed. Such
+an iteration, a *lap*, needs no event per worker: times are computed for all of them, and reports are recorded in the
+order of arrival until another event is due. The report that completes an iteration, and any report that is not plain,
+is handled as for a single worker. The same holds for all workers when orders, deaths or other events intervene:
+``settle`` then gives every worker the state that it would have after its own events. Results are the same to the byte
 (``tests/simulator/test_cohort.py``).
 """
 
@@ -28,21 +29,21 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 LEAST: Final = 16
-"""Fewer workers cost less one by one."""
+"""With fewer workers, simulating them one by one is faster."""
 
 LAP: Final = 3
 """How often an iteration raises a worker's ``attempt``."""
 
 SUMS: Final = ("compute_s", "communication_s", "waiting_s", "total_s", "samples", "reports", "missed", "missed_squares")
-"""What a worker adds up over its iterations."""
+"""Fields that a worker sums over its iterations."""
 
 
 Loads = tuple[list[float], list[float]]
-"""CPU and memory in use, of several machines."""
+"""CPU and memory use of several machines."""
 
 
 class Spent(NamedTuple):
-    """Parts of the time of several iterations."""
+    """Parts of the iteration time of several workers."""
 
     compute_s: Floats
     push_s: Floats
@@ -58,16 +59,16 @@ class Lap:
     def __init__(self, iteration: int, ranks: Integers, times: list[float], sequences: list[int]) -> None:
         self.iteration, self.ranks, self.times, self.sequences = iteration, ranks, times, sequences
         self.next = 0
-        """The first that has not pushed yet."""
+        """Index of the first worker that has not pushed yet."""
         self.left_over: tuple[SimulatedWorker, int] | None = None
-        """After ``settle``: whose push the event of this lap is, and of which attempt."""
+        """After ``settle``: the worker and the attempt whose push the event of this lap is."""
 
 
 class Cohort:
-    """The workers of one job that are in step now: while they are, their own fields are those of the last lap."""
+    """The workers of one job that are in step now. Until they leave, their own fields are not updated."""
 
     def __init__(self, job: Surroundings, *, least: int) -> None:
-        """``least``: as many workers at least must begin at one instant."""
+        """``least``: the smallest number of workers that must begin at the same instant."""
         self._job, self._least = job, least
         self._kernel, self._driver, self._servers = job.kernel, job.driver, job.servers
         count = len(job.workers)
@@ -76,15 +77,15 @@ class Cohort:
         self._any = False
         """Whether any worker is in step."""
         self._orders_before: dict[int, Orders | None] = {}
-        """By rank, the orders that the worker began its lap with; only where it has newer ones."""
+        """By rank: the orders with which a worker began its lap, if it has newer ones by now."""
         self._last = -1
-        """The last iteration that the orders of all in step let them begin, and continue from, without a question."""
+        """The last iteration that all workers in step may begin, and continue from, under their present orders."""
         self._at: Integers = np.zeros(count, dtype=np.int64)
-        """The iteration that each computes, or waits to pull."""
+        """The iteration that each worker computes, or waits to pull."""
         self._computes = np.zeros(count, dtype=bool)
         self._instances, self._generations = [""] * count, [0] * count
         self._laps = np.zeros(count, dtype=np.int64)
-        """How many laps each began since it was loaded."""
+        """How many laps each worker has begun since it was loaded."""
         self._share: Integers = np.zeros(count, dtype=np.int64)
         self._number: Integers = np.zeros(count, dtype=np.int64)
         self._began_s, self._ready_s, self._finish_s = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -92,12 +93,12 @@ class Cohort:
             name: np.zeros(count, dtype=np.int64 if name in ("samples", "reports") else np.float64) for name in SUMS
         }
         self._version_s, self._pulled_updates = 0.0, 0
-        """Of the lap: when its version was there, and how many updates were in it."""
+        """The time at which the lap's version was complete, and the number of updates in it."""
 
     # -- a lap begins
 
     def take(self, held: Sequence[tuple[SimulatedWorker, int]], iteration: int) -> bool:
-        """Begin ``iteration`` with all who waited for its version; False: let each begin by itself."""
+        """Begin ``iteration`` with all workers that waited for its version; False if each must begin separately."""
         if self._lap is not None and self._lap.next < len(self._lap.times):
             self.settle()
         if len(held) >= self._least and self._lets_all_go(iteration):
@@ -109,7 +110,7 @@ class Cohort:
         return False
 
     def _lets_all_go(self, iteration: int) -> bool:
-        """Whether nothing but time passes between a version and the reports of those who begin from it."""
+        """Whether only time passes between a version and the reports of the workers that begin from it."""
         job = self._job
         return (
             job.mathematics is None
@@ -120,7 +121,9 @@ class Cohort:
         )
 
     def receive(self, worker: SimulatedWorker, orders: Orders) -> bool:
-        """Orders for a worker in step that change nothing before the next version; False: ``settle`` first."""
+        """Accept orders for a worker in step that change nothing before the next version; False if ``settle`` is needed
+        first.
+        """
         rank, protocol = worker.rank, worker.protocol
         k, before = int(self._at[rank]), protocol.orders
         goes_on = not orders.hold and orders.watermark > k and (orders.stop_at is None or orders.stop_at > k + 1)
@@ -138,7 +141,7 @@ class Cohort:
         return bool(self._loaded[rank])
 
     def _load(self, held: Sequence[tuple[SimulatedWorker, int]], ranks: Integers, iteration: int) -> bool:
-        """Take in workers that are not in step yet, and newer orders; False where something is not plain."""
+        """Load workers that are not in step yet, and newer orders; False if something is not plain."""
         before, members, workers = self._orders_before, self._servers.members, self._job.workers
         new = [held[place] for place in np.flatnonzero(~self._loaded[ranks]).tolist()]
         renewed = [workers[rank] for rank in before if self._loaded[rank]]
@@ -188,7 +191,7 @@ class Cohort:
     # -- pushes and reports
 
     def _go_on(self, lap: Lap) -> None:
-        """The next push is now; those after it follow, until something else is due."""
+        """The next push is due; continue with later ones until another event is due."""
         if lap.left_over is not None:
             worker, attempt = lap.left_over
             worker.pushed(attempt)
@@ -208,7 +211,7 @@ class Cohort:
                 self._push_one(lap)
 
     def _push_one(self, lap: Lap) -> None:
-        """The next push goes its own way: something may come of it."""
+        """Handle the next push as a separate event, since it may cause a decision."""
         rank = int(lap.ranks[lap.next])
         self._kernel.now = lap.times[lap.next]
         self._kernel.happened += 1
@@ -218,7 +221,7 @@ class Cohort:
         worker.pushed(worker.attempt)
 
     def _push(self, lap: Lap, here: int, stop: int) -> bool:
-        """Those pushes, up to the first whose report the engine must see; whether there were any."""
+        """Perform these pushes up to the first whose report the engine must handle; whether there were any."""
         ledger = self._driver.ledger
         if ledger is None or stop <= here:
             return False
@@ -263,7 +266,7 @@ class Cohort:
         )
 
     def _count(self, k: int, ranks: Integers, pushed_s: Floats, spent: Spent) -> None:
-        """Those have pushed: the servers have their updates, and they wait for the next version."""
+        """These workers have pushed: the servers have their updates, and they wait for the next version."""
         sums, n, share = self._sums, len(ranks), self._share[ranks]
         missed = self._servers.applied - self._pulled_updates
         for name, more in (
@@ -284,7 +287,7 @@ class Cohort:
         self._servers.push_together(list(map(self._job.workers.__getitem__, at)), at, k, share.tolist())
 
     def _event(self, k: int, ranks: Integers, spent: Spent, loads: Loads, place: int) -> WorkerMessageReceived:
-        """The report of one of them, as the log has it."""
+        """One worker's report, as an event of the log."""
         rank = int(ranks[place])
         worker, cpu, memory = self._job.workers[rank], loads[0][place], loads[1][place]
         assert worker.orders is not None
@@ -308,7 +311,7 @@ class Cohort:
     # -- workers leave the cohort
 
     def settle(self) -> None:
-        """Write the arrays back to the workers, and plan each pending push as an event of its own."""
+        """Write the arrays back to the workers, and schedule each pending push as a separate event."""
         if not self._any:
             return
         lap, self._lap = self._lap, None
@@ -350,8 +353,8 @@ class Cohort:
 
 
 def _last_plain(worker: SimulatedWorker, attempt: int, iteration: int) -> int:
-    """The last iteration that its orders let a worker begin, and continue from, without a question; -1: it waits for
-    another one, or its orders ask for more than that.
+    """The last iteration that a worker may begin, and continue from, under its orders; -1 if it waits for another one,
+    or its orders contain requests.
     """
     orders, protocol = worker.orders, worker.protocol
     if attempt not in (worker.attempt, NO_ATTEMPT) or orders is None or worker.moved_s or not worker.is_alive:
@@ -363,7 +366,7 @@ def _last_plain(worker: SimulatedWorker, attempt: int, iteration: int) -> int:
 
 
 def _last_by_newer(worker: SimulatedWorker, iteration: int) -> int:
-    """The same of a worker in step, by newer orders that ``receive`` has let pass."""
+    """The same for a worker in step, under newer orders that ``receive`` has accepted."""
     protocol = worker.protocol
     protocol.forget_before(iteration - 1)
     orders = protocol.orders
@@ -376,7 +379,7 @@ def _last_granted(orders: Orders) -> int:
 
 
 def _is_plain(orders: Orders) -> bool:
-    """Whether they ask for nothing between the beginning of an iteration and its report."""
+    """Whether orders request nothing between the beginning of an iteration and its report."""
     return (
         orders.cut is None
         and orders.progress_s is None
@@ -388,7 +391,7 @@ def _is_plain(orders: Orders) -> bool:
 
 
 def _draws_alike(orders: Orders, before: Orders) -> bool:
-    """Whether both, if plain, name the same samples of every iteration."""
+    """Whether both orders, if plain, assign the same samples for every iteration."""
     return (
         orders.share == before.share
         and orders.offset == before.offset

@@ -1,8 +1,8 @@
-"""The driver of the engine in virtual time: appends events to the log, hands them over, carries commands out.
+"""The driver of the engine in virtual time: appends events to the log, passes them to the engine, and executes
+commands.
 
-The engine is the live one and sees exactly the events that a live job's log would have. What the control plane itself
-costs is in the result: the way of a message to the log, the time that a decision takes (one at a time, as the lease
-has it), and the way of the answer.
+The engine is the live one and sees exactly the events that a live job's log would have. Results include the delays of
+the control plane itself: of a message to the log, of a decision (one at a time, as with the lease), and of the answer.
 """
 
 import hashlib
@@ -42,24 +42,24 @@ from controlplane.protocol.spec import Part
 from controlplane.simulator.kernel import Kernel
 
 BEGIN_MS: Final = 1_000_000
-"""The log's clock at virtual time 0: any time will do, as long as it is always the same."""
+"""The log's clock at virtual time 0: an arbitrary constant."""
 
 
 class ControlPlane(Part, frozen=True, kw_only=True):
-    """The control plane's own costs."""
+    """The control plane's delays."""
 
     latency_s: Seconds = 0.0
-    """Of a message, each way."""
+    """Delay of a message, each way."""
     decision_s: Seconds = 0.0
-    """Of handling one event; events are handled one after another."""
+    """Time to handle one event; events are handled one after another."""
     fit_s: Seconds = 1.0
-    """Of fitting a predictor, which delays no worker."""
+    """Time to fit a predictor; this does not delay workers."""
     play_s: Seconds = 5.0
-    """Of simulating what an autopilot asks for, which delays no worker."""
+    """Time to simulate an autopilot's alternatives; this does not delay workers."""
 
 
 class Job(Protocol):
-    """The processes that the engine's commands are for."""
+    """The processes that the engine's commands refer to."""
 
     def start_process(self, command: StartProcess) -> None:
         """Run a process on a machine."""
@@ -71,10 +71,10 @@ class Job(Protocol):
         """A process is in a new state."""
 
     def request_slot(self, command: RequestSlot) -> None:
-        """A slot is wanted for one more process."""
+        """A slot for one more process is requested."""
 
     def roll_back(self, command: RollBack) -> None:
-        """All parameters are lost but those of a checkpoint."""
+        """All parameters are lost except those of a checkpoint."""
 
     def receive_orders(self, rank: int, instance: str, orders: Orders) -> None:
         """A worker gets its orders."""
@@ -86,10 +86,10 @@ class Job(Protocol):
         """A worker gets the placement."""
 
     def heartbeats(self) -> dict[str, int]:
-        """As ``TimePassed`` carries them."""
+        """Heartbeats as in ``TimePassed``."""
 
     def nothing_came_of_it(self, quiet_s: float) -> None:
-        """A deadline came, and the engine had nothing to say; so it has been for ``quiet_s``."""
+        """A deadline passed without a command from the engine, which has been quiet for ``quiet_s``."""
 
 
 class Player(Protocol):
@@ -99,18 +99,18 @@ class Player(Protocol):
         """One entry of the log."""
 
     def answer(self, job: int, command: PlayAlternatives) -> AlternativesPlayed:
-        """What the command asks for."""
+        """The result that the command requests."""
 
 
 class Recorder(Protocol):
-    """Keeps of the log what it wants."""
+    """Receives the log and keeps what it needs."""
 
     def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
-        """One entry and what the engine answered."""
+        """Add an entry and the engine's commands for it."""
 
 
 class Recording:
-    """The kept part of the log: everything, or the digest of its bytes."""
+    """Records the log: all of it, or only the digest of its bytes."""
 
     def __init__(self, *, keep: bool) -> None:
         self.entries: list[Entry] = []
@@ -120,7 +120,7 @@ class Recording:
         self._digest = hashlib.sha256()
 
     def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
-        """One entry and what the engine answered."""
+        """Add an entry and the engine's commands for it."""
         self._digest.update(self._encoder.encode(entry))
         for command in commands:
             self._digest.update(self._encoder.encode(command))
@@ -135,8 +135,8 @@ class Recording:
 
 
 class Driver:
-    """One job's log and engine. ``recording`` None: nothing is kept, which is cheaper; ``player`` None: an autopilot
-    gets no answer.
+    """One job's log and engine. ``recording`` None: nothing is kept, which is faster; ``player`` None: an autopilot
+    gets no results.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Driver:
         self.over = False
         """Whether the job has ended."""
         self.why = ""
-        """Of the last change of state."""
+        """The reason of the last change of state."""
         self.entries = 0
         self._busy_s = 0.0
         self.refused: list[str] = []
@@ -167,7 +167,7 @@ class Driver:
         self._tick_ms: int | None = None
         self._ledger: Ledger | None = None
         self._asks_for_ledger = True
-        """The engine has handled an entry since it was asked for one."""
+        """Whether the engine has handled an entry since the ledger was requested."""
         self._effects: dict[type[AnyCommand], Callable[..., None]] = {
             StartProcess: self._of_processes("start_process"),
             StopProcess: self._of_processes("stop_process"),
@@ -189,14 +189,16 @@ class Driver:
             self.append(event)
 
     def append(self, event: Event) -> None:
-        """The event reaches the log; what the engine answers takes effect when it has been on its way."""
+        """Append the event to the log; the engine's commands take effect after their delay."""
         if not self.over:
             self._busy_s = self._kernel.now
             self._append(event)
 
     @property
     def ledger(self) -> Ledger | None:
-        """Where reports may be noted at once from which nothing follows, until the next entry; None: nowhere now."""
+        """The ledger in which reports without consequences may be recorded until the next entry; None if there is none
+        now.
+        """
         if self._asks_for_ledger:
             self._asks_for_ledger = False
             self._ledger = self.engine.open_ledger() if self._latency_s == 0.0 and not self.over else None
@@ -213,7 +215,7 @@ class Driver:
         return ms
 
     def log_noted(self, event: Callable[[], Event]) -> None:
-        """A report was noted, which has its entry in the log all the same: ``event`` makes what it is about."""
+        """Log a report that was recorded in the ledger; ``event`` creates the event."""
         now_s = self._busy_s = self._kernel.now
         at_ms = self.now_ms
         if at_ms == self._last_ms:
@@ -226,7 +228,7 @@ class Driver:
             self._recording.add(Entry(id=f"{at_ms}-{self._within_ms}", event=event()), [])
 
     def log_all_noted(self, times_s: list[float], ms: list[int], event: Callable[[int], Event]) -> None:
-        """The same of several in order; ``event`` is called with the place of each."""
+        """The same for several reports in order; ``event`` is called with the index of each."""
         if self._recording is not None or self._decision_s:
             for place, time_s in enumerate(times_s):
                 self._kernel.now = time_s
@@ -284,7 +286,7 @@ class Driver:
         if due_ms is None or (self._tick_ms is not None and self._tick_ms <= due_ms):
             return
         self._tick_ms = due_ms
-        # A hair later, so that the millisecond of the log's clock is not that before, by rounding.
+        # Slightly later, so that rounding does not give the previous millisecond of the log's clock.
         self._kernel.at(max(self._kernel.now, (due_ms - BEGIN_MS) / 1000 + 1e-9), self._tick, due_ms)
 
     def _tick(self, due_ms: int) -> None:
@@ -304,7 +306,7 @@ class Driver:
     # -- what commands do
 
     def _of_processes(self, name: str) -> Callable[[AnyCommand], None]:
-        """Actions on processes, immediate; without a job there are none."""
+        """Actions on processes, executed immediately; none without a job."""
 
         def act(command: AnyCommand) -> None:
             if self.job is not None:
@@ -313,7 +315,7 @@ class Driver:
         return act
 
     def _issue_orders(self, commands: list[IssueOrders]) -> None:
-        """Orders that are given one after another arrive one after another: one event has them all."""
+        """Orders that were issued in sequence arrive in sequence: one event delivers all of them."""
         if commands:
             self._deliver(self._arrive, commands)
 

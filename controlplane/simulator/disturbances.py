@@ -1,6 +1,6 @@
-"""Slowdowns of single iterations that no reading shows: noise, and spikes of one or two iterations.
+"""Slowdowns of single iterations that no CPU or memory reading shows: noise, and spikes of one or two iterations.
 
-A factor is a function of seed, worker and iteration, so that all policies meet the same ones.
+A factor is a function of seed, worker and iteration, so that all policies have the same ones.
 """
 
 from typing import Annotated, Final
@@ -13,16 +13,16 @@ from controlplane.protocol.base import Fraction
 from controlplane.protocol.spec import Part
 
 _CHUNK: Final = 64
-"""Iterations that are drawn at once, for all workers."""
+"""Number of iterations that are drawn at once, for all workers."""
 
 
 class Wavering(Part, frozen=True, kw_only=True):
-    """How the time of an iteration wavers."""
+    """How the time of an iteration varies."""
 
     noise: Annotated[float, Meta(ge=0.0, description="Standard deviation of the logarithm of its time.")] = 0.0
     spikes: Annotated[Fraction, Meta(description="Probability that a spike begins.")] = 0.0
     spike_times: tuple[float, float] = (1.5, 3.0)
-    """A spike takes so many times as long, uniformly between the two."""
+    """The factor of a spike, drawn uniformly between the two."""
 
 
 class Disturbances:
@@ -34,14 +34,14 @@ class Disturbances:
         self._chunks: dict[int, NDArray[np.float64]] = {}
 
     def factor(self, rank: int, iteration: int) -> float:
-        """How many times as long that worker's iteration takes."""
+        """The factor by which that worker's iteration is slowed down."""
         if self._quiet:
             return 1.0
         factor: float = self._row(iteration).item(rank)
         return factor
 
     def factors(self, ranks: NDArray[np.int64], iteration: int) -> NDArray[np.float64]:
-        """The same of several workers."""
+        """The same for several workers."""
         return np.ones(len(ranks)) if self._quiet else self._row(iteration)[ranks]
 
     def _row(self, iteration: int) -> NDArray[np.float64]:
@@ -54,7 +54,7 @@ class Disturbances:
     def _draw(self, number: int) -> NDArray[np.float64]:
         chance = np.random.default_rng([self._seed, 7919, number])
         shape = (_CHUNK, self._workers)
-        # Of mean 1, so that noise does not change the mean speed.
+        # With mean 1, so that noise does not change the mean speed.
         sigma = self._wavering.noise
         factors = chance.lognormal(-sigma * sigma / 2, sigma, shape) if sigma else np.ones(shape)
         begins = chance.random(shape) < self._wavering.spikes

@@ -1,4 +1,4 @@
-"""Refusals and errors of a simulation: each names the subject, the found value, and the cure."""
+"""Errors of a simulation: each names the subject, the found value, and the cure."""
 
 
 class SimulationError(ValueError):
@@ -6,7 +6,7 @@ class SimulationError(ValueError):
 
 
 class ScenarioError(SimulationError):
-    """An impossible scenario: the field, what was found there, and what would do."""
+    """An impossible scenario: the field, its value, and what was expected."""
 
     def __init__(self, field: str, found: object, cure: str) -> None:
         self.field, self.found, self.cure = field, found, cure

@@ -1,8 +1,9 @@
-"""What a worker exchanges with servers of limited bandwidth in an iteration: one way after the other, or both at once.
+"""A worker's exchanges with servers of limited bandwidth in an iteration: push and pull in sequence, or both in
+parallel.
 
-Both at once is while it computes, as if blocks were small: an iteration then takes as long as the longest of computing,
-pulling, and pushing. One after the other is as a whole, or block by block: then each server gets and sends one after
-another, and a block is pulled as soon as it is complete.
+In parallel means while it computes, as with small blocks: an iteration then takes as long as the longest of computing,
+pulling and pushing. In sequence, the update is transferred as a whole or block by block: then each server receives and
+sends one block after another, and a block is pulled as soon as it is complete.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from controlplane.simulator.network import Network
 
 
 class Exchange:
-    """Of one worker, in the iteration that it is in."""
+    """The exchange of one worker in its present iteration."""
 
     __slots__ = (
         "_ended",
@@ -39,7 +40,9 @@ class Exchange:
         ended: Callable[[], None],
         quorums: BlockQuorums | None = None,
     ) -> None:
-        """``ended`` is called when both ways have. ``quorums``: of blocks, where each is exchanged by itself."""
+        """``ended`` is called when push and pull have ended. ``quorums``: of blocks, if blocks are exchanged
+        separately.
+        """
         self._rank, self._network, self._now, self._ended = rank, network, now, ended
         self._quorums = quorums
         self._sizes: Mapping[int, int] = {}
@@ -47,20 +50,20 @@ class Exchange:
         self._pushed: dict[int, float] = {}
         self._number = self._ways = 0
         self.ended_s = 0.0
-        """When both ways of the latest had ended."""
+        """When push and pull of the latest exchange had ended."""
 
     @property
     def pulled_s(self) -> float:
-        """How long the latest pull took, block by block, without the time for which blocks were held back."""
+        """How long the latest pull took, block by block, without the time that blocks were held back."""
         return max(self._pulled.values(), default=0.0)
 
     def pull(self, sizes: Mapping[int, int], iteration: int, done: Callable[[int], None], attempt: int) -> None:
-        """From all servers, so many bytes each."""
+        """Pull ``sizes`` bytes from the servers."""
         self._sizes = sizes
         self._pulled = self._network.transfer(self._rank, sizes, iteration, 1, done, attempt)
 
     def push(self, sizes: Mapping[int, int], iteration: int, done: Callable[[int], None], attempt: int) -> None:
-        """To all servers; block by block, to each one block after another."""
+        """Push ``sizes`` bytes to the servers; block by block, each server receives one block after another."""
         self._sizes = sizes
         if (quorums := self._quorums) is None:
             self._pushed = self._network.transfer(self._rank, sizes, iteration, 0, done, attempt)
@@ -72,7 +75,7 @@ class Exchange:
         self._pushed = self._stream(quorums, iteration, 0, lambda _, begin: begin(), arrived, partial(done, attempt))
 
     def pull_blocks(self, iteration: int, done: Callable[[int], None], attempt: int) -> bool:
-        """Block by block, as soon as each is complete; False: servers close an iteration as a whole."""
+        """Pull block by block, each as soon as it is complete; False if servers close an iteration as a whole."""
         if (quorums := self._quorums) is None:
             return False
 
@@ -83,24 +86,24 @@ class Exchange:
         return True
 
     def begin(self, sizes: Mapping[int, int], iteration: int) -> None:
-        """Both ways at once; an earlier one that is under way is forgotten."""
+        """Push and pull in parallel; an earlier exchange in progress is dropped."""
         self.drop()
         self._ways = 2
         self.pull(sizes, iteration, self._end, self._number)
         self.push(sizes, iteration, self._end, self._number)
 
     def drop(self) -> None:
-        """Its process is a new one."""
+        """Drop the exchange: the worker has a new process."""
         self._number += 1
         self._ways = 0
 
     @property
     def is_under_way(self) -> bool:
-        """Whether one way of the two has not ended."""
+        """Whether push or pull has not ended."""
         return self._ways > 0
 
     def measured(self) -> list[Exchanged]:
-        """With servers that it both pulled from and pushed to."""
+        """Measured exchanges with servers that it both pulled from and pushed to."""
         return [
             Exchanged(server=server, bytes=size, push_s=self._pushed[server], pull_s=self._pulled[server])
             for server, size in sorted(self._sizes.items())
@@ -116,7 +119,7 @@ class Exchange:
         arrived: Callable[[Block], None],
         done: Callable[[], None],
     ) -> dict[int, float]:
-        """How long each server was sending, or receiving, is there at the end."""
+        """Transfer the blocks of each server; at the end, the time per server is available."""
         blocks = quorums.blocks
         self._sizes = {server: sum(block.bytes for block in of_server) for server, of_server in blocks.items()}
         took_s = dict.fromkeys(blocks, 0.0)

@@ -1,6 +1,6 @@
 """Reads the public cluster-usage traces of a production cluster (format 2.1, table ``task_usage``) into machine loads.
 
-A row is what one task used of one machine over some minutes; a machine's load is the sum over its tasks. Times are in
+A row is one task's use of a machine over some minutes; a machine's load is the sum over its tasks. Times are in
 microseconds, CPU and memory in units of the largest machine's.
 """
 
@@ -22,7 +22,7 @@ COLUMNS: Final = 20
 START, END, JOB, TASK, MACHINE, CPU, MEMORY = 0, 1, 2, 3, 4, 5, 6
 MICROSECONDS: Final = 1_000_000
 MOST_STEPS: Final = 100_000
-"""A year in steps of five minutes: more means a broken row, and would exhaust memory."""
+"""A year in steps of five minutes: a longer trace means a broken row, and would exhaust memory."""
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -36,14 +36,14 @@ class Usage(Value, frozen=True, kw_only=True):
 
 
 class Load(Value, frozen=True, kw_only=True):
-    """CPU and memory in use on one machine, as fractions, in steps."""
+    """CPU and memory use of one machine, as fractions, in steps."""
 
     cpu: list[float]
     memory: list[float]
     step_s: float
 
     def machine(self, *, samples_per_second: float, repeats: bool = False) -> TracedMachine:
-        """A machine that trains with the capacity left by this load."""
+        """A machine that trains with the capacity that this load leaves."""
         return TracedMachine(
             samples_per_second=samples_per_second,
             cpu=tuple(self.cpu),
@@ -54,7 +54,7 @@ class Load(Value, frozen=True, kw_only=True):
 
 
 def read_task_usage(lines: Iterable[str], *, name: str = "task_usage") -> list[Usage]:
-    """The rows of one file, in its order; a header is not part of the format.
+    """The rows of one file in order; the format has no header.
 
     Raises:
         TraceError: for the first broken row, with its number and the error.
@@ -75,11 +75,11 @@ def read_task_usage(lines: Iterable[str], *, name: str = "task_usage") -> list[U
 
 def under(scenario: Scenario, loads: Mapping[str, Load]) -> Scenario:
     """The scenario on machines with the recorded load, in the order of machine ids; each load repeats. This differs
-    from the paper's experiment, so its figures are removed.
+    from the paper's experiment, so the paper's figures are removed.
 
     Raises:
         TraceError: for fewer machines than the scenario has workers.
-        ScenarioError: for a scenario of machines whose speed is not that of a CPU.
+        ScenarioError: for machines other than CPU machines.
     """
     specs = scenario.machines
     if len(loads) < len(specs):
@@ -92,7 +92,7 @@ def under(scenario: Scenario, loads: Mapping[str, Load]) -> Scenario:
         speed = getattr(group.machine, "samples_per_second", None)
         if speed is None:
             kind = "a GPU" if isinstance(group.machine, GpuMachine) else "recorded"
-            raise ScenarioError(f"machine of w{rank}", kind, "a CPU machine, whose use by others a trace can tell")
+            raise ScenarioError(f"machine of w{rank}", kind, "a CPU machine, whose use by others a trace describes")
         machine = load.machine(samples_per_second=speed / getattr(group.machine, "slowness", 1.0), repeats=True)
         groups.append(replace(group, count=1, machine=machine))
     title = f"{scenario.title}, used by others as recorded"
@@ -110,7 +110,7 @@ def loads_of(
         capacities: CPU and memory of each machine, in the trace's units (table ``machine_events``); 1 where unknown.
 
     Raises:
-        TraceError: if they are so far apart that one of them must be broken.
+        TraceError: if their times are so far apart that a row must be broken.
     """
     by_machine: dict[str, list[Usage]] = defaultdict(list)
     for row in rows:

@@ -1,6 +1,6 @@
-"""Virtual time: a heap of future events, ordered by (time, sequence). Nothing here knows what a worker is.
+"""Virtual time: a heap of future events, ordered by (time, sequence). This module knows nothing about workers.
 
-Ties are broken in the order of scheduling, so a run is a function of its inputs alone.
+Ties are broken in the order of scheduling, so a run depends on its inputs only.
 """
 
 import heapq
@@ -17,19 +17,19 @@ _NEVER, _push = math.inf, heapq.heappush
 
 
 class Kernel:
-    """The clock and the future. ``now`` is in seconds of virtual time."""
+    """The clock and the pending events. ``now`` is virtual time in seconds."""
 
     __slots__ = ("_heap", "_sequence", "_until_s", "halted", "happened", "now")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.happened = 0
-        """How many events there have been."""
+        """The number of past events."""
         self._heap: list[tuple[float, int, Act, tuple[Any, ...]]] = []
         self._sequence = 0
         self._until_s = _NEVER
         self.halted = False
-        """Whether nothing happens after the event that is happening now."""
+        """Whether the run stops after the present event."""
 
     @property
     def pending(self) -> int:
@@ -37,10 +37,10 @@ class Kernel:
         return len(self._heap)
 
     def at(self, time_s: float, act: Act, *arguments: Any) -> None:
-        """Let ``act(*arguments)`` happen at ``time_s``, after all that was scheduled for then before.
+        """Schedule ``act(*arguments)`` for ``time_s``, after all earlier events for the same time.
 
         Raises:
-            ValueError: if that is in the past, or no time at all.
+            ValueError: if the time is in the past or not finite.
         """
         if not self.now <= time_s < _NEVER:
             raise ValueError(f"an event at {time_s} s, but it is {self.now} s: expected a finite time in the future")
@@ -48,7 +48,7 @@ class Kernel:
         _push(self._heap, (time_s, self._sequence, act, arguments))
 
     def reserve(self, times_s: NDArray[np.float64]) -> int:
-        """The first of as many consecutive places in the order of scheduling, for events at those times.
+        """Reserve consecutive sequence numbers for events at those times; returns the first.
 
         Raises:
             ValueError: as ``at`` does.
@@ -61,21 +61,21 @@ class Kernel:
         return first
 
     def at_reserved(self, time_s: float, sequence: int, act: Act, *arguments: Any) -> None:
-        """Let it happen at ``time_s``, in a place in the order of scheduling that was reserved."""
+        """Schedule ``act`` for ``time_s`` with a reserved sequence number."""
         _push(self._heap, (time_s, sequence, act, arguments))
 
     def until(self) -> tuple[float, float]:
-        """Time and place of the next event: who acts for several now may continue until then."""
+        """Time and sequence number of the next event; batched events may continue until then."""
         if self._heap and self._heap[0][0] <= self._until_s:
             return self._heap[0][0], self._heap[0][1]
         return self._until_s, _NEVER
 
     def after(self, delay_s: float, act: Act, *arguments: Any) -> None:
-        """Let it happen ``delay_s`` from now."""
+        """Schedule ``act`` in ``delay_s`` seconds."""
         self.at(self.now + delay_s, act, *arguments)
 
     def step(self) -> bool:
-        """Let the next event happen; False if there is none."""
+        """Execute the next event; False if there is none."""
         if not self._heap:
             return False
         self.now, _, act, arguments = heapq.heappop(self._heap)
@@ -84,13 +84,13 @@ class Kernel:
         return True
 
     def halt(self) -> None:
-        """Let nothing happen after the event that is happening now."""
+        """Stop after the present event."""
         self.halted = True
 
     def run(self, *, until_s: float = math.inf, at_most: float = math.inf) -> bool:
         """Run events up to ``until_s``, until halted or none is left.
 
-        At most ``at_most`` events; whether that limit ended it.
+        Runs at most ``at_most`` events; returns whether that limit was reached.
         """
         heap, pop, last = self._heap, heapq.heappop, self.happened + at_most
         self._until_s = until_s
@@ -106,4 +106,4 @@ class Kernel:
 
 
 def _nothing() -> None:
-    """An event that cannot be."""
+    """Passed to ``at`` for its error on invalid times."""

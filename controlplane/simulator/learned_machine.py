@@ -1,9 +1,9 @@
 """A machine model fitted to a recorded run: time per share, drift and noise.
 
-An iteration of x samples that begins at time t takes (a + b x) * level(t) * noise: a and b are fitted to the recorded
-iterations, the level is the median of what they leave over in each stretch of time, and the noise is drawn from what
-the level leaves over: for all machines of a run, and for their exchanges with servers, from the same recorded
-iterations, since what shares something is slow together, and an iteration lasts as long as the slowest.
+An iteration of x samples that begins at time t takes (a + b x) * level(t) * noise. a and b are fitted to the recorded
+iterations, the level is the median residual in each interval of time, and the noise is drawn from the remaining
+residuals. All machines of a run, and their exchanges with servers, draw from the same recorded iterations, since
+machines that share a resource are slow at the same time, and an iteration lasts as long as the slowest.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from controlplane.protocol.base import Count, Fraction, Seconds
 from controlplane.protocol.spec import Part
 
 DRAWN: Final = 4096
-"""Recorded iterations that are drawn per worker; then they repeat."""
+"""How many recorded iterations are drawn per worker; then they repeat."""
 
 LEAST_SPREAD: Final = 0.1
 """Shares separate fixed time from time per sample only if they differ by this fraction of their mean."""
@@ -26,10 +26,10 @@ LEAST_RISE: Final = 1 / 3
 """Two iterations show the cost of a sample only if their shares differ by this fraction of the range of all shares."""
 
 STRETCHES: Final = 100
-"""Into how many stretches of time a run is cut at most, for the level."""
+"""The most intervals that a run is divided into for the level."""
 
 PER_STRETCH: Final = 5
-"""How many iterations a stretch should have at least, so that its median means something."""
+"""The fewest iterations per interval, so that its median is meaningful."""
 
 Positive = Annotated[float, Meta(gt=0.0)]
 
@@ -39,7 +39,7 @@ class Sample(Part, frozen=True, kw_only=True):
 
     iteration: Count
     at_s: Seconds
-    """When it began to compute, since the run began."""
+    """When it began to compute, in seconds since the run began."""
     samples: Count
     compute_s: Seconds
     communication_s: Seconds
@@ -49,7 +49,7 @@ class Sample(Part, frozen=True, kw_only=True):
 
 
 class RecordedMachine(Part, frozen=True, kw_only=True, tag="recorded"):
-    """What was learned of one worker's machine; level, CPU and memory are of equal stretches, and then repeat."""
+    """The learned model of one worker's machine; level, CPU and memory are for equal intervals and then repeat."""
 
     fixed_s: Seconds
     each_s: Seconds
@@ -58,11 +58,11 @@ class RecordedMachine(Part, frozen=True, kw_only=True, tag="recorded"):
     memory: tuple[Fraction, ...]
     step_s: Positive
     noise: tuple[Positive, ...]
-    """Of which each iteration draws one."""
+    """Noise factors; each iteration draws one."""
 
 
 class Recorded:
-    """The machine of a simulated worker that behaves like that."""
+    """A simulated machine with this model."""
 
     __slots__ = ("_noise", "_spec", "interruptible")
 
@@ -72,12 +72,12 @@ class Recorded:
         self.interruptible = True
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
-        """When it will have processed them."""
+        """When the samples will be processed."""
         spec = self._spec
         return began_s + (spec.fixed_s + samples * spec.each_s) * self._factor(began_s, iteration)
 
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
-        """Samples come one after another, after the fixed part."""
+        """Samples are processed one after another, after the fixed part."""
         factor, spec = self._factor(began_s, iteration), self._spec
         each_s = spec.each_s * factor
         if each_s == 0.0:
@@ -85,7 +85,7 @@ class Recorded:
         return max(0, min(samples, int((now_s - began_s - spec.fixed_s * factor) / each_s + 1e-9)))
 
     def load(self, at_s: float, samples: int) -> tuple[float, float]:
-        """What was reported at that time of the run."""
+        """The readings at that time of the recorded run."""
         at = int(at_s / self._spec.step_s) % len(self._spec.level)
         return self._spec.cpu[at], self._spec.memory[at]
 
@@ -97,7 +97,7 @@ class Recorded:
 def draw(recorded: Sequence[float], seed: int) -> list[float]:
     """``DRAWN`` of the values, one per recorded iteration.
 
-    The same iterations for all ranks, and for machines and links: what slowed several down at once does so again.
+    The same iterations for all ranks, and for machines and links, so that common slowdowns remain common.
     """
     places = (np.random.default_rng([seed, 53]).random(DRAWN) * len(recorded)).astype(np.int64)
     drawn: list[float] = np.array(recorded)[places].tolist()
@@ -105,7 +105,7 @@ def draw(recorded: Sequence[float], seed: int) -> list[float]:
 
 
 def learn_machine(samples: Sequence[Sample], length_s: float) -> RecordedMachine:
-    """Fit the machine of one worker to its iterations, of which there is at least one, in a run of ``length_s``."""
+    """Fit the model of one worker's machine to its iterations (at least one) in a run of ``length_s``."""
     fixed_s, each_s = _line(samples)
     factors = [sample.compute_s / max(1e-9, fixed_s + each_s * sample.samples) for sample in samples]
     stretches = max(1, min(STRETCHES, len(samples) // PER_STRETCH))
@@ -125,10 +125,10 @@ def learn_machine(samples: Sequence[Sample], length_s: float) -> RecordedMachine
 
 
 def _line(samples: Sequence[Sample]) -> tuple[float, float]:
-    """The a >= 0 and b of t = a + b x, by the median of slopes; proportional where shares hardly differ.
+    """The a >= 0 and b of t = a + b x, by the median of slopes; proportional if shares hardly differ.
 
-    Shares mostly stay as they are, and pairs of almost equal ones show noise only: just those that differ by a fraction
-    of the whole range count.
+    Shares rarely change, and pairs of almost equal shares show only noise: pairs count only if they differ by a
+    fraction of the whole range.
     """
     x = np.array([sample.samples for sample in samples], dtype=float)
     t = np.array([sample.compute_s for sample in samples])
@@ -146,7 +146,7 @@ def _line(samples: Sequence[Sample]) -> tuple[float, float]:
 
 
 def _filled(stretches: list[list[float]]) -> list[float]:
-    """The median of each; one in which nothing was recorded has that before it."""
+    """The median of each interval; an interval without records gets the previous one."""
     known = median(next(found for found in stretches if found))
     level = []
     for found in stretches:

@@ -1,7 +1,8 @@
 """How long a machine takes for its samples: CPU machines, GPUs, and machines that others use too.
 
-The frozen parts are what a scenario says; ``build_machine`` makes of one what the simulated worker asks. All chance
-comes from the seed and the worker's rank, never from the order of events, so every policy meets the same machines.
+The frozen parts are the scenario's settings; ``build_machine`` builds from them the machine that a simulated worker
+uses. All randomness depends on the seed and the worker's rank, never on the order of events, so every policy has the
+same machines.
 """
 
 from collections.abc import Sequence
@@ -45,14 +46,14 @@ class GpuMachine(Part, frozen=True, kw_only=True, tag="gpu"):
     launch_s: Seconds
     seconds_per_sample: Annotated[float, Meta(gt=0.0)]
     saturation: int = 0
-    """Fewer samples than this take no less time."""
+    """Fewer samples than this take the same time."""
     memory_samples: Positive
-    """How many fit into its memory."""
+    """How many samples fit into its memory."""
     slow: tuple[SlowPeriod, ...] = ()
 
 
 class SharedMachine(Part, frozen=True, kw_only=True, tag="shared"):
-    """A CPU machine of which training gets what the tasks of others leave (LB-BSP 5.3)."""
+    """A CPU machine on which training gets the capacity that other tasks leave (LB-BSP 5.3)."""
 
     samples_per_second: Speed
     """When no other process uses it."""
@@ -88,17 +89,17 @@ class Machine(Protocol):
     """Whether work can be stopped after any sample."""
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
-        """When it will have processed them."""
+        """When the samples will be processed."""
 
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
-        """How many of them it has processed by now."""
+        """How many of the samples are processed by ``now_s``."""
 
     def load(self, at_s: float, samples: int) -> tuple[float, float]:
-        """CPU and memory in use when it has just processed so many samples, as fractions."""
+        """CPU and memory use, as fractions, after processing ``samples`` samples."""
 
 
 class Batch:
-    """A machine whose time depends on the number of samples and on nothing that lasts."""
+    """A machine whose time depends only on the number of samples and the iteration."""
 
     __slots__ = ("_each_s", "_fixed_s", "_rank", "interruptible", "least", "most", "slow", "wavering")
 
@@ -115,11 +116,11 @@ class Batch:
 
     @property
     def parts_s(self) -> tuple[float, float]:
-        """Time that it takes in any case, and for each sample."""
+        """Fixed time, and time per sample."""
         return self._fixed_s, self._each_s
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
-        """When it will have processed them.
+        """When the samples will be processed.
 
         Raises:
             ScenarioError: for a batch that does not fit into a GPU's memory.
@@ -132,7 +133,7 @@ class Batch:
         return began_s + (self._fixed_s + counted * self._each_s) * self._factor(began_s, iteration)
 
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
-        """Samples come one after another, after the fixed part."""
+        """Samples are processed one after another, after the fixed part."""
         inside_s = now_s - began_s - self._fixed_s * self._factor(began_s, iteration)
         each_s = self._each_s * self._factor(began_s, iteration)
         return max(0, min(samples, int(inside_s / each_s + 1e-9)))
@@ -150,7 +151,7 @@ class Batch:
 
 
 class Machines:
-    """All machines of a job, by rank: asked at once, those of a constant speed as arrays."""
+    """All machines of a job, by rank, evaluated together; machines of constant speed are evaluated as arrays."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
@@ -163,7 +164,7 @@ class Machines:
             self._most = np.array([float("inf") if each.most is None else each.most for each in plain])
 
     def finish_s(self, ranks: NDArray[np.int64], samples: NDArray[np.int64], began_s: Array, iteration: int) -> Array:
-        """``Machine.finish_s`` of those ranks; raises as that does."""
+        """``Machine.finish_s`` of these ranks; raises the same errors."""
         if self._is_array and self._wavering is not None and not (samples > self._most[ranks]).any():
             counted = np.maximum(samples, self._least[ranks])
             lasts_s = self._fixed_s[ranks] + counted * self._each_s[ranks]
@@ -175,7 +176,7 @@ class Machines:
     def loads(
         self, ranks: NDArray[np.int64], at_s: Sequence[float], samples: NDArray[np.int64]
     ) -> tuple[list[float], list[float]]:
-        """``Machine.load`` of those ranks: of all the CPU, and of all the memory."""
+        """``Machine.load`` of these ranks: an array of CPU use and one of memory use."""
         if self._is_array:
             return [0.0] * len(ranks), (samples / self._most[ranks]).tolist()
         asked = zip(ranks.tolist(), at_s, samples.tolist(), strict=True)
@@ -184,7 +185,7 @@ class Machines:
 
 
 class Leftover:
-    """A machine whose speed follows what others leave of it: x is the integral of v over time."""
+    """A machine whose speed is what other processes leave: x is the integral of v over time."""
 
     __slots__ = ("_cpu", "_memory", "_rank", "_speed", "_wavering", "interruptible")
 
@@ -194,7 +195,7 @@ class Leftover:
         self.interruptible = True
 
     def finish_s(self, samples: int, began_s: float, iteration: int) -> float:
-        """When the integral of its speed reaches them; a disturbance makes them count for more."""
+        """When the integral of its speed reaches the samples; a disturbance increases the work."""
         return self._speed.finish_s(began_s, samples * self._wavering.factor(self._rank, iteration))
 
     def processed(self, samples: int, began_s: float, now_s: float, iteration: int) -> int:
@@ -211,7 +212,7 @@ def build_machine(spec: MachineSpec, *, rank: int, seed: int, length_s: float, w
     """The machine of worker ``rank``; generated series last ``length_s``.
 
     Raises:
-        ScenarioError: for series that cannot be.
+        ScenarioError: for invalid series.
     """
     if isinstance(spec, CpuMachine | GpuMachine):
         return Batch(spec, rank, wavering)

@@ -1,7 +1,7 @@
-"""How long parameters travel: links of workers, bandwidth and CPU of servers that all workers share.
+"""Transfer times of parameters: links of workers, and the bandwidth and CPU of servers that all workers share.
 
-A server is shared fairly: each of n transfers gets an n-th of what it can do. Where no server has a limit, the time of
-a transfer is known at its beginning, and costs no event of its own.
+A server is shared fairly: each of n transfers gets one n-th of its rate. If no server has a limit, the time of a
+transfer is known at its beginning and needs no event of its own.
 """
 
 import heapq
@@ -26,7 +26,7 @@ GBIT: float = 1e9 / 8
 
 
 class LinkChange(Part, frozen=True, kw_only=True):
-    """Another bandwidth: from an iteration of the worker on, or from a time on."""
+    """A change of bandwidth: from an iteration of the worker, or from a time on."""
 
     bytes_per_s: BytesPerSecond
     from_iteration: int | None = None
@@ -34,17 +34,17 @@ class LinkChange(Part, frozen=True, kw_only=True):
 
 
 class Link(Part, frozen=True, kw_only=True):
-    """A worker's way to the servers. No bandwidth: unlimited."""
+    """A worker's link to the servers. Bandwidth None: unlimited."""
 
     bytes_per_s: BytesPerSecond | None = None
     latency_s: Seconds = 0.0
     changes: tuple[LinkChange, ...] = ()
-    """The last that applies counts."""
+    """The last change that applies is used."""
     recorded_s: tuple[Seconds, ...] = ()
-    """How long transfers took in iterations that were recorded: each iteration draws one, overriding other settings."""
+    """Transfer times of recorded iterations: each iteration draws one, which overrides other settings."""
 
     def bandwidth(self, iteration: int, at_s: float) -> float | None:
-        """Bytes per second, then."""
+        """Bytes per second at that iteration and time."""
         found = self.bytes_per_s
         for change in self.changes:
             is_reached = change.from_iteration is not None and iteration >= change.from_iteration
@@ -54,36 +54,36 @@ class Link(Part, frozen=True, kw_only=True):
 
 
 class ServerChange(Part, frozen=True, kw_only=True):
-    """Another limit: from a time on, or since the first worker exchanges for an iteration."""
+    """A change of a server's limit: from a time on, or when the first worker exchanges for an iteration."""
 
     bytes_per_s: BytesPerSecond
     from_s: Seconds | None = None
     from_iteration: int | None = None
 
     def is_reached(self, iteration: int, at_s: float) -> bool:
-        """Whether it applies then."""
+        """Whether the change applies at that iteration and time."""
         by_iteration = self.from_iteration is not None and iteration >= self.from_iteration
         return by_iteration or (self.from_s is not None and at_s >= self.from_s)
 
 
 class ServerSpec(Part, frozen=True, kw_only=True):
-    """A server's bytes per second, each way, and its summing speed. No limit: as much as comes."""
+    """A server's bytes per second, each way, and its summing speed. None: unlimited."""
 
     bytes_per_s: BytesPerSecond | None = None
     latency_s: Seconds = 0.0
-    """Of each worker's exchange with it, each way, however small."""
+    """Latency of each worker's exchange with it, each way."""
     sums_bytes_per_s: BytesPerSecond | None = None
-    """How fast its CPU sums up what is pushed, where that is slower than the network; for good."""
+    """How fast its CPU sums pushed gradients, if that is slower than the network; constant over time."""
     changes: tuple[ServerChange, ...] = ()
     disk_bytes_per_s: BytesPerSecond | None = None
-    """How fast checkpoints are written and read; None: in no time."""
+    """How fast checkpoints are written and read; None: instantly."""
 
     def disk_s(self, size: int) -> float:
-        """Time to write or read so many bytes."""
+        """Time to write or read ``size`` bytes."""
         return size / self.disk_bytes_per_s if self.disk_bytes_per_s is not None else 0.0
 
     def rate_at(self, at_s: float, iteration: int = 0) -> float | None:
-        """Bytes per second, then."""
+        """Bytes per second at that iteration and time."""
         found = self.bytes_per_s
         for change in self.changes:
             if change.is_reached(iteration, at_s):
@@ -94,8 +94,9 @@ class ServerSpec(Part, frozen=True, kw_only=True):
 class Pipe:
     """One direction of one server: transfers share ``rate`` fairly.
 
-    Kept in its own time, which advances by ``rate / n`` bytes per second while n transfers are under way; a transfer
-    of b bytes ends when that has advanced by b (processor sharing, at the cost of a heap operation per transfer).
+    It has a virtual time of its own that advances by ``rate / n`` bytes per second while n transfers are in progress; a
+    transfer of b bytes ends when that time has advanced by b (processor sharing, at the cost of a heap operation per
+    transfer).
     """
 
     def __init__(self, kernel: Kernel, rate: float) -> None:
@@ -107,14 +108,14 @@ class Pipe:
         self._planned = 0
 
     def send(self, size: float, done: Callable[..., None], *arguments: Any) -> None:
-        """Begin a transfer; ``done(*arguments)`` happens at its end."""
+        """Begin a transfer; ``done(*arguments)`` is called at its end."""
         self._advance()
         self._sequence += 1
         heapq.heappush(self._under_way, (self._advanced + size, self._sequence, done, arguments))
         self._plan()
 
     def limit(self, rate: float) -> None:
-        """Another rate from now on."""
+        """Change the rate from now on."""
         self._advance()
         self._rate = rate
         self._plan()
@@ -137,7 +138,7 @@ class Pipe:
             return
         self._advance()
         ended = [heapq.heappop(self._under_way)]
-        # Its own time is that transfer's end by definition; computed, it may differ in the last digit.
+        # Set the pipe's own time to that transfer's end exactly; the computed value may differ in the last digit.
         self._advanced = ended[0][0]
         while self._under_way and self._under_way[0][0] <= self._advanced:
             ended.append(heapq.heappop(self._under_way))
@@ -147,7 +148,7 @@ class Pipe:
 
 
 class Network:
-    """The ways between the workers and the servers of one job."""
+    """The connections between the workers and the servers of one job."""
 
     def __init__(
         self,
@@ -159,9 +160,8 @@ class Network:
         seed: int = 0,
         beside: int = 0,
     ) -> None:
-        """``exchanges``: how the exchanges of each worker with each server waver, by worker times servers + server.
-
-        ``beside``: so many servers, the first ones, run on the workers' machines in turns and share their links.
+        """``exchanges``: the disturbances of each worker's exchanges with each server, indexed by worker times servers
+        + server. ``beside``: the first ``beside`` servers run on the workers' machines in turn and share their links.
         """
         self._beside = beside
         self._kernel, self._links, self._servers, self._exchanges = kernel, links, servers, exchanges
@@ -172,7 +172,7 @@ class Network:
         """Whether transfers of several workers slow each other down."""
         self._pipes: list[tuple[Pipe, Pipe] | None] = [self._pipe(server) for server in servers]
         self._iteration = 0
-        """The last one that a worker has exchanged for."""
+        """The last iteration that a worker has exchanged for."""
 
     def direct_s(self, rank: int, size: int, iteration: int) -> float:
         """Time of a transfer of ``size`` bytes if only the worker's own link limits it."""
@@ -191,15 +191,16 @@ class Network:
         return np.array([self.direct_s(rank, size, iteration) for rank in ranks.tolist()])
 
     def way_s(self, one: int, other: int) -> float:
-        """Time of a few bytes from one worker to another."""
+        """Time of a short message from one worker to another."""
         return self._links[one].latency_s + self._links[other].latency_s
 
     def transfer(
         self, rank: int, sizes: Mapping[int, int], iteration: int, direction: int, done: Callable[..., None], *args: Any
     ) -> dict[int, float]:
-        """Move so many bytes from (0: push) or to (1: pull) each server; ``done(*args)`` when all have arrived.
+        """Transfer ``sizes`` bytes to (0: push) or from (1: pull) each server; ``done(*args)`` is called when all have
+        arrived.
 
-        How long each server took, in seconds, is there when they have.
+        Then the time of each server, in seconds, is available.
         """
         arrival = _Arrival(self._kernel, len(sizes) + 1, done, args)
         self.over_link(rank, sizes, iteration, arrival.one)
@@ -212,13 +213,13 @@ class Network:
         return arrival.took_s
 
     def over_link(self, rank: int, sizes: Mapping[int, int], iteration: int, done: Callable[[], None]) -> None:
-        """Move that over the worker's own link only; limits of servers that apply from ``iteration`` on do so."""
+        """Transfer ``sizes`` over the worker's own link only; changes of servers at ``iteration`` take effect."""
         if iteration > self._iteration:
             self._reach(iteration)
         self._kernel.after(self.direct_s(rank, self._on_link(rank, sizes), iteration), done)
 
     def send(self, rank: int, server: int, size: int, iteration: int, direction: int, done: Callable[[], None]) -> None:
-        """Move one block from or to a server, without the latency: blocks follow each other."""
+        """Transfer one block from or to a server, without latency, since blocks follow each other."""
         pipes = self._pipes[server]
         if pipes is None:
             done()
@@ -226,27 +227,27 @@ class Network:
             pipes[direction].send(self._wavering(rank, server, iteration) * size, done)
 
     def latency_s(self, server: int) -> float:
-        """Of an exchange with that server, one way."""
+        """One-way latency of an exchange with that server."""
         return self._servers[server].latency_s
 
     def after_latency(self, server: int, done: Callable[[], None]) -> None:
-        """Call that after this time."""
+        """Call ``done`` after that latency."""
         if latency_s := self.latency_s(server):
             self._kernel.after(latency_s, done)
         else:
             done()
 
     def _on_link(self, rank: int, sizes: Mapping[int, int]) -> int:
-        """Bytes on a worker's link, each way, while all workers exchange as many, both ways at once.
+        """Bytes on a worker's link, each way, while all workers exchange the same sizes in both directions.
 
-        What it exchanges with servers of its own machine is on no link; what others exchange with those is on its.
+        Exchanges with servers on its own machine use no link; exchanges of others with these servers use its link.
         """
         workers = len(self._links)
         here = sum(size for server, size in sizes.items() if server < self._beside and server % workers == rank)
         return sum(sizes.values()) + (workers - 2) * here
 
     def between_s(self, source: int, destination: int, size: int) -> float:
-        """Time for so many bytes from server to server, at the rate of the slower one."""
+        """Time of ``size`` bytes from server to server, at the rate of the slower one."""
         ends = self._servers[source], self._servers[destination]
         rates = [spec.rate_at(self._kernel.now, self._iteration) for spec in ends]
         known = [rate for rate in rates if rate is not None]
@@ -272,7 +273,7 @@ class Network:
         return pipes
 
     def _reach(self, iteration: int) -> None:
-        """Apply what changes until then."""
+        """Apply the changes up to that iteration."""
         for pipes, server in zip(self._pipes, self._servers, strict=False):
             for change in server.changes:
                 if pipes is not None and self._iteration < (change.from_iteration or 0) <= iteration:

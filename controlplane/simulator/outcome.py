@@ -1,7 +1,4 @@
-"""The outcome of a run, and the error of a fitted model on its own job.
-
-Plain values for tables, documents and tests.
-"""
+"""The outcome of a run, and the error of a fitted model for its own job, as plain values."""
 
 import itertools
 import statistics
@@ -16,7 +13,7 @@ from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.recorded_run import Run
 
 RESOLUTION_S: Final = 1e-3
-"""Of the times of events."""
+"""Resolution of the times of events."""
 
 
 class Fit(Value, frozen=True, kw_only=True):
@@ -24,17 +21,17 @@ class Fit(Value, frozen=True, kw_only=True):
 
     compared: int
     what: str
-    """Iterations, or workers where each goes its own way."""
+    """What is compared: iterations, or workers in asynchronous modes."""
     recorded_s: float
-    """Mean iteration time as it was recorded."""
+    """Recorded mean iteration time."""
     predicted_s: float
     error_median: float
-    """Of the iteration times, relative to the recorded ones."""
+    """Median relative error of the iteration times."""
     error_p95: float
 
     @property
     def error_of_mean(self) -> float:
-        """Of the mean iteration time."""
+        """Relative error of the mean iteration time."""
         return abs(self.predicted_s - self.recorded_s) / self.recorded_s if self.recorded_s else 0.0
 
 
@@ -46,53 +43,53 @@ class Outcome(Value, frozen=True, kw_only=True):
     seed: int
     state: str
     why: str
-    """Of the last change of state."""
+    """The reason of the last change of state."""
     seconds: float
     """From the first orders to the last update."""
     iterations: int
-    """Closed by a quorum; in asynchronous modes, the mean of the workers' own."""
+    """Complete iterations; in asynchronous modes, the mean over the workers."""
     updates: int
-    """Contributions that counted."""
+    """Updates that counted."""
     samples: int
     iteration_s: float
-    """Mean, past the warm-up: between two versions where there are such, else of the workers' own."""
+    """Mean after the warm-up: between two versions in lockstep, otherwise over the workers' iterations."""
     iteration_p95_s: float | None
     update_s: float
-    """Time per update: that of the job over the number of updates."""
+    """Time per update: the job's time divided by the number of updates."""
     waiting: float
-    """Part of the workers' time."""
+    """Fraction of the workers' time."""
     coordination: float
     compute: float
     communication: float
-    """Where exchanges overlap computing, this part counts in both, and the four are more than 1 together."""
+    """If exchanges overlap with computing, the overlap counts in both, and the four fractions sum to more than 1."""
     shares: list[int]
-    """The last, by rank."""
+    """The last shares, by rank."""
     progress: list[int]
     """Iterations of each worker."""
     inconsistency: float = 0.0
-    """Updates that took effect between a worker's pull and its own (PSP 6.6), over the number of workers: mean"""
+    """Updates applied between a worker's pull and its own update (PSP 6.6), divided by the number of workers: mean"""
     inconsistency_sd: float = 0.0
     """and standard deviation over all iterations of all workers."""
     moving_s: float = 0.0
-    """Mean time of a worker that waited for blocks on their way between servers."""
+    """Mean time that a worker waited for moving blocks."""
     moved_bytes: int = 0
-    """That servers handed to one another."""
+    """Bytes moved between servers."""
     updates_to_target: int | None = None
     time_to_target_s: float | None = None
     loss: float | None = None
     accuracy: float | None = None
-    """Of the last evaluation."""
+    """Accuracy of the last evaluation."""
     events: int
-    """Entries of the log."""
+    """Number of log entries."""
     happened: int
-    """Events of the simulation."""
+    """Number of simulation events."""
     digest: str | None = None
-    """Of the bytes of the log and of all commands."""
+    """Digest of the log and of all commands."""
     fit: Fit | None = None
-    """Of a recorded job under the policies that it had: how far this is from what was recorded."""
+    """For a recorded job under its own policies: the error against the recording."""
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The outcome as JSON values."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
 
@@ -158,22 +155,22 @@ def _percentile(values: list[float], percent: int) -> float:
 
 
 class Lengths(NamedTuple):
-    """Of one run, in seconds."""
+    """Iteration times of one run, in seconds."""
 
     spans: list[float]
-    """How long each closed iteration took, from the second on."""
+    """Duration of each complete iteration, from the second on."""
     workers: list[float]
-    """Mean iteration time of each."""
+    """Mean iteration time of each worker."""
 
 
 def lengths_of(cluster: Cluster) -> Lengths:
-    """Of a run that has ended."""
+    """Iteration times of a run that has ended."""
     spans = [later - sooner for sooner, later in itertools.pairwise(cluster.servers.closed_s)]
     return Lengths(spans, [worker.total_s / max(1, worker.reports) for worker in cluster.workers])
 
 
 def judge(run: Run, played: Sequence[Lengths]) -> Fit:
-    """By iteration in lockstep, else by worker."""
+    """Compare iterations in lockstep, otherwise workers."""
     changed_at = run.changed_at if run.changed_at is not None else len(played[0].spans) + 2
     compared = [k for k in run.iteration_s if 1 < k < changed_at and all(k <= len(each.spans) for each in played)]
     if compared:
@@ -190,7 +187,7 @@ def judge(run: Run, played: Sequence[Lengths]) -> Fit:
 
 
 def fit_of(what: str, errors: Sequence[float], *, recorded_s: float, predicted_s: float) -> Fit:
-    """Of ``errors`` from the least on."""
+    """A ``Fit`` from sorted ``errors``."""
     return Fit(
         compared=len(errors),
         what=what,
@@ -202,8 +199,9 @@ def fit_of(what: str, errors: Sequence[float], *, recorded_s: float, predicted_s
 
 
 def relative_errors(predicted: Sequence[float], recorded: Sequence[float]) -> list[float]:
-    """By how much each prediction misses what was recorded, over what was recorded, from the least on.
+    """Relative error of each prediction, sorted.
 
-    Events have times to the millisecond, so two iterations may seem to end at once: none counts as shorter than that.
+    Times have a resolution of one millisecond, so two iterations may seem to end at once: none counts as shorter than
+    that.
     """
     return sorted(abs(p - r) / max(r, RESOLUTION_S) for p, r in zip(predicted, recorded, strict=True))

@@ -1,4 +1,4 @@
-"""Small extra exchanges in virtual time: they time servers that hold too few blocks to be timed by training."""
+"""Probes in virtual time: small extra transfers that time servers with too few blocks to be timed by training."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from controlplane.simulator.network import Network
 
 
 class Probes:
-    """Probes of one worker instance: answers after its end are dropped."""
+    """Probes of one worker instance; answers after its end are dropped."""
 
     __slots__ = ("_back", "_network", "_now", "_rank", "_round")
 
@@ -18,7 +18,7 @@ class Probes:
         self._back: list[Exchanged] = []
 
     def send(self, orders: Orders, iteration: int) -> None:
-        """Push to each server that the orders name, then pull from it, if this round was not made yet."""
+        """Push to each server that the orders name, then pull from it; once per probe round."""
         if orders.probe_round <= self._round:
             return
         self._round = orders.probe_round

@@ -1,4 +1,4 @@
-"""Questions of workers to one another in virtual time (``sampling: peers``): each takes the latency of both links."""
+"""Progress requests between workers in virtual time (``sampling: peers``): each takes the latency of both links."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -19,7 +19,7 @@ ANSWER_S: Final = 2.0
 
 
 class PeerWorker(Protocol):
-    """A worker that others may ask how far it is."""
+    """A worker that others may ask for its progress."""
 
     rank: int
     instance: str
@@ -31,20 +31,20 @@ class PeerWorker(Protocol):
 
     @property
     def silent_s(self) -> float | None:
-        """For how long its process has hung; None: it has not."""
+        """For how long its process has hung; None if it has not."""
 
     def look_again(self) -> None:
-        """An answer arrived: it may continue now, or not."""
+        """An answer arrived: check whether the worker may continue."""
 
 
 class Questions:
-    """All questions of one job.
+    """All requests of one job.
 
     Args:
         kernel: virtual time.
-        workers: the worker of that rank.
-        way_s: how long a message takes from one to another.
-        are_asked: whether workers listen for questions of others.
+        workers: the workers by rank.
+        way_s: how long a message takes from one worker to another.
+        are_asked: whether workers listen for requests of others.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class Questions:
         self._kernel, self._workers, self._way_s = kernel, workers, way_s
         self._are_asked = are_asked
         self.messages = 0
-        """Questions and answers so far."""
+        """The number of requests and answers so far."""
 
     def with_address(self, hello: WorkerHello) -> WorkerHello:
-        """With the address at which others ask it, if they do."""
+        """The hello with the address for requests of others, if there are any."""
         return replace(hello, host=HOST, port=PORT) if self._are_asked else hello
 
     def ask(self, asker: PeerWorker) -> None:
-        """Send the questions that the worker's barrier wants to ask."""
+        """Send the requests of a worker's barrier."""
         for peer in asker.protocol.peers.asks:
             self.messages += 1
             way_s = self._way_s(asker.rank, peer.rank)
@@ -89,6 +89,6 @@ class Questions:
         self._go_on(asker, barrier)
 
     def _go_on(self, asker: PeerWorker, barrier: PeerBarrier) -> None:
-        """Unless its process has been replaced meanwhile, or it does something else."""
+        """Let the worker check again, unless its process has been replaced or it does something else."""
         if asker.protocol.peers is barrier and asker.is_alive and asker.protocol.phase is Phase.BOUNDARY:
             asker.look_again()

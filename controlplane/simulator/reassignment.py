@@ -1,9 +1,9 @@
-"""FlexRR's RapidReassignment as a baseline: work is handed over within an iteration, from worker to worker.
+"""FlexRR's RapidReassignment as a baseline: work is handed from worker to worker within an iteration.
 
-Nothing here decides for the system: it models what LB-BSP sections 2.2.3 and 5.3 compare with. A worker that has
-nothing left asks the one that will be busy for the longest; that one hands over so many samples that both end together.
-Each hand-over takes a message there and back, and samples take longer where they were not meant to be processed. The
-engine does not know: to it, every worker's share is as under BSP.
+This is not a policy of the system: it models the baseline of LB-BSP sections 2.2.3 and 5.3. An idle worker asks the
+worker that will be busy longest, which hands over enough samples that both end together. Each hand-over takes a message
+and its answer, and reassigned samples take longer. The engine does not know about it: for the engine, shares are as
+under BSP.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,18 @@ from controlplane.protocol.spec import Part
 from controlplane.simulator.machines import Machine
 
 MAX_HAND_OVERS: Final = 16
-"""Of one worker in one iteration: each is half of what is left, so more are not worth their messages."""
+"""The most hand-overs to one worker in one iteration: each halves the rest, so more are not worth their messages."""
 
 
 class Reassignment(Part, frozen=True, kw_only=True):
     """The cost of a hand-over."""
 
     negotiation_s: Seconds = 0.05
-    """From the request of an idle worker until it begins with what it was handed."""
+    """From the request of an idle worker until it begins with the reassigned samples."""
     times: Annotated[float, Meta(ge=1.0)] = 1.25
-    """How many times as long a reassigned sample takes: it must be fetched, and its update kept apart."""
+    """The factor by which a reassigned sample takes longer: it must be fetched, and its update kept separate."""
     least: Positive = 2
-    """Fewer samples are not handed over."""
+    """The fewest samples that are handed over."""
 
 
 class Helper(Protocol):
@@ -38,7 +38,7 @@ class Helper(Protocol):
 
     @property
     def iteration(self) -> int:
-        """The one that it is in."""
+        """The iteration that it is in."""
 
     @property
     def now(self) -> float:
@@ -46,32 +46,32 @@ class Helper(Protocol):
 
     @property
     def computes_until_s(self) -> float:
-        """When it will have computed, as it is."""
+        """When its computation will end, as things are."""
 
     def is_computing(self, iteration: int) -> bool:
         """Whether it can hand over some of its share of that iteration."""
 
     def left_at(self, at_s: float) -> int:
-        """How many samples of its own it will not have processed by then."""
+        """How many of its own samples it will not have processed by ``at_s``."""
 
     def hand_over(self, samples: int) -> None:
-        """So many of its samples are reassigned to another worker."""
+        """Reassign ``samples`` of its samples to another worker."""
 
     def take_over(self, samples: int) -> None:
-        """So many more are its own."""
+        """Add ``samples`` to its own."""
 
 
 class Helpers:
-    """All workers of a job, each of which may help any other."""
+    """All workers of a job; each may help any other."""
 
     def __init__(self, settings: Reassignment) -> None:
         self._settings = settings
         self._given: dict[tuple[int, int], int] = {}
         self.handed = 0
-        """Samples that changed hands."""
+        """Reassigned samples."""
 
     def help_of(self, idle: Helper, others: Sequence[Helper]) -> float | None:
-        """When ``idle`` will have finished what it is handed now; None if there is nothing for it to do."""
+        """Reassign samples to ``idle``; returns when it will finish them, or None if there are none."""
         now, settings = idle.now, self._settings
         key = (idle.rank, idle.iteration)
         if self._given.get(key, 0) >= MAX_HAND_OVERS:

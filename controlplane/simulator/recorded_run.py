@@ -1,6 +1,6 @@
 """Extracts a run from the log of a job: the iterations of each worker, their durations, and when workers left.
 
-Reads entries, however they were stored; makes a scenario of them, so that the same job can be played again.
+Reads entries from any storage, and makes a scenario of them, so that the same job can be simulated.
 """
 
 import math
@@ -33,16 +33,16 @@ from controlplane.simulator.network import Link, ServerSpec
 from controlplane.simulator.scenario import Group, Happening, Scenario
 
 WARM_UP: Final = 2
-"""The first iterations of a worker, which say little about the others."""
+"""First iterations of a worker, which are not representative."""
 
 LEAST: Final = 10
-"""Iterations of every worker from which something can be learned."""
+"""The fewest iterations of every worker that a model needs."""
 
 MOST, MOST_UPDATES = 500, 30_000
-"""Iterations that are played again at most, and updates of all workers; more cost time and add little."""
+"""The most iterations that are simulated, and updates of all workers; more take time and add little."""
 
 RECORDED: Final = "recorded"
-"""The name for the policies with which the job was submitted."""
+"""The name of the policies with which the job was submitted."""
 
 _PREFIX: Final = "job-"
 MOST_DIGITS: Final = 18
@@ -50,14 +50,14 @@ MOST_DIGITS: Final = 18
 UNKNOWN: Final = RecordedMachine(
     fixed_s=0.0, each_s=1.0, level=(1.0,), cpu=(0.0,), memory=(0.0,), step_s=1.0, noise=(1.0,)
 )
-"""In the place of a machine of which nothing is learned yet."""
+"""Stands for a machine without a model yet."""
 
 OTHERS: Final = registry.compared()
-"""The policies compared with it by default, if they are compatible with the rest of the job."""
+"""Policies that are compared by default, if they are compatible with the rest of the job."""
 
 
 class TooLittle(SimulationError):
-    """A log from which nothing can be learned: what is missing, and what to do."""
+    """A log that is too short for a model: says what is missing, and what to do."""
 
 
 class Run(Value, frozen=True, kw_only=True):
@@ -67,15 +67,15 @@ class Run(Value, frozen=True, kw_only=True):
     spec: JobSpec
     tensor_sizes: list[int]
     samples: dict[int, list[Sample]]
-    """By rank, in order."""
+    """Samples by rank, in order."""
     iteration_s: dict[int, float]
-    """How long each iteration took that every worker reported, from the end of the one before to its own."""
+    """Duration of each iteration that every worker reported, from the end of the previous one to its own."""
     left_s: dict[int, float]
-    """By rank, when a worker ended and did not return."""
+    """By rank: when a worker ended and did not return."""
     changed_at: int | None
     """The first iteration after a user changed the policies: later iterations are not compared."""
     coordination_s: float
-    """Median of what a worker reported."""
+    """Median of the reported coordination times."""
 
 
 def read_run(job: int, entries: Iterable[Entry]) -> Run:
@@ -89,7 +89,7 @@ def read_run(job: int, entries: Iterable[Entry]) -> Run:
         reader.take(entry)
     spec = reader.spec
     if spec is None:
-        raise TooLittle(f"job {job}: its log does not begin with its submission, so nothing is known of its spec")
+        raise TooLittle(f"job {job}: its log does not begin with its submission, so its spec is unknown")
     for rank in range(spec.workers):
         found = len(reader.samples.get(rank, ()))
         if found < LEAST and rank not in reader.died_s:
@@ -113,7 +113,7 @@ def read_run(job: int, entries: Iterable[Entry]) -> Run:
 
 
 def as_if_begun(reports: Sequence[tuple[str, WorkerMessageReceived, IterationReport]]) -> Iterator[Entry]:
-    """These reports with their entries' ids, as if the job had begun with the first iteration that all workers have."""
+    """The reports with their entry ids, as if the job had begun with the first iteration of all workers."""
     first: dict[int, int] = {}
     for _, event, report in reports:
         first.setdefault(event.rank, report.iteration)
@@ -125,7 +125,7 @@ def as_if_begun(reports: Sequence[tuple[str, WorkerMessageReceived, IterationRep
 
 
 def outline_of(job: int, spec: JobSpec, done: int) -> Scenario:
-    """The job, to be played again for at most the ``done`` iterations that it had, on machines to be learned yet."""
+    """A scenario of the job for at most its ``done`` iterations, on machines without a model yet."""
     iterations = max(LEAST, min(MOST, done, MOST_UPDATES // spec.workers))
     elastic = replace(spec.elastic, restarts=0)
     own, others = spec.synchronization, {name: other for name, other in OTHERS.items() if is_compatible(spec, other)}
@@ -145,7 +145,7 @@ def outline_of(job: int, spec: JobSpec, done: int) -> Scenario:
 
 
 def scenario_of(run: Run) -> Scenario:
-    """The job, to be played again on machines that behave as recorded."""
+    """A scenario of the job, on machines that behave as recorded."""
     length_s = max(sample.at_s + sample.total_s for found in run.samples.values() for sample in found)
     done = round(statistics.median(found[-1].iteration + 1 for found in run.samples.values()))
     groups = tuple(
@@ -165,7 +165,7 @@ def scenario_of(run: Run) -> Scenario:
 
 
 def name_of(job: int) -> str:
-    """As scenarios are named: ``job-7``."""
+    """The scenario's name: ``job-7``."""
     return f"{_PREFIX}{job}"
 
 
@@ -176,7 +176,7 @@ def job_of(name: str) -> int | None:
 
 
 def without(scenario: Scenario, rank: int) -> Scenario:
-    """The same job as if that worker left just after the start: the others share the same global batch."""
+    """The same job without that worker, which leaves just after the start: the others share the same global batch."""
     leaves = Happening(kind="leave", at_s=20 * scenario.control.latency_s + 1e-3, index=rank)
     kept = tuple(happening for happening in scenario.happenings if happening.index != rank)
     return replace(scenario, happenings=(*kept, leaves))
@@ -185,7 +185,7 @@ def without(scenario: Scenario, rank: int) -> Scenario:
 def with_another(scenario: Scenario, rank: int) -> Scenario:
     """The same job with one more machine like that worker's, from the beginning.
 
-    They share the same global batch, as nearly as it can be divided, and process as many samples in all.
+    The workers share the same global batch, as far as it can be divided, and process the same number of samples.
     """
     spec, workers = scenario.spec, scenario.spec.workers + 1
     batch_size = max(1, round(spec.workers * spec.batch_size / workers))
@@ -204,10 +204,10 @@ def with_another(scenario: Scenario, rank: int) -> Scenario:
 
 
 def with_bandwidth(scenario: Scenario, times: float) -> Scenario:
-    """The same job with links and servers of this many times the bandwidth.
+    """The same job with the bandwidth of all links and servers multiplied by ``times``.
 
-    What was recorded of exchanges is taken to be bandwidth altogether, since latency cannot be separated from it: so a
-    gain is at most as large as this says.
+    Recorded exchange times are assumed to be bandwidth only, since latency cannot be separated from it: the resulting
+    gain is an upper bound.
     """
     return replace(
         scenario,
@@ -227,7 +227,7 @@ def _wider(link: Link, times: float) -> Link:
 
 
 def _faster(server: ServerSpec, times: float) -> ServerSpec:
-    """Its network; how fast its CPU sums up stays."""
+    """A server with a faster network; the speed of its CPU stays."""
     if server.bytes_per_s is None:
         return server
     return replace(
@@ -238,7 +238,7 @@ def _faster(server: ServerSpec, times: float) -> ServerSpec:
 
 
 def is_compatible(spec: JobSpec, synchronization: Synchronization) -> bool:
-    """Whether the rest of the spec can be as it is under these policies."""
+    """Whether these policies are compatible with the rest of the spec."""
     other = replace(spec, synchronization=synchronization)
     try:
         check_combination(other)
@@ -248,12 +248,12 @@ def is_compatible(spec: JobSpec, synchronization: Synchronization) -> bool:
 
 
 def _link(samples: list[Sample]) -> Link:
-    """Half of a worker's communication each way; bandwidth and latency cannot be separated."""
+    """A link with half of a worker's communication time each way; bandwidth and latency cannot be separated."""
     return Link(recorded_s=tuple(sample.communication_s / 2 for sample in samples))
 
 
 class _Reader:
-    """Takes a log entry by entry."""
+    """Reads a log entry by entry."""
 
     def __init__(self) -> None:
         self.spec: JobSpec | None = None
@@ -269,7 +269,7 @@ class _Reader:
         self._finished: set[int] = set()
         self._stopped = False
         self._ended: dict[int, tuple[int, float]] = {}
-        """By iteration: how many have reported it, and when the last one did."""
+        """By iteration: how many workers have reported it, and when the last one did."""
 
     def take(self, entry: Entry) -> None:
         match entry.event:
@@ -293,7 +293,7 @@ class _Reader:
                 pass
 
     def _dies_early(self, rank: int) -> bool:
-        """At the end of a job every process ends."""
+        """Whether the worker ended before the job's end, at which every process ends."""
         return self.begin_ms is not None and rank not in self._finished and not self._stopped
 
     def durations(self, workers: int) -> dict[int, float]:
@@ -302,7 +302,7 @@ class _Reader:
 
     def _report(self, rank: int, report: IterationReport, at_ms: int) -> None:
         if report.iteration <= self._done.get(rank, -1):
-            return  # said again after a reconnect
+            return  # repeated after a reconnect
         if self.begin_ms is None:
             self.begin_ms = at_ms
         at_s = (at_ms - self.begin_ms) / 1000

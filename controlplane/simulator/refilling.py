@@ -1,9 +1,9 @@
-"""Lost servers in virtual time, whose blocks begin again with workers' copies, as ``workers.trainer.refilling`` has it.
+"""Lost servers in virtual time: their blocks are restored from workers' copies, as in ``workers.trainer.refilling``.
 
-From the loss of a server until its blocks are filled, no worker gets a version and no update counts. An exchange that
-was under way is made again with the lost servers alone. In lockstep, workers that had pushed beyond the copy push
-again: that takes its time, and nothing is lost but what the optimizer remembered. Without lockstep the lost blocks are
-as the worker had pulled them.
+From the loss of a server until its blocks are restored, no worker gets a version and no update counts. An exchange in
+progress is repeated with the lost servers only. In lockstep, workers that had pushed a later update push it again: that
+takes time, and only optimizer state is lost. In asynchronous modes the lost blocks go back to the values that the
+worker had pulled.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,17 +20,17 @@ Act = tuple[Callable[..., None], tuple[object, ...]]
 
 
 class Values(Protocol):
-    """The parameters, where they are computed."""
+    """The parameters, if they are computed."""
 
     def refill(self, rank: int, first: float, last: float, *, reverts: bool) -> None:
-        """A part of the parameters begins again; with ``reverts`` as the worker of that rank pulled it last.
+        """Restore a part of the parameters; with ``reverts``, to the values that the worker of that rank last pulled.
 
-        ``first`` and ``last`` are where the part begins and ends, as parts of all parameters.
+        ``first`` and ``last`` are the part's bounds, as fractions of all parameters.
         """
 
 
 class Refills:
-    """Which servers of one job are lost, and what waits for them."""
+    """The lost servers of one job, and callbacks that wait for them."""
 
     def __init__(
         self,
@@ -42,23 +42,23 @@ class Refills:
         *,
         elements: int,
     ) -> None:
-        """``elements``: of all parameters."""
+        """``elements``: number of all parameters."""
         self._kernel, self._network, self._processes, self._servers = kernel, network, processes, servers
         self._values, self._elements = values, elements
         self.losses = 0
-        """So many servers were lost so far: an exchange that saw one was not whole."""
+        """The number of servers lost so far; an exchange during which it changed is incomplete."""
         self._blocks: dict[int, Block] = {}
-        """By index; of all servers."""
+        """Blocks of all servers, by index."""
         self._lost: dict[int, set[int] | None] = {}
-        """By lost server, the blocks that its next instance awaits; None: it has no orders yet."""
+        """By lost server: the blocks that its next instance awaits; None if it has no orders yet."""
         self._dead: dict[int, str] = {}
-        """By lost server, the instance that ended."""
+        """By lost server: the instance that ended."""
         self._filled: set[int] = set()
         self._copied: int | None = None
-        """The lowest version of the copies that were given."""
+        """The lowest version of the copies sent."""
         self._waiting: list[Act] = []
         self._ending, self._left = 0, 0
-        """The loss that is made up for but for so many updates that are pushed again."""
+        """The number of updates that must be pushed again before training continues."""
 
     @property
     def is_whole(self) -> bool:
@@ -74,21 +74,21 @@ class Refills:
         return found
 
     def wait(self, act: Callable[..., None], *arguments: object) -> None:
-        """Let that happen when all blocks are there again, which may be now."""
+        """Call ``act`` when all blocks are restored, which may be now."""
         if self.is_whole:
             self._kernel.after(0.0, act, *arguments)
         else:
             self._waiting.append((act, arguments))
 
     def place(self, blocks: Sequence[Block]) -> None:
-        """A placement that holds."""
+        """Use this placement."""
         self._blocks = {block.index: block for block in blocks}
         for index in sorted({block.server for block in blocks}):
             if self._processes.is_over(index):
                 self.lose(index)
 
     def lose(self, index: int) -> None:
-        """A server has ended, with what it held."""
+        """A server has ended; its blocks are lost."""
         held = {block.index for block in self._blocks.values() if block.server == index}
         if not held or self._dead.get(index) == self._processes.instance(index):
             return
@@ -100,7 +100,7 @@ class Refills:
         self._servers.freeze()
 
     def receive(self, index: int, orders: ServerOrders) -> None:
-        """Orders for one server: they say which of its blocks a worker will give it."""
+        """Orders for one server: they name the blocks that workers will send to it."""
         if index in self._lost and self._processes.instance(index) != self._dead[index] and orders.blocks:
             self._lost[index] = set(orders.awaits)
             self._look()
@@ -114,7 +114,7 @@ class Refills:
             self._network.transfer(rank, {server: size}, 0, 0, self._given, *arrival)
 
     def go_back(self) -> None:
-        """All servers restart: nothing is lost any more, and no worker waits."""
+        """All servers restart: no blocks are missing any more, and no worker waits."""
         self.losses += 1
         self._lost, self._dead, self._waiting = {}, {}, []
 
@@ -134,7 +134,7 @@ class Refills:
         self._look()
 
     def _look(self) -> None:
-        """Once nothing is awaited, updates that the copies lack are pushed again, and training continues."""
+        """Once all copies have arrived, push the updates again that they lack, and continue training."""
         if self._ending == self.losses or any(each is None or each - self._filled for each in self._lost.values()):
             return
         self._ending = self.losses
@@ -160,7 +160,7 @@ class Refills:
 
 
 class Holder(Protocol):
-    """The worker whose copy it is."""
+    """The worker with the copy."""
 
     rank: int
     instance: str
@@ -168,30 +168,30 @@ class Holder(Protocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still acts."""
+        """Whether it is alive."""
 
     def say(self, message: CopiesHeld) -> None:
         """Send a message with the next number."""
 
 
 class PulledCopy:
-    """The part of one worker instance."""
+    """One worker instance's part in a refill."""
 
     __slots__ = ("_asked", "_given", "_holder", "_refills", "steps", "version")
 
     def __init__(self, holder: Holder, refills: Refills) -> None:
         self._holder, self._refills = holder, refills
         self.version: int | None = None
-        """None: nothing was pulled yet."""
+        """The pulled version; None if nothing was pulled yet."""
         self.steps = 0
-        """Updates that the copy includes."""
+        """The number of updates in the copy."""
         self._asked = 0
-        """The last loss for which the worker was asked for its copy."""
+        """The last refill for which the worker's copy was requested."""
         self._given: set[int] = set()
-        """The blocks that it gave for that."""
+        """The blocks that it has sent for it."""
 
     def help_to_refill(self, orders: Orders) -> None:
-        """Report the copies of lost blocks, and send requested ones, independently of other work."""
+        """Report copies of lost blocks and send requested ones, independently of other work."""
         holder, version = self._holder, self.version
         if orders.refill > self._asked:
             self._asked, self._given = orders.refill, set()

@@ -1,6 +1,6 @@
-"""Replay: the recorded events of a job, given to a fresh engine, must lead to the decisions that were recorded.
+"""Replay: a new engine must make the recorded decisions from the recorded events of a job.
 
-Integers and order must be equal, floats to 1e-9; how a reason is worded is not compared.
+Integers and order must be equal, floats to 1e-9; the wording of reasons is not compared.
 """
 
 import math
@@ -19,11 +19,11 @@ from controlplane.protocol.base import Value
 
 TOLERANCE: Final = 1e-9
 UNSTORED: Final = {"reason", "data"}
-"""Wording, and what a fit was given, which is in the log."""
+"""Fields that are not compared: wording, and the training data of a fit, which are in the log."""
 
 
 class Decided(Value, frozen=True, kw_only=True):
-    """One decision: the entry that caused it, its kind, and what it says."""
+    """One decision: the entry that caused it, its kind, and its content."""
 
     cause: str
     kind: str
@@ -35,18 +35,18 @@ class Decided(Value, frozen=True, kw_only=True):
 
 
 class Difference(Value, frozen=True, kw_only=True):
-    """The first decision that is not as it was recorded."""
+    """The first decision that differs from the recorded one."""
 
     number: int
-    """Which of the decisions, from 0 on."""
+    """Index of the decision, from 0."""
     recorded: Decided | None
-    """None: the engine decides more than was recorded."""
+    """None if the engine makes more decisions than were recorded."""
     replayed: Decided | None
-    """None: the engine decides less."""
+    """None if the engine makes fewer decisions."""
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """A sentence for the operator."""
         found = self.recorded or self.replayed
         assert found is not None
         return (
@@ -60,16 +60,16 @@ class Replayed(Value, frozen=True, kw_only=True):
 
     entries: int
     decisions: int
-    """How many were compared."""
+    """The number of compared decisions."""
     difference: Difference | None
 
 
 def replay(
     entries: Iterable[Entry], recorded: Iterable[Decided], *, job: int, resolve: Resolve, is_over: bool
 ) -> Replayed:
-    """Compare decision by decision, up to the first that differs.
+    """Compare decisions up to the first that differs.
 
-    Where the job ``is_over`` its record is complete; of a running one, events and decisions end anywhere.
+    If the job ``is_over``, its record is complete; the events and decisions of a running job may end anywhere.
     """
     count = _Count()
     decisions = 0
@@ -87,13 +87,13 @@ def replay(
 
 
 def decided(command: AnyCommand) -> Decided:
-    """The command as it is recorded."""
+    """The command in the form in which it is recorded."""
     content = msgspec.json.decode(msgspec.json.encode(command))
     return Decided(cause=command.cause, kind=str(command.__struct_config__.tag), content=content)
 
 
 def is_same(one: Decided, other: Decided) -> bool:
-    """Whether two decisions are equal in all but wording and rounding."""
+    """Whether two decisions are equal except for wording and rounding."""
     return one.cause == other.cause and one.kind == other.kind and _agree(_plain(one), _plain(other))
 
 

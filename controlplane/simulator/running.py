@@ -16,13 +16,13 @@ from controlplane.simulator.scenario import Scenario, check, chosen
 def simulate(
     scenario: Scenario, policy: str, *, seed: int = 0, recording: Recording | None = None, run: Run | None = None
 ) -> Outcome:
-    """What the job does under ``policy``: a name of the scenario's, or registered names joined by ``+``.
+    """Simulate the job under ``policy``: a name in the scenario, or registered names joined by ``+``.
 
-    ``run``: what the scenario's machines were learned from, to be compared with it.
+    ``run``: the recording that the scenario's machines were learned from, for a comparison.
 
     Raises:
-        ScenarioError: for an impossible scenario, or a policy that does not exist.
-        Stuck: if nothing can happen any more before the job is over.
+        ScenarioError: for an impossible scenario, or an unknown policy.
+        Stuck: if no further event can happen before the job is over.
         SeriesEnded: if a recorded series is shorter than the job.
     """
     check(scenario)
@@ -31,7 +31,7 @@ def simulate(
 
 
 def beside(run: Run | None, cluster: Cluster, outcome: Outcome) -> Outcome:
-    """The outcome of ``cluster`` with how far it is from ``run``, if that had the same policies."""
+    """The outcome of ``cluster`` with its error against ``run``, if that had the same policies."""
     own = cluster.scenario.policies.get(RECORDED)
     if run is None or outcome.state != JobState.SUCCEEDED or chosen(cluster.scenario, outcome.policy) != own:
         return outcome
@@ -47,9 +47,9 @@ def play(
     until_target: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> Cluster:
-    """The whole run, for callers that need more than its outcome.
+    """Simulate, and return the whole run, for callers that need more than its outcome.
 
-    ``watch`` is called many times a second, and ends the run by raising. Else raises as ``simulate`` does.
+    ``watch`` is called many times per second, and ends the run by raising. Raises the errors of ``simulate``.
     """
     cluster = Cluster(
         scenario,
@@ -67,7 +67,7 @@ def play(
 def compare(
     scenario: Scenario, policies: Sequence[str] = (), *, seed: int = 0, run: Run | None = None
 ) -> Iterator[Outcome]:
-    """One outcome after another; all policies meet the same machines. None named: the scenario's own."""
+    """Yield one outcome per policy, all on the same machines; by default for the scenario's own policies."""
     check(scenario)
     names = list(policies) or list(scenario.policies)
     for name in names:

@@ -1,6 +1,6 @@
-"""Scenarios: machines, job, the policies to compare, and a paper's figures. One small file each.
+"""Scenarios: machines, a job, policies to compare, and a paper's figures. Each is a small file.
 
-A scenario is values only; ``check`` refuses an impossible one with the field and the cure.
+A scenario consists of values only; ``check`` rejects an impossible one with the field and the cure.
 """
 
 import math
@@ -31,7 +31,7 @@ DIGITS_FOR = ("softmax-regression", "mlp", "cnn")
 
 
 class Group(Part, frozen=True, kw_only=True):
-    """Workers that are alike, in order of rank."""
+    """Equal workers, in order of rank."""
 
     count: Positive
     machine: MachineSpec
@@ -39,14 +39,12 @@ class Group(Part, frozen=True, kw_only=True):
     starts_s: Seconds = 0.0
     """When their processes say hello."""
     joins_s: Seconds | None = None
-    """When slots for them are found, and they join the running job; None: they are there from its beginning."""
+    """When slots for them are found and they join the running job; None if they are there from the beginning."""
 
 
 class Happening(Part, frozen=True, kw_only=True):
-    """A process ends: its agent soon reports it (crash, leave), or its whole machine falls silent (vanish).
-
-    Or an operator asks for something: to exclude a worker immediately, to include it again, or to drain a worker or
-    server.
+    """A process ends: its agent soon reports it (crash, leave), or its whole machine disappears (vanish). Or an
+    operator requests something: to exclude a worker immediately, to include it again, or to drain a worker or server.
     """
 
     kind: Literal["crash", "leave", "vanish", "exclude", "include", "drain"]
@@ -56,14 +54,14 @@ class Happening(Part, frozen=True, kw_only=True):
 
 
 class PaperFigure(Part, frozen=True, kw_only=True):
-    """One figure of a paper that the scenario is there to reproduce."""
+    """One figure of a paper that the scenario reproduces."""
 
     where: str
     statement: str
     policy: Name
     metric: Literal["iteration_s", "update_s", "updates", "updates_to_target", "time_to_target_s"]
     ratio: float
-    """The policy's over the baseline's."""
+    """The policy's value divided by the baseline's."""
 
 
 class Scenario(Part, frozen=True, kw_only=True):
@@ -72,39 +70,39 @@ class Scenario(Part, frozen=True, kw_only=True):
     name: Name
     title: str
     story: str
-    """What it is modelled after, what was calibrated by the paper's own figures, and what was not."""
+    """What it models, and which values were calibrated by the paper's figures."""
     spec: JobSpec
     """Its synchronization is replaced by that of each policy."""
     policies: dict[str, Synchronization]
-    """By the name under which each is compared."""
+    """The compared policies, by name."""
     baseline: Name
     groups: tuple[Group, ...]
     tensor_sizes: tuple[Positive, ...] = (1000,)
-    """Elements of each parameter tensor; they decide how many bytes travel."""
+    """Elements of each parameter tensor; they determine how many bytes are transferred."""
     servers: ServerSpec = ServerSpec()
-    """Each of the job's servers, but for those in ``odd_servers``."""
+    """Settings of the job's servers, except those in ``odd_servers``."""
     odd_servers: dict[int, ServerSpec] = {}
     spare_servers: Count = 0
-    """Machines on which more servers can be started, when the placement asks for them."""
+    """Machines on which more servers can be started when the placement requests them."""
     overlaps: bool = False
-    """Parameters are exchanged while workers compute, each way by itself; with servers of limited bandwidth."""
+    """Parameters are exchanged while workers compute, each direction separately; with servers of limited bandwidth."""
     by_block: bool = False
-    """Servers close each block of an iteration by itself, as live ones do; with servers of limited bandwidth."""
+    """Servers close each block of an iteration separately, as live ones do; with servers of limited bandwidth."""
     servers_beside_workers: bool = False
-    """The job's servers run on the workers' machines, in turns, and share their links; where exchanges overlap."""
+    """The job's servers run on the workers' machines, in turn, and share their links; only with ``overlaps``."""
     control: ControlPlane = ControlPlane()
     wavering: Wavering = Wavering()
     exchanges: Wavering = Wavering()
-    """How a worker's exchanges with servers of limited bandwidth waver, each by itself."""
+    """How a worker's exchanges with servers of limited bandwidth vary, each independently."""
     reassigning: dict[str, Reassignment] = {}
-    """Policies under which workers hand work to one another within an iteration: a baseline, see ``reassignment``."""
+    """Policies under which workers pass work to one another within an iteration: a baseline, see ``reassignment``."""
     numerics: Numerics | None = None
-    """None: only times matter."""
+    """Computed training; None: times only."""
     happenings: tuple[Happening, ...] = ()
     horizon_s: Annotated[float, Meta(gt=0.0)] = 3600.0
-    """Virtual time after which a run ends unfinished; generated series are as long and then repeat."""
+    """Virtual time after which a run ends unfinished; generated series have this length and then repeat."""
     warm_up: Count = 0
-    """Iterations that enter no figure."""
+    """First iterations, which are not counted in any figure."""
     paper: tuple[PaperFigure, ...] = ()
 
     @property
@@ -114,7 +112,7 @@ class Scenario(Part, frozen=True, kw_only=True):
 
 
 _decoder: msgspec.msgpack.Decoder[Scenario] = msgspec.msgpack.Decoder(Scenario)
-"""Made once, before there are threads."""
+"""Created once, before there are threads."""
 
 
 def check(scenario: Scenario) -> None:
@@ -124,7 +122,7 @@ def check(scenario: Scenario) -> None:
     if machines != workers:
         raise ScenarioError("groups", f"{machines} machines", f"one for each of the {workers} workers of the spec")
     if not scenario.policies:
-        raise ScenarioError("policies", {}, "at least one to look at")
+        raise ScenarioError("policies", {}, "at least one worker to sample")
     if scenario.baseline not in scenario.policies:
         raise ScenarioError("baseline", scenario.baseline, f"one of {', '.join(scenario.policies)}")
     if not scenario.tensor_sizes:
@@ -155,7 +153,7 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
     """The policies named ``name``: one of the scenario's, or registered names as in ``lb-bsp-cpu+pssp``.
 
     Raises:
-        ScenarioError: where there is no such policy; says which there are.
+        ScenarioError: for an unknown policy; lists the known ones.
     """
     if name in scenario.policies:
         return scenario.policies[name]
@@ -174,7 +172,7 @@ def chosen(scenario: Scenario, name: str) -> Synchronization:
 
 
 def _check_ranges(scenario: Scenario) -> None:
-    """Structs that are made in Python are not checked when they are made."""
+    """Check ranges, since structs created in Python are not validated."""
     try:
         _decoder.decode(msgspec.msgpack.encode(scenario))
     except msgspec.ValidationError as error:
@@ -203,14 +201,14 @@ def _found(scenario: Scenario, field: str) -> object:
 
 
 def _cure(expected: str, field: str) -> str:
-    """What would do in the place of what is not in range."""
+    """What is expected instead of a value that is out of range."""
     if expected.startswith("Invalid enum value") and field.endswith(".kind"):
         return f"one of {', '.join(get_args(get_type_hints(Happening)['kind']))}"
     return expected
 
 
 def _numbers(part: object, field: str = "") -> Iterator[tuple[str, float]]:
-    """Every float, with the way to it."""
+    """Every float, with its path."""
     if isinstance(part, dict):
         for name, value in part.items():
             yield from _numbers(value, f"{field}.{name}".lstrip("."))
@@ -253,7 +251,7 @@ def _check_reassigning(scenario: Scenario) -> None:
 
 
 def _check_federated(scenario: Scenario) -> None:
-    """A round needs every client's update: work cannot be cut short, and no client goes ahead."""
+    """A round needs every client's update: work cannot be cut short, and no client continues alone."""
     for label, policy in scenario.policies.items():
         if not is_full(registry.policy_type("barrier", policy.barrier)):
             raise ScenarioError(
@@ -278,7 +276,7 @@ def _check_policies(field: str, chosen: Synchronization, scenario: Scenario) -> 
 
 
 def _check_possible(field: str, chosen: Synchronization, scenario: Scenario) -> None:
-    """Whether these machines and these data are such that the policies can be carried out."""
+    """Check that the policies are possible on these machines and data."""
     spec = replace(scenario.spec, synchronization=chosen)
     try:
         check_combination(spec)
@@ -292,7 +290,7 @@ def _check_possible(field: str, chosen: Synchronization, scenario: Scenario) -> 
         cure = "machines whose work can be cut short between two samples, or another batching"
         raise ScenarioError(f"{field}.batching", f"{chosen.batching.name} with a GPU (w{gpus[0]})", cure)
     if isinstance(data, Partitioned) and numerics is not None and numerics.partition != "shared":
-        cure = "shared data, or numerics.partition of shared: that policy splits the data by itself"
+        cure = "shared data, or numerics.partition of shared: that policy splits the data itself"
         raise ScenarioError(f"{field}.data", f"{chosen.data.name} with a {numerics.partition} partition", cure)
     if isinstance(data, Partitioned) and numerics is not None and numerics.federated is not None:
         raise ScenarioError(f"{field}.data", chosen.data.name, "shared: clients of a federation have their own data")
@@ -313,7 +311,7 @@ def _check_processes(scenario: Scenario) -> None:
             raise ScenarioError(f"happenings[{at}]", f"a server to {happening.kind}", cure)
         if happening.role == "server" and happening.kind == "vanish" and spec.elastic.restarts:
             cure = "crash or leave, or spec.elastic.restarts of 0: the simulator has no other machine"
-            raise ScenarioError(f"happenings[{at}]", "a server that vanishes and should be started again", cure)
+            raise ScenarioError(f"happenings[{at}]", "a server that vanishes and should be restarted", cure)
     here = [group for group in scenario.machines if group.joins_s is None]
     if scenario.machines[: len(here)] != here:
         raise ScenarioError("groups", "machines that join before others that do not", "those that join as the last")
@@ -327,7 +325,9 @@ def _check_processes(scenario: Scenario) -> None:
 
 
 def _check_overlap(scenario: Scenario) -> None:
-    """Exchanges overlap where all workers begin an iteration with the same version, and servers are never lost."""
+    """Check that all workers begin an iteration with the same version and no server is lost, as overlapping exchanges
+    require.
+    """
     if scenario.servers_beside_workers and not scenario.overlaps:
         raise ScenarioError("servers_beside_workers", True, "false, unless overlaps is true")
     if scenario.overlaps and scenario.by_block:

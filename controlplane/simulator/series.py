@@ -1,4 +1,4 @@
-"""A rate that changes in steps, its integral, and the inverse: the time that work takes."""
+"""A rate that changes in steps, its integral, and the inverse of the integral: the time that work takes."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ class Series:
     """Values of ``step_s`` seconds each, from time 0 on; with ``repeats`` they start again at the end.
 
     Raises:
-        ScenarioError: for no values, or one that is negative.
+        ScenarioError: if there are no values, or one is negative.
     """
 
     __slots__ = ("_area", "_name", "_repeats", "_step_s", "_values")
@@ -58,7 +58,7 @@ class Series:
         """When ``amount`` is done if started at ``start_s``.
 
         Raises:
-            SeriesEnded: if the values end before.
+            SeriesEnded: if the values end earlier.
         """
         wanted = self.done_by(start_s) + amount
         passes = 0
@@ -69,7 +69,7 @@ class Series:
             wanted -= passes * self._area[-1]
         elif wanted > self._area[-1]:
             raise self._ended(start_s)
-        # The first step by whose end it is done; its value is above 0, unless the amount is 0.
+        # The first step by whose end the amount is done; its value is above 0, unless the amount is 0.
         index = max(0, min(bisect_left(self._area, wanted), len(self._values)) - 1)
         value = self._values[index]
         inside_s = (wanted - self._area[index]) / value if value else 0.0

@@ -1,6 +1,6 @@
-"""Server processes in virtual time: they start, report, end when ordered to or by a fault, and are restarted.
+"""Server processes in virtual time: they start, report, end by orders or faults, and are restarted.
 
-The parameters are in ``servers``; this module has the instances and what each has reported.
+The parameters are in ``servers``; this module has the instances and their reports.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from controlplane.protocol.messages import ServerHello
 from controlplane.simulator.kernel import Kernel
 
 NOTICE_S: Final = 0.05
-"""How soon an agent sees that a process of its machine has ended."""
+"""How long an agent takes to notice that a process on its machine has ended."""
 RESTART_S: Final = 2.0
-"""The time of a process from its start to its hello, mostly imports."""
+"""Time from the start of a process to its hello, mostly imports."""
 FIRST_PORT: Final = 7000
 
 
@@ -24,7 +24,7 @@ class ServerProcesses:
     def __init__(
         self, kernel: Kernel, append_event: Callable[[Event], None], tensor_sizes: tuple[int, ...], *, initial: int
     ) -> None:
-        """``initial`` servers are there from the beginning, and say hello at once."""
+        """``initial`` servers exist from the beginning and say hello immediately."""
         self._kernel, self._append_event, self._tensor_sizes, self._initial = (
             kernel,
             append_event,
@@ -36,7 +36,7 @@ class ServerProcesses:
         self._silent_s: dict[str, float] = {}
 
     def begin(self) -> None:
-        """Those that are there from the beginning say hello."""
+        """The initial servers say hello."""
         for index in range(self._initial):
             self._hello(index, self._instances[index])
 
@@ -52,7 +52,7 @@ class ServerProcesses:
         self._end(command.index, command.instance, status=0)
 
     def die(self, index: int, kind: str) -> None:
-        """A server crashes, is ended in order (leave), or falls silent with its machine (vanish)."""
+        """A server crashes, ends orderly (leave), or disappears with its machine (vanish)."""
         instance = self._instances[index]
         if kind == "vanish":
             self._silent_s[instance] = self._kernel.now
@@ -70,11 +70,11 @@ class ServerProcesses:
         return self._instances[index]
 
     def is_over(self, index: int) -> bool:
-        """Whether that instance has ended, or is permanently silent."""
+        """Whether that instance has ended or disappeared."""
         return self._instances[index] in self._silent_s
 
     def heartbeats(self, begin_ms: int) -> dict[str, int]:
-        """As ``TimePassed`` carries them, where virtual time 0 is ``begin_ms``."""
+        """Heartbeats as in ``TimePassed``; virtual time 0 is ``begin_ms``."""
         return {
             f"server:{index}:{instance}": begin_ms + int(self._silent_s.get(instance, self._kernel.now) * 1000)
             for index, instance in self._instances.items()
@@ -87,7 +87,7 @@ class ServerProcesses:
             self._kernel.after(NOTICE_S, self._noticed, index, died)
 
     def _noticed(self, index: int, died: ProcessDied) -> None:
-        """Ignore an instance that was already replaced."""
+        """The end of a process was noticed; instances that were already replaced are ignored."""
         if self._instances[index] == died.instance:
             self._append_event(died)
 

@@ -1,7 +1,7 @@
-"""The servers of a job, as their orders have them: quorums, versions, and pulls that are held until there is one.
+"""The servers of a job under their orders: quorums, versions, and pulls that wait for a version.
 
-All servers are one here: an update counts when all of it has arrived, and a version is there when every server has
-it. How long an update takes to each of them is the network's affair.
+All servers are modelled as one: an update counts when all of it has arrived, and a version is complete when every
+server has it. Transfer times to each server are in ``network``.
 """
 
 import math
@@ -13,7 +13,7 @@ from controlplane.protocol.orders import ServerOrders
 from controlplane.simulator.kernel import Kernel
 
 NO_ATTEMPT: Final = -1
-"""In place of an attempt, for workers of a cohort: an attempt is counted only outside of it."""
+"""Used instead of an attempt for workers of a cohort, which does not count attempts."""
 
 
 class Puller(Protocol):
@@ -23,18 +23,18 @@ class Puller(Protocol):
     attempt: int
 
     def version_is_there(self) -> None:
-        """It may be transferred now."""
+        """The version may be transferred now."""
 
 
 class InStep(Protocol):
     """Workers that continue together."""
 
     def take(self, held: list[tuple[Any, int]], iteration: int) -> bool:
-        """Begin with that version, all who waited for it; False: each by itself."""
+        """Begin with that version, all workers that waited for it; False if each must begin separately."""
 
 
 class Mathematics(Protocol):
-    """What updates do to the parameters, where that is computed."""
+    """The effect of updates on the parameters, if they are computed."""
 
     def contribute(self, rank: int, samples: int) -> None:
         """A worker's update of the open iteration has arrived; it counts when that is closed."""
@@ -66,22 +66,22 @@ class Servers:
         self.closed_s: list[float] = []
         """When each version was complete, from version 1 on; in synchronous modes."""
         self.updates = 0
-        """Contributions that count."""
+        """The number of updates that counted."""
         self.applied = 0
-        """Contributions that are in the parameters that a worker would pull now, or that are kept for them (PSP)."""
+        """The number of updates in the parameters that a worker would pull now, and of those kept for them (PSP)."""
         self.contributed: dict[int, dict[int, int]] = {}
-        """Of open iterations: samples by rank."""
+        """By open iteration: samples by rank."""
         self._held: dict[int, list[tuple[Puller, int]]] = {}
         self._members: dict[int, int] = {}
         self._instances: dict[int, str] = {}
         """The current instance of members and former members, by rank."""
         self._latest_arrival = 0
         self._needed = 0
-        """So many contributions at least close an iteration."""
+        """The fewest updates that complete an iteration."""
         self._frozen = False
-        """Whether some blocks are on no server: no version is completed or sent."""
+        """Whether some blocks are on no server: then no version is completed or sent."""
         self.in_step: InStep | None = None
-        """Who may begin an iteration together; None: each by itself."""
+        """Workers that may begin an iteration together; None: each begins separately."""
         self._free_from: float = math.inf
         """From this iteration on, updates take effect without a quorum."""
 
@@ -98,7 +98,7 @@ class Servers:
         is_plain = orders.named_from is None and not orders.quorums
         self._needed = sum(first <= self.version for first in self._members.values()) if is_plain else 0
         if orders.apply == "quorum" and was_free:
-            # The numbers in between belong to the asynchronous phase: no contributions are expected.
+            # The iterations in between belong to the asynchronous phase: no updates are expected.
             self.version = max(self.version, orders.apply_from)
             self.contributed = {}
         if orders.apply == "release" and self._mathematics is not None:
@@ -107,14 +107,14 @@ class Servers:
         self._let_go()
 
     def go_back(self, iteration: int) -> None:
-        """All servers restart, with the values that they had before ``iteration``, and know no orders."""
+        """All servers restart with the values before ``iteration`` and without orders."""
         self.orders, self.version = None, iteration
         self.contributed, self._held, self._members = {}, {}, {}
         self._latest_arrival = self._needed = 0
         self._frozen, self._free_from = False, math.inf
 
     def freeze(self) -> None:
-        """A server is lost: until ``thaw``, no version comes to be and none is sent."""
+        """A server is lost: until ``thaw``, no version is completed or sent."""
         self._frozen = True
 
     def thaw(self) -> None:
@@ -124,7 +124,7 @@ class Servers:
         self._let_go()
 
     def contributors(self, *, beyond: int | None) -> list[int]:
-        """In lockstep, the workers whose updates are missing for a version after ``beyond``; None: the newest."""
+        """In lockstep: the workers whose updates are missing for a version after ``beyond``; None: after the newest."""
         if self.is_free(self.version):
             return []
         is_older = beyond is not None and beyond < self.version
@@ -138,7 +138,7 @@ class Servers:
             self._held.setdefault(iteration, []).append((puller, puller.attempt))
 
     def push(self, rank: int, iteration: int, samples: int) -> bool:
-        """All of an update is here; False if it does not count any more."""
+        """An update has arrived completely; False if it no longer counts."""
         if iteration >= self._free_from:
             self._apply(rank, iteration, samples)
             return True
@@ -159,11 +159,11 @@ class Servers:
 
     @property
     def members(self) -> Collection[int]:
-        """Whose contributions count."""
+        """The workers whose updates count."""
         return self._members
 
     def is_plain(self, iteration: int) -> bool:
-        """Whether that open iteration is complete with one update of every member, and not before."""
+        """Whether that open iteration needs exactly one update of every member."""
         orders = self.orders
         return (
             orders is not None
@@ -182,14 +182,14 @@ class Servers:
     def push_together(
         self, pushers: Sequence[Puller], ranks: Sequence[int], iteration: int, samples: Sequence[int]
     ) -> None:
-        """What ``push`` does where that is plain and the iteration stays open, and ``pull`` for the next one."""
+        """``push`` for several workers if the iteration is plain and stays open, and ``pull`` for the next one."""
         here = self.contributed.setdefault(iteration, {})
         here.update(zip(ranks, samples, strict=True))
         self.updates += len(pushers)
         self._held.setdefault(iteration + 1, []).extend(zip(pushers, repeat(NO_ATTEMPT), strict=False))
 
     def part(self) -> None:
-        """The cohort is dissolved: who waits does so by its own attempt again."""
+        """The cohort is dissolved: waiting workers use their own attempts again."""
         for iteration, held in self._held.items():
             if any(attempt == NO_ATTEMPT for _, attempt in held):
                 self._held[iteration] = [
@@ -201,7 +201,7 @@ class Servers:
         return iteration >= self._free_from
 
     def awaited(self) -> list[int]:
-        """Whose contributions to the open iteration are missing."""
+        """The workers whose updates of the open iteration are missing."""
         here = self.contributed.get(self.version, {})
         return sorted(rank for rank, first in self._members.items() if first <= self.version and rank not in here)
 
@@ -238,15 +238,13 @@ class Servers:
         if orders.named_from is not None and k >= orders.named_from:
             return False
         if k >= self._latest_arrival:
-            # Contributions are only taken from members, but members may have left since.
+            # Updates are only accepted from members, but members may have left since.
             return bool(self._members) and here.keys() >= self._members.keys()
         counting = {rank for rank, first in self._members.items() if first <= k}
         return bool(counting) and here.keys() >= counting
 
     def _reset_owed(self, instances: dict[int, str]) -> None:
-        """What an earlier instance contributed stays in the sum, and does not replace the current instance's
-        contribution.
-        """
+        """The update of an earlier instance stays in the sum, and does not replace the current instance's update."""
         for rank, instance in instances.items():
             if self._instances.get(rank, instance) != instance:
                 for here in self.contributed.values():
@@ -254,7 +252,7 @@ class Servers:
         self._instances |= instances
 
     def _let_go(self) -> None:
-        """Orders may have made versions that are held back unnecessary, or present."""
+        """New orders may complete versions that pulls wait for."""
         for iteration in sorted(self._held) if not self._frozen else ():
             if self.version >= iteration or self.is_free(iteration):
                 self._answer(self._held.pop(iteration))

@@ -1,4 +1,4 @@
-"""Outcomes side by side, as rows of text: against the baseline, and against what a paper found."""
+"""Tables of outcomes as rows of text: against the baseline, and against a paper's figures."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,7 +12,9 @@ NOTHING: Final = "-"
 
 
 def rows(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """One row per outcome, under ``HEADS``; ``against`` is the iteration time over the baseline's, if that was run."""
+    """One row per outcome, with the columns ``HEADS``; ``against`` is the iteration time divided by the baseline's, if
+    that was run.
+    """
     base = _baseline(scenario, outcomes)
     return [
         (
@@ -30,7 +32,7 @@ def rows(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[tuple[str, ...
 
 
 def ratio(scenario: Scenario, figure: PaperFigure, outcomes: Sequence[Outcome]) -> float | None:
-    """What came out for a paper's figure; None where either run is missing or did not get so far."""
+    """The simulated value for a paper's figure; None if either run is missing or did not get that far."""
     base = _baseline(scenario, outcomes)
     found = next((outcome for outcome in outcomes if outcome.policy == figure.policy), None)
     if base is None or found is None:
@@ -40,7 +42,7 @@ def ratio(scenario: Scenario, figure: PaperFigure, outcomes: Sequence[Outcome]) 
 
 
 def endings(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
-    """A sentence for each run that did not succeed: why."""
+    """A sentence for each run that did not succeed, with the reason."""
     late = f"not over at horizon_s, after {scenario.horizon_s:g} s of virtual time"
     return [
         f"{outcome.policy}: {late if outcome.state == 'running' else f'{outcome.state}: {outcome.why}'}"
@@ -50,12 +52,12 @@ def endings(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def against_recorded(outcomes: Sequence[Outcome]) -> list[str]:
-    """A sentence for each outcome that a recorded job can be compared with: how far the prediction is off."""
+    """A sentence for each outcome that can be compared with a recorded job: the error of the prediction."""
     return [f"{outcome.policy}: {fit_sentence(outcome.fit)}" for outcome in outcomes if outcome.fit is not None]
 
 
 def fit_sentence(fit: Fit) -> str:
-    """How far a model that was learned from a run is off on that very run."""
+    """The error of a model on the run from which it was learned."""
     return (
         f"the model, learned from this very run, gives its {fit.compared} {fit.what} a mean of "
         f"{seconds(fit.predicted_s)}, recorded were {seconds(fit.recorded_s)} ({fit.error_of_mean:.1%} off); error "
@@ -64,7 +66,7 @@ def fit_sentence(fit: Fit) -> str:
 
 
 def against_paper(scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
-    """A sentence per figure of the paper."""
+    """A sentence for each figure of the paper."""
     sentences = []
     for figure in scenario.paper:
         found = ratio(scenario, figure, outcomes)

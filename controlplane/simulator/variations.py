@@ -1,7 +1,7 @@
 """A scenario on other machines: more or fewer workers, other bandwidth, another global batch. The work stays the same.
 
-The same samples in all, in iterations of the global batch that is asked for, as nearly as it can be divided among the
-workers; the number of iterations makes up for the rest.
+The total number of samples stays. The global batch is the requested one, as far as it can be divided among the workers;
+the number of iterations is adjusted.
 """
 
 from typing import Annotated, Any
@@ -20,28 +20,28 @@ from controlplane.simulator.whatif import fastest_of, slowest_of
 
 
 class Variation(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The differences from the scenario; None: it stays."""
+    """The differences from the scenario; None means no change."""
 
     workers: Annotated[int, Meta(ge=1, le=MAX_WORKERS)] | None = None
-    """More are like its fastest, fewer are without its slowest."""
+    """Number of workers: added ones equal the fastest, and the slowest are removed first."""
     bandwidth: Annotated[float, Meta(ge=0.01, le=100.0)] | None = None
-    """So many times that of every link and server; latency stays."""
+    """Factor of the bandwidth of every link and server; latency stays."""
     global_batch: Annotated[int, Meta(ge=1)] | None = None
     """Samples of an iteration, over all workers."""
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it; what stays is not in it."""
+        """The variation as JSON values, without what does not change."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document
 
     @property
     def flags(self) -> str:
-        """The options with which ``manage.py simulate`` plays the same, a space before each."""
+        """The options of ``manage.py simulate`` for the same variation, each after a space."""
         return "".join(f" --{name.replace('_', '-')} {value}" for name, value in self.document().items())
 
     @property
     def sentence(self) -> str:
-        """For people; empty where nothing is changed."""
+        """A sentence for the operator; empty if nothing changes."""
         parts = []
         if self.workers is not None:
             parts.append(f"{self.workers} worker{'' if self.workers == 1 else 's'}")
@@ -58,7 +58,7 @@ def variation_of(document: dict[str, Any]) -> Variation:
 
 
 def is_limited(scenario: Scenario) -> bool:
-    """Whether anything in it has a limited bandwidth, so that more or less of it makes a difference."""
+    """Whether any bandwidth in it is limited, so that more or less bandwidth makes a difference."""
     links = [group.link for group in scenario.groups]
     servers = [scenario.servers, *scenario.odd_servers.values()]
     return any(link.bytes_per_s is not None or link.changes or link.recorded_s for link in links) or any(
@@ -67,7 +67,7 @@ def is_limited(scenario: Scenario) -> bool:
 
 
 def varied(scenario: Scenario, variation: Variation) -> Scenario:
-    """The scenario so changed; nothing of its paper is compared with it.
+    """The changed scenario, without its paper's figures.
 
     Raises:
         ScenarioError: for a change that it does not support.
@@ -95,7 +95,7 @@ def varied(scenario: Scenario, variation: Variation) -> Scenario:
 
 
 def _check_ranges(variation: Variation) -> None:
-    """Structs that are made in Python are not checked when they are made."""
+    """Check ranges, since structs created in Python are not validated."""
     try:
         variation_of(variation.document())
     except msgspec.ValidationError as error:
@@ -104,7 +104,7 @@ def _check_ranges(variation: Variation) -> None:
 
 
 def _with_machines(scenario: Scenario, workers: int) -> Scenario:
-    """So many, each rank's group by itself; the job's spec is not changed yet."""
+    """The scenario with ``workers`` machines, one group per rank; the job's spec is not changed yet."""
     machines, more = [replace(group, count=1) for group in scenario.machines], workers - scenario.spec.workers
     if more > 0:
         like = machines[fastest_of(scenario)]

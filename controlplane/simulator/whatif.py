@@ -1,10 +1,9 @@
 """Simulates a job under other policies, or on other machines: one less, one more, more bandwidth.
 
-The model is checked first: the recorded policies are simulated on it and compared with the recording. Every
-alternative is played with the same seeds as these; what it saves is a difference between two simulations with the same
-chance, over the same number of iterations, or where the global batch does not divide, over as many samples.
-
-A simulated job is its own model: there, what single seeds give is judged.
+The model is checked first: the recorded policies are simulated with it and compared with the recording. Every
+alternative is simulated with the same seeds; its saving is the difference between two simulations with the same random
+numbers, over the same number of iterations, or of samples if the global batch cannot be divided. A simulated job is its
+own model: there, the spread over seeds is shown.
 """
 
 import statistics
@@ -37,48 +36,48 @@ TWICE: Final = 2.0
 
 
 class Ways(Value, frozen=True, kw_only=True):
-    """The alternatives to simulate. Ranks are those of workers that stay; no policies: those of the recorded run."""
+    """The alternatives to simulate. Ranks are those of workers that stay; default policies are the recorded ones."""
 
     policies: Sequence[str] = ()
     without: Sequence[int] = ()
-    """Each left out, one at a time."""
+    """Ranks to leave out, one at a time."""
     like: Sequence[int] = ()
-    """One more worker on a machine like that of each, one at a time."""
+    """Ranks whose machine is added once more, one at a time."""
     bandwidths: Sequence[float] = ()
-    """So many times the bandwidth, one at a time."""
+    """Factors of the bandwidth, one at a time."""
 
 
 USUAL: Final = Ways()
 
 
 class Alternative(Value, frozen=True, kw_only=True):
-    """One other way to run the job. Time saved is relative to the recorded way, negative where it takes longer."""
+    """One alternative. Time saved is relative to the recorded policies and machines; negative if it takes longer."""
 
     name: str
     seconds: float
-    """Mean over the seeds, for as many iterations as were played."""
+    """Mean time over the seeds, for all simulated iterations."""
     iteration_s: float
     waiting: float
     samples: float
-    """Processed, over those of the recorded way: below 1 where part of the work is left out."""
+    """Processed samples relative to the recorded policies: below 1 if part of the work is left out."""
     saved_s: float
     saved: float
-    """Part of the recorded way's time: mean over the seeds,"""
+    """Saved fraction of the recorded policies' time: mean over the seeds,"""
     saved_low: float
     saved_high: float
     """and the least and most that any seed gave."""
     unfinished: int
-    """Seeds with which the job did not come to its end."""
+    """Number of seeds with which the job did not finish."""
     kind: Literal["policy", "machines"] = "policy"
     """The differences from the recording."""
 
 
 class WhatIf(Value, frozen=True, kw_only=True):
-    """The whole answer."""
+    """The result."""
 
     job: int
     iterations: int
-    """That were played."""
+    """Number of simulated iterations."""
     seeds: int
     fit: Fit
     recorded: Alternative
@@ -91,11 +90,11 @@ Play = tuple[Outcome, Lengths]
 def what_if(
     run: Run, ways: Ways = USUAL, *, seeds: int = 8, progress: Callable[[str], None] = lambda _: None
 ) -> WhatIf:
-    """Judge the model, then play every alternative. ``progress`` is called with the name of each alternative once it
-    was simulated.
+    """Check the model, then simulate every alternative. ``progress`` is called with the name of each simulated
+    alternative.
 
     Raises:
-        SimulationError: for a policy that does not exist, or a model on which no iteration can complete.
+        SimulationError: for an unknown policy, or a model with which no iteration can complete.
     """
     scenario = scenario_of(run)
     check(scenario)
@@ -114,17 +113,18 @@ def what_if_simulated(
     seeds: int = 8,
     progress: Callable[[str], None] = lambda _: None,
 ) -> WhatIf:
-    """The same of a simulated job, whose own seed gave a mean iteration of ``iteration_s``: machines are known.
+    """The same for a simulated job, whose own seed had a mean iteration time of ``iteration_s``: its machines are
+    known.
 
-    Where it ends by its iterations, only times are played, and of those at most ``MOST``.
+    If it ends by a number of iterations, only times are simulated, for at most ``MOST`` iterations.
 
     Raises:
         SimulationError: as ``what_if``.
     """
     if policy in scenario.reassigning:
         raise SimulationError(
-            f"policy {policy}: its workers hand work to one another within an iteration, and such runs are not played "
-            "otherwise; look at a run of another policy of this simulation"
+            f"policy {policy}: its workers pass work to one another within an iteration, so there are no "
+            "alternatives; choose a run of another policy of this simulation"
         )
     own, stop = chosen(scenario, policy), scenario.spec.stop
     if stop.iterations is not None:
@@ -142,12 +142,12 @@ def what_if_simulated(
 
 
 def count_ways(ways: Ways, run: Run) -> int:
-    """How many ways ``what_if`` will play, the recorded one included."""
+    """How many alternatives ``what_if`` will simulate, the recorded one included."""
     return 1 + len(_alternatives(scenario_of(run), RECORDED, ways))
 
 
 def fastest(run: Run) -> int:
-    """The worker that takes least time for a sample, as medians have it, of those that stayed."""
+    """The worker with the lowest median time per sample, of those that stayed."""
     paces = {
         rank: statistics.median(sample.compute_s / sample.samples for sample in found)
         for rank, found in run.samples.items()
@@ -157,9 +157,9 @@ def fastest(run: Run) -> int:
 
 
 def slowest(run: Run, count: int) -> list[int]:
-    """The workers that take longest for an even share with its exchange, as medians have it.
+    """The workers with the highest median time for an even share and its exchange.
 
-    Not for the shares that they had: policies that balance make those take all of them equally long.
+    Times of the actual shares would not show them, since balancing policies make these equal.
     """
     share = run.spec.usual_share
     even_s = {
@@ -171,13 +171,13 @@ def slowest(run: Run, count: int) -> list[int]:
 
 
 def slowest_of(scenario: Scenario, count: int) -> list[int]:
-    """Of a simulated job: the workers whose machines take longest for an even share where nothing disturbs them."""
+    """For a simulated job: the workers whose machines take longest for an even share without disturbances."""
     order = sorted(range(scenario.spec.workers), key=lambda rank: (-_even_s(scenario, rank), rank))
     return sorted(order[:count])
 
 
 def fastest_of(scenario: Scenario) -> int:
-    """And the worker whose machine takes least."""
+    """For a simulated job: the worker whose machine is fastest."""
     return min(range(scenario.spec.workers), key=lambda rank: (_even_s(scenario, rank), rank))
 
 
@@ -195,7 +195,7 @@ def _even_s(scenario: Scenario, rank: int) -> float:
 
 
 class _Way(Value, frozen=True, kw_only=True):
-    """One other way, before it is played."""
+    """An alternative before its simulation."""
 
     name: str
     kind: Literal["policy", "machines"]

@@ -1,7 +1,7 @@
-"""One worker in virtual time: it does the same as the training loop of ``workers.trainer``, with the same orders.
+"""One worker in virtual time: it does the same as the training loop of ``workers.trainer`` under the same orders.
 
-Boundary -> pull (held until the version is there) -> share (awaited for a while) -> compute -> push -> report. Time is
-charged to the parts of an iteration by the live loop's definition.
+Boundary -> pull (waits for the version) -> share (waits up to a time-out) -> compute -> push -> report. Time is
+attributed to the parts of an iteration as in the live loop.
 """
 
 import math
@@ -100,9 +100,8 @@ class SimulatedWorker:
         self.protocol = WorkerMachine(self._say_next, rank)
         self._dead = False
         self.attempt = 0
-        """Numbers its operations, so that the end of a cancelled one is not mistaken for that of the next.
-
-        The end of the process counts too: events of this attempt belong to a live worker.
+        """Numbers its operations, so that the end of a cancelled one is not mistaken for that of the next. The end of
+        the process increases it too, so that events of the present attempt belong to a live worker.
         """
         self.number = 0
         self.share = self.position = 0
@@ -111,45 +110,45 @@ class SimulatedWorker:
         self.reports = self.samples = 0
         self.compute_s = self.communication_s = self.waiting_s = self.coordination_s = self.total_s = 0.0
         self.pieces: list[Piece] = []
-        """Of the iteration that it is in, where the data set is split."""
+        """With split data: the pieces of the present iteration."""
         self._probes = Probes(rank, cluster.network, lambda: self._kernel.now)
         self._helps = False
         self.copy = PulledCopy(self, cluster.refills)
         self._losses = 0
-        """So many servers had been lost when its exchange began."""
+        """How many servers had been lost when its exchange began."""
         self.pulled_updates = 0
         self.moved_s = 0.0
         self._exchange = Exchange(
             rank, cluster.network, lambda: self._kernel.now, lambda: self.pushed(self._due), cluster.quorums
         )
         self._due = -1
-        """The attempt whose update is computed, and counts when an exchange that overlaps it has ended."""
+        """The attempt whose update is computed; it counts when the overlapping exchange has ended."""
         self.missed = self.missed_squares = self.moving_s = 0.0
         self.began_s = self.version_s = self.ready_s = 0.0
         self.compute_from_s = self.compute_to_s = 0.0
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still acts."""
+        """Whether it is alive."""
         return not self._dead and self.silent_s is None
 
     @property
     def orders(self) -> Orders | None:
-        """The newest."""
+        """The newest orders."""
         return self.protocol.orders
 
     @property
     def iteration(self) -> int:
-        """The one that it is in, or before."""
+        """The present iteration, or the next one."""
         return self.protocol.iteration
 
     @property
     def phase(self) -> Phase:
-        """Where it is, or was when it died."""
+        """The phase of its iteration, or its last phase."""
         return self.protocol.phase
 
     def hello(self) -> None:
-        """Its first words."""
+        """Say hello."""
         if self.is_alive:
             job = self._cluster
             hello = WorkerHello(number=1, parameter_count=job.parameter_count, sample_count=job.sample_count)
@@ -166,7 +165,7 @@ class SimulatedWorker:
         self.say(build(self.number + 1))
 
     def receive(self, orders: Orders) -> None:
-        """Newer orders replace older ones whole."""
+        """Take orders; newer orders replace older ones completely."""
         protocol = self.protocol
         if not self.is_alive:
             return
@@ -185,7 +184,7 @@ class SimulatedWorker:
             self._cut()
 
     def begin_again(self, instance: str) -> None:
-        """A new process of it is about to start, and knows nothing of the one before."""
+        """A new process with an empty state is about to start."""
         self.instance, self.protocol, self._dead = instance, WorkerMachine(self._say_next, self.rank), False
         self.silent_s, self.number = None, 0
         self.attempt += 1
@@ -194,7 +193,7 @@ class SimulatedWorker:
         self.copy = PulledCopy(self, self._cluster.refills)
 
     def die(self, *, silent: bool) -> None:
-        """Stop acting; ``silent``: without a report of its end."""
+        """End the process; ``silent``: without a report of its end."""
         self.attempt += 1
         if silent:
             self.silent_s = self._kernel.now
@@ -226,7 +225,7 @@ class SimulatedWorker:
             protocol.finished(model_saved=orders.evaluator)
 
     look_again = _go_on
-    """It has received the progress of others."""
+    """The progress of others has arrived."""
 
     # -- pull and share
 
@@ -235,7 +234,7 @@ class SimulatedWorker:
             self._cluster.servers.pull(self, self.iteration)
 
     def version_is_there(self) -> None:
-        """The servers send what it has waited for."""
+        """The servers send the version that it has waited for."""
         cluster = self._cluster
         self.version_s = now = self._kernel.now
         self.pulled_updates = cluster.servers.applied
@@ -257,7 +256,7 @@ class SimulatedWorker:
             self._have(self._kernel.now)
 
     def _have(self, at_s: float) -> None:
-        """The parameters are here at ``at_s``, which may be soon."""
+        """The parameters arrive at ``at_s``, now or later."""
         self.ready_s = at_s
         self.copy.version, self.copy.steps = self.iteration, self.pulled_updates
         orders = self.orders
@@ -301,11 +300,11 @@ class SimulatedWorker:
             self._cut()
 
     def _within(self, budget_s: float, most: int, from_s: float) -> int:
-        """How many samples a time budget is enough for; the one that is under way at its end is finished."""
+        """How many samples fit into a time budget; the sample in progress at its end is finished."""
         return min(most, self.machine.processed(most, from_s, from_s + budget_s, self.iteration) + 1)
 
     def _cut(self) -> None:
-        """Stop where it is: what is processed is pushed."""
+        """Stop computing, and push what is processed."""
         now = self._kernel.now
         if now >= self.compute_to_s or not self.machine.interruptible:
             return
@@ -333,7 +332,7 @@ class SimulatedWorker:
 
     @property
     def computes_until_s(self) -> float:
-        """When it will have computed, as it is."""
+        """When its computation will end, as things are."""
         return self.compute_to_s
 
     def is_computing(self, iteration: int) -> bool:
@@ -341,18 +340,18 @@ class SimulatedWorker:
         return self.phase is COMPUTE and self.iteration == iteration and not self._helps and self.is_alive
 
     def left_at(self, at_s: float) -> int:
-        """How many samples of its own it will not have processed by then."""
+        """How many of its own samples it will not have processed by ``at_s``."""
         return self.share - self.machine.processed(self.share, self.compute_from_s, at_s, self.iteration)
 
     def hand_over(self, samples: int) -> None:
-        """So many of its samples are reassigned to another worker."""
+        """Reassign ``samples`` of its samples to another worker."""
         self.share -= samples
         self.attempt += 1
         self.compute_to_s = self.machine.finish_s(self.share, self.compute_from_s, self.iteration)
         self._kernel.at(max(self._kernel.now, self.compute_to_s), self._computed, self.attempt)
 
     def take_over(self, samples: int) -> None:
-        """So many more are its own."""
+        """Add ``samples`` to its own."""
         self.share += samples
         self._helps = True
 
@@ -375,7 +374,7 @@ class SimulatedWorker:
             self._push()
 
     def _push_when_moved(self, attempt: int) -> None:
-        """Blocks have moved that this update is for: it has waited since it was computed."""
+        """The blocks of this update have moved: push it."""
         if attempt == self.attempt:
             self.moved_s = self._kernel.now - self.compute_to_s
             self._push()
@@ -395,11 +394,11 @@ class SimulatedWorker:
             )
 
     def pushed(self, attempt: int) -> None:
-        """Its update is with the servers, unless something came between."""
+        """The servers have its update, unless the attempt was cancelled."""
         if attempt == self.attempt and (not self._cluster.refills.losses or self._is_whole(self.pushed, 0)):
             self.attempt += 1
             if self.protocol.phase is COMPUTE:
-                # Where nothing can come between, computing and pushing are one event.
+                # If nothing can intervene, computing and pushing are one event.
                 self._begin_push()
             self._deliver()
 
@@ -408,7 +407,7 @@ class SimulatedWorker:
         self.protocol.next(self._kernel.now)
 
     def _deliver(self) -> None:
-        """The servers have all of the update: it counts, or is refused."""
+        """The servers have the whole update: it counts, or is rejected."""
         servers = self._cluster.servers
         missed = servers.applied - self.pulled_updates
         if servers.push(self.rank, self.protocol.iteration, self.share):
@@ -422,7 +421,8 @@ class SimulatedWorker:
         protocol, now = self.protocol, self._kernel.now
         k, orders = protocol.iteration, protocol.orders
         assert orders is not None
-        # The engine had its last report for held_s before it could decide: until then it waited for others.
+        # The engine had its last report for held_s before it could decide: during that time the worker waited for
+        # others.
         coordination_s, held_s = self.compute_from_s - self.ready_s, 0.0
         if coordination_s:
             held_s = min(max(self.began_s + orders.held_s - self.ready_s, 0.0), coordination_s)
@@ -480,13 +480,13 @@ class SimulatedWorker:
             driver.log_noted(event)
         else:
             driver.append_event(event())
-        # Orders are carried out when they arrive, never in the middle of this: the boundary is still its own.
+        # Orders take effect when they arrive, never during this method.
         self._go_on()
 
     # -- servers that are lost
 
     def _is_whole(self, then: Callable[[int], None], direction: int) -> bool:
-        """Whether no server was lost during the exchange; where one was, it is made again with that one alone."""
+        """Whether no server was lost during the exchange; if one was, repeat the exchange with that server only."""
         refills = self._cluster.refills
         if refills.is_whole and refills.losses == self._losses:
             return True

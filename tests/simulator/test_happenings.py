@@ -148,7 +148,7 @@ def test_a_simulation_that_cannot_continue_reports_who_waits_for_whom(monkeypatc
     # A worker that lives and does nothing: no policy helps, and without an end every deadline is followed by another.
     monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker._computed", lambda *_: None)
     monkeypatch.setattr("controlplane.simulator.workers.SimulatedWorker.pushed", lambda *_: None)
-    told = r"small: nothing can happen any more at .* s, and the job is running \(4 workers .* are ready\): w0 w1 .*"
+    told = r"small: no further event can happen at .* s, and the job is running \(4 workers .* are ready\): w0 w1 .*"
     with pytest.raises(Stuck, match=told):
         simulate(world(), "bsp")
 

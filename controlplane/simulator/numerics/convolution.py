@@ -1,7 +1,7 @@
-"""A convolutional network as small as a simulation can afford: PSP section 6.1's with one layer of each kind.
+"""A small convolutional network: that of PSP section 6.1 with one layer of each kind.
 
-One convolution of 3 x 3 without padding, ReLU, one dense layer with ReLU, a softmax; the paper's has two of each, for
-pictures of 28 x 28 and 62 classes. Sums over workers are stacked as in ``problems``.
+One convolution of 3 x 3 without padding, ReLU, one dense layer with ReLU, a softmax; the paper's network has two of
+each, for images of 28 x 28 and 62 classes. Arrays are stacked over workers as in ``problems``.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ KERNEL: Final = 3
 
 
 class Cnn:
-    """Square pictures, given as rows of pixels."""
+    """A CNN for square images, given as rows of pixels."""
 
     def __init__(self, inputs: Array, labels: Array, held_out: int, *, hidden: int, classes: int) -> None:
         side = int(np.sqrt(inputs.shape[1]))
@@ -34,12 +34,12 @@ class Cnn:
         self.size = int(self._cuts[-1])
 
     def start(self, chance: np.random.Generator) -> Array:
-        """Normal, by the number of inputs of each layer (He)."""
+        """He initialization."""
         layers = [chance.normal(0.0, np.sqrt(2.0 / rows), rows * columns) for rows, columns in self._shapes]
         return np.concatenate(layers)
 
     def sums(self, parameters: Array, samples: Indices, mask: Array) -> Sums:
-        """By the chain rule, layer by layer."""
+        """Sums of gradients and losses, by the chain rule."""
         kernel, dense, last = self._layers(parameters)
         n, b = samples.shape
         patches = _ones(self._inputs[samples][:, :, self._patches])
@@ -57,7 +57,7 @@ class Cnn:
         return gradients, (losses * mask).sum(axis=1)
 
     def score(self, parameters: Array) -> tuple[float, float | None]:
-        """On the held-out pictures."""
+        """Loss and accuracy on the held-out images."""
         kernel, dense, last = (layer[0] for layer in self._layers(parameters[None]))
         inputs, labels = self._held
         seen = np.maximum(0.0, _ones(inputs[:, self._patches]) @ kernel).reshape(len(inputs), -1)
@@ -71,19 +71,19 @@ class Cnn:
         return stepped
 
     def _layers(self, parameters: Array) -> list[Array]:
-        """With a row for the offsets at the end of each."""
+        """The weights of each layer, with the biases in the last row."""
         m = len(parameters)
         cut = np.split(parameters, self._cuts[:-1], axis=1)
         return [layer.reshape(m, *shape) for layer, shape in zip(cut, self._shapes, strict=True)]
 
 
 def _ones(values: Array) -> Array:
-    """With a column of ones at the end, for the offsets."""
+    """The values with a column of ones at the end, for the biases."""
     return np.concatenate([values, np.ones((*values.shape[:-1], 1))], axis=-1)
 
 
 def _patches(side: int) -> NDArray[np.int64]:
-    """``(places, 9)``: which pixels each place of the kernel sees."""
+    """``(positions, 9)``: the pixels under the kernel at each position."""
     corners = [row * side + column for row in range(side - KERNEL + 1) for column in range(side - KERNEL + 1)]
     inside = [row * side + column for row in range(KERNEL) for column in range(KERNEL)]
     return np.array(corners, dtype=np.int64)[:, None] + np.array(inside, dtype=np.int64)[None, :]

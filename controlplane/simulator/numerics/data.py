@@ -1,4 +1,4 @@
-"""Generated data for each problem, and whose samples are whose."""
+"""Generated data for each problem, and its partition among workers."""
 
 from collections.abc import Callable
 from typing import Final
@@ -22,22 +22,22 @@ from controlplane.simulator.numerics.problems import (
 from controlplane.simulator.numerics.settings import Numerics, Partition
 
 SPLIT_SEED: Final = 20210
-"""Jobs divide data sets by it into those to train with and those to hold out."""
+"""The seed with which live jobs split data sets into training and held-out samples."""
 SPARSE_PART: Final = 0.3
-"""Part of the features that matter to a lasso's targets."""
+"""Fraction of the features that a lasso's targets depend on."""
 
 
 def build_problem(settings: Numerics, seed: int) -> Problem:
-    """The problem on data of that seed."""
+    """The problem with data for that seed."""
     chance = np.random.default_rng([seed, 31])
     return _BUILDERS[settings.problem](settings, chance)
 
 
 def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[Indices]:
-    """Each worker's own samples, in the order in which it takes them; disjoint, and together all of them.
+    """Each worker's own samples, in processing order; disjoint, and together all samples.
 
     Raises:
-        ValueError: for ``shared``, where no worker has its own samples.
+        ValueError: for ``shared``, in which workers have no samples of their own.
     """
     if kind == "two-shards":
         return _two_shards(labels, workers, np.random.default_rng(seed))
@@ -46,7 +46,7 @@ def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[I
         return np.array_split(chance.permutation(len(labels)), workers)
     order = np.lexsort((chance.random(len(labels)), labels))
     if kind == "uneven":
-        # Every part has some of each label, one label after the other: a worker that never reaches the end misses some
+        # Every part has all labels, sorted by label: a worker that never reaches the end of its part misses some
         # labels.
         parts = np.array_split(chance.permutation(len(labels)), workers)
         return [part[np.argsort(labels[part], kind="stable")] for part in parts]
@@ -62,7 +62,7 @@ def partition(kind: Partition, labels: Array, workers: int, seed: int) -> list[I
 
 
 def _two_shards(labels: Array, workers: int, chance: np.random.Generator) -> list[Indices]:
-    """As workers.workloads.partitions deals them; each worker's order is for the pass over its part to say."""
+    """As in workers.workloads.partitions; the order within a part is set by the pass over it."""
     shuffled = chance.permutation(len(labels))
     shards = np.array_split(shuffled[np.argsort(labels[shuffled], kind="stable")], 2 * workers)
     hands = chance.permutation(2 * workers).reshape(workers, 2)
@@ -70,7 +70,7 @@ def _two_shards(labels: Array, workers: int, chance: np.random.Generator) -> lis
 
 
 def _clouds(settings: Numerics, chance: np.random.Generator, classes: int) -> tuple[Array, Array]:
-    """Normal clouds around one mean per class; a part of the labels is wrong."""
+    """Gaussian clusters, one per class; a fraction of the labels is wrong."""
     count = settings.samples + settings.held_out
     means = chance.normal(0.0, 1.0, (classes, settings.features))
     means *= settings.separation / np.linalg.norm(means, axis=1, keepdims=True)
@@ -84,7 +84,7 @@ def _clouds(settings: Numerics, chance: np.random.Generator, classes: int) -> tu
 
 
 def _classified(settings: Numerics, chance: np.random.Generator, classes: int) -> tuple[Array, Array]:
-    """Inputs with a column of ones, and labels, those to be held out first."""
+    """Inputs with a column of ones, and labels; held-out samples come first."""
     if settings.dataset == "generated":
         return _clouds(settings, chance, classes)
     inputs, labels = _digits_of_jobs(settings.held_out) if settings.dataset == "digits-of-jobs" else _digits(chance)
@@ -92,8 +92,8 @@ def _classified(settings: Numerics, chance: np.random.Generator, classes: int) -
 
 
 def _digits(chance: np.random.Generator) -> tuple[Array, Array]:
-    """1,797 pictures of 8 x 8 pixels, ten classes, in their own order for each seed."""
-    from sklearn.datasets import load_digits  # its import takes a second, and only some scenarios want it
+    """1,797 images of 8 x 8 pixels, ten classes, shuffled by the seed."""
+    from sklearn.datasets import load_digits  # its import takes a second, and only some scenarios need it
 
     found = load_digits()
     order = chance.permutation(len(found.target))
@@ -101,7 +101,7 @@ def _digits(chance: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _digits_of_jobs(held_out: int) -> tuple[Array, Array]:
-    """As workers.workloads.data divides and scales them; those that are held out come last there, and first here."""
+    """Split and scaled as in workers.workloads.data; held-out samples come last there, and first here."""
     inputs, labels = _digits(np.random.default_rng(SPLIT_SEED))
     train = inputs[: len(labels) - held_out]
     scaled = (inputs - train.mean()) / train.std()
@@ -156,13 +156,13 @@ def _mlp(settings: Numerics, chance: np.random.Generator) -> Problem:
 
 
 def _cnn(settings: Numerics, chance: np.random.Generator) -> Problem:
-    """On pictures: those of the digits, or clouds around one picture per class."""
+    """A CNN on images: the digits, or Gaussian clusters around one image per class."""
     inputs, labels = _classified(settings, chance, settings.classes)
     return Cnn(inputs[:, :-1], labels, settings.held_out, hidden=settings.hidden, classes=settings.classes)
 
 
 def _factorisation(settings: Numerics, chance: np.random.Generator) -> Problem:
-    """A square matrix of ``features`` rows, of rank ``classes``, with some of its cells known."""
+    """A square matrix with ``features`` rows and rank ``classes``, with some known cells."""
     side, count = settings.features, settings.samples + settings.held_out
     left, right = (chance.normal(0.0, 1.0, (side, settings.classes)) for _ in range(2))
     cells = chance.integers(0, side, (count, 2))

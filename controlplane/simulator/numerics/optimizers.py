@@ -1,4 +1,4 @@
-"""From a mean gradient to a step."""
+"""Optimizers: from a mean gradient to a step."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -13,17 +13,17 @@ ADAM_EPSILON: Final = 1e-8
 
 
 class StepOptimizer(Protocol):
-    """Keeps what it needs between steps."""
+    """An optimizer with its state."""
 
     def mover(self, scale: float) -> Callable[[Array], Array]:
-        """What turns a mean gradient into a step, ``scale`` times as long."""
+        """A function from a mean gradient to a step, scaled by ``scale``."""
 
     def forget(self, part: slice) -> None:
-        """What is remembered of those parameters is lost."""
+        """Reset the state for these parameters."""
 
 
 class Sgd:
-    """Steepest descent, optionally with momentum."""
+    """SGD, optionally with momentum."""
 
     def __init__(self, settings: Optimizer, size: int) -> None:
         self._lr, self._momentum = settings.lr, settings.momentum
@@ -42,7 +42,7 @@ class Sgd:
         return move
 
     def forget(self, part: slice) -> None:
-        """Parameters do not change."""
+        """Reset the velocity; parameters do not change."""
         velocity = self._velocity.copy()
         velocity[part] = 0.0
         self._velocity = velocity
@@ -71,11 +71,11 @@ class Adam:
         return move
 
     def forget(self, part: slice) -> None:
-        """Both moments; the count of steps is that of all parameters, and continues."""
+        """Reset both moments; the step count is common to all parameters and continues."""
         self._first, self._second = self._first.copy(), self._second.copy()
         self._first[part] = self._second[part] = 0.0
 
 
 def build_optimizer(settings: Optimizer, size: int) -> StepOptimizer:
-    """The one that the settings name."""
+    """The optimizer that the settings name."""
     return Adam(settings, size) if settings.name == "adam" else Sgd(settings, size)

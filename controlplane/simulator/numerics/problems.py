@@ -1,7 +1,7 @@
 """Models as functions of stacked workers: parameters ``(m, p)`` with m = n workers or 1, samples ``(n, b)``, sums out.
 
-Every gradient is the *sum* over a worker's samples, and comes with the sum of their losses, so that unequal shares are
-weighted by their numbers of samples (ruling 7). ``mask`` is 0 where a shorter share was filled up.
+Gradients are *sums* over a worker's samples, with the sum of the losses, so that unequal shares are weighted by their
+numbers of samples (ruling 7). ``mask`` is 0 for padding of shorter shares.
 """
 
 from collections.abc import Callable
@@ -17,24 +17,26 @@ Sums = tuple[Array, Array]
 
 
 class Problem(Protocol):
-    """A model on its data."""
+    """A model with its data."""
 
     size: int
-    """Parameters."""
+    """The number of parameters."""
     labels: Array
-    """What partitions sort by."""
+    """The labels by which partitions sort."""
 
     def start(self, chance: np.random.Generator) -> Array:
-        """The first parameters ``(p,)``."""
+        """The initial parameters ``(p,)``."""
 
     def sums(self, parameters: Array, samples: Indices, mask: Array) -> Sums:
-        """What each worker's samples add up to."""
+        """Sums of gradients and losses over each worker's samples."""
 
     def score(self, parameters: Array) -> tuple[float, float | None]:
-        """Mean loss, and accuracy where there is one, on the held-out samples."""
+        """Mean loss, and accuracy for classifiers, on the held-out samples."""
 
     def step(self, parameters: Array, total: Array, samples: int, move: Callable[[Array], Array]) -> Array:
-        """The parameters after an update that sums up so many samples; ``move`` turns a mean gradient into a step."""
+        """The parameters after an update that is a sum over ``samples`` samples; ``move`` turns a mean gradient into a
+        step.
+        """
 
 
 def logistic(scores: Array, labels: Array) -> tuple[Array, Array]:
@@ -74,14 +76,14 @@ Loss = Callable[[Array, Array], tuple[Array, Array]]
 
 
 class Linear:
-    """Scores are linear in the features: regressions, classifiers, support vectors.
+    """A linear model: regressions, classifiers, support vector machines.
 
     Args:
-        inputs: ``(samples, features)``, with a column of ones if there is to be an offset.
-        loss: from scores and labels to derivatives and losses.
+        inputs: ``(samples, features)``, with a column of ones for a bias.
+        loss: maps scores and labels to derivatives and losses.
         ridge: weight of half the squared norm, per sample.
         lasso: weight of the absolute norm; applied as a proximal step.
-        begins_at_random: weights uniform within one over the root of the inputs, as jobs with ``init: seed``, else 0.
+        begins_at_random: initial weights uniform within 1 / sqrt(inputs), as jobs with ``init: seed``; otherwise 0.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Linear:
         self.size = inputs.shape[1] * outputs
 
     def start(self, chance: np.random.Generator) -> Array:
-        """Zeros, since the losses are convex, or small random weights and offsets of 0."""
+        """Zeros, since the losses are convex, or small random weights with biases of 0."""
         if not self._begins_at_random:
             return np.zeros(self.size)
         features = self._inputs.shape[1] - 1
@@ -121,7 +123,7 @@ class Linear:
         return gradients, (losses * mask).sum(axis=1)
 
     def score(self, parameters: Array) -> tuple[float, float | None]:
-        """On the held-out samples; a regression has no accuracy."""
+        """Loss and accuracy on the held-out samples; a regression has no accuracy."""
         inputs, labels = self._held
         scores = inputs @ parameters.reshape(-1, self._outputs)
         _, losses = self._loss(scores, labels)
@@ -131,12 +133,12 @@ class Linear:
         return float(losses.mean()), float((guess == labels).mean())
 
     def step(self, parameters: Array, total: Array, samples: int, move: Callable[[Array], Array]) -> Array:
-        """A gradient step, and for the lasso the shrinkage that its norm asks for."""
+        """A gradient step, followed by shrinkage for the lasso."""
         step = move(total / samples)
         moved: Array = parameters - step
         if not self._lasso:
             return moved
-        # Proximal gradient: the norm's part of the step is as long as the gradient's.
+        # Proximal gradient: the shrinkage has the same step size as the gradient.
         scale = move(np.full_like(parameters, self._lasso))
         shrunk: Array = np.sign(moved) * np.maximum(0.0, np.abs(moved) - np.abs(scale))
         return shrunk
@@ -153,7 +155,7 @@ class Mlp:
         self.size = self._cut + hidden * classes
 
     def start(self, chance: np.random.Generator) -> Array:
-        """Normal, by the number of inputs of each layer."""
+        """Normal, scaled by the number of inputs of each layer."""
         layers = [chance.normal(0.0, 1.0 / np.sqrt(rows), rows * columns) for rows, columns in self._shapes]
         return np.concatenate(layers)
 
@@ -190,7 +192,7 @@ class Mlp:
 
 
 class KMeans:
-    """Sums and counts of the samples nearest to each centre: the update is not a gradient."""
+    """K-means: an update has the sums and counts of the samples nearest to each center; it is not a gradient."""
 
     def __init__(self, inputs: Array, labels: Array, held_out: int, *, clusters: int) -> None:
         self._held, self._inputs, self.labels = inputs[:held_out], inputs[held_out:], labels[held_out:]
@@ -199,7 +201,7 @@ class KMeans:
         self.size = self._cut + clusters
 
     def start(self, chance: np.random.Generator) -> Array:
-        """Samples, far from each other as k-means++ has it; the counts' places stay empty."""
+        """Initial centers by k-means++; the entries for counts stay 0."""
         centres = self._inputs[chance.integers(0, len(self._inputs), 1)]
         while len(centres) < self._clusters:
             nearest = self._distances(centres[None], self._inputs[None])[0].min(axis=1)
@@ -208,7 +210,7 @@ class KMeans:
         return np.concatenate([centres.ravel(), np.zeros(self._clusters)])
 
     def sums(self, parameters: Array, samples: Indices, mask: Array) -> Sums:
-        """Sum and number of each centre's samples."""
+        """Sum and number of each center's samples."""
         inputs = self._inputs[samples]
         distances = self._distances(self._centres(parameters), inputs)
         members = np.eye(self._clusters)[distances.argmin(axis=2)] * mask[..., None]
@@ -217,12 +219,12 @@ class KMeans:
         return np.concatenate([summed.reshape(len(samples), -1), members.sum(axis=1)], axis=1), loss
 
     def score(self, parameters: Array) -> tuple[float, float | None]:
-        """Mean squared distance to the nearest centre."""
+        """Mean squared distance to the nearest center."""
         distances = self._distances(self._centres(parameters[None]), self._held[None])
         return float(distances[0].min(axis=1).mean()), None
 
     def step(self, parameters: Array, total: Array, samples: int, move: Callable[[Array], Array]) -> Array:
-        """Centres go to the means of their samples: all the way by a step of 1, in proportion else."""
+        """Move centers towards the means of their samples; a step of 1 moves them to the means."""
         counts = total[self._cut :]
         sums = total[: self._cut].reshape(self._clusters, -1)
         centres = parameters[: self._cut].reshape(self._clusters, -1)
@@ -242,7 +244,7 @@ class KMeans:
 
 
 class Factorisation:
-    """A matrix as the product of two thin ones, fitted to its known cells; a sample is a cell."""
+    """Matrix factorization: the product of two thin matrices, fitted to the known cells; a sample is a cell."""
 
     def __init__(self, cells: Indices, values: Array, held_out: int, *, shape: tuple[int, int], rank: int) -> None:
         self._held = cells[:held_out], values[:held_out]
@@ -251,11 +253,11 @@ class Factorisation:
         self.size = (shape[0] + shape[1]) * rank
 
     def start(self, chance: np.random.Generator) -> Array:
-        """Small and random: zeros are a saddle."""
+        """Small random values, since zeros are a saddle point."""
         return chance.normal(0.0, 1.0 / np.sqrt(self._rank), self.size)
 
     def sums(self, parameters: Array, samples: Indices, mask: Array) -> Sums:
-        """Each cell moves one row of each factor."""
+        """Gradients: each cell affects one row of each factor."""
         n = len(samples)
         factors = np.broadcast_to(parameters, (n, self.size)).reshape(n, -1, self._rank)
         cells = self._cells[samples]
@@ -269,13 +271,13 @@ class Factorisation:
         return gradients.reshape(n, -1), 0.5 * (error * error).sum(axis=1)
 
     def score(self, parameters: Array) -> tuple[float, float | None]:
-        """Half the mean squared error on cells that were held out."""
+        """Half the mean squared error on held-out cells."""
         factors = parameters.reshape(-1, self._rank)
         cells, values = self._held
         error = (factors[cells[:, 0]] * factors[cells[:, 1] + self._rows]).sum(axis=1) - values
         return float(0.5 * (error * error).mean()), None
 
     def step(self, parameters: Array, total: Array, samples: int, move: Callable[[Array], Array]) -> Array:
-        """A gradient step. A cell touches two rows of many, so its mean is taken over what a row has of them."""
+        """A gradient step. A cell affects only two rows, so gradients are averaged over the cells of each row."""
         stepped: Array = parameters - move(total * (self.size / (2 * self._rank)) / samples)
         return stepped

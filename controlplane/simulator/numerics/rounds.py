@@ -1,4 +1,4 @@
-"""Local training of federated clients: what comes of a round's steps on a client's own samples (LB-BSP 3.5)."""
+"""Local training of federated clients: a round of steps on a client's own samples (LB-BSP 3.5)."""
 
 from collections.abc import Sequence
 
@@ -14,13 +14,13 @@ def local_changes(
     draws: Sequence[Sequence[Indices]],
     rates: Sequence[float],
 ) -> tuple[Array, Array]:
-    """What each client subtracts from the parameters that it began with, and its mean loss in the last step.
+    """By how much each client's parameters decreased in the round, and its mean loss in the last step.
 
     Args:
         problem: the model.
         starts: ``(clients, p)`` parameters at the beginning of the round.
-        draws: of each client, the samples of each of its steps.
-        rates: of each client, the learning rate.
+        draws: for each client, the samples of each step.
+        rates: the learning rate of each client.
     """
     current = starts.copy()
     losses = np.zeros(len(draws))
@@ -36,14 +36,16 @@ def local_changes(
 
 
 def steps_and_batch(settings: Federated, share: int, batch: int) -> tuple[int, int, float]:
-    """Steps, samples of each, and times the learning rate, for a client with that share of a usual ``batch``."""
+    """Steps, samples per step, and factor of the learning rate for a client whose share is ``share`` and whose usual
+    batch is ``batch``.
+    """
     if settings.scales == "steps":
         return max(1, round(settings.local_steps * share / batch)), batch, 1.0
     return settings.local_steps, share, share / batch if settings.scales == "rate" else 1.0
 
 
 def stacked(shares: Sequence[Indices]) -> tuple[Indices, Array]:
-    """Shorter shares are filled up, and masked."""
+    """Stack shares of unequal length, with padding and a mask."""
     longest = max(1, *(len(share) for share in shares)) if shares else 1
     samples = np.zeros((len(shares), longest), dtype=np.int64)
     mask = np.zeros((len(shares), longest))

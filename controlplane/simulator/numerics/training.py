@@ -1,7 +1,7 @@
-"""The parameters of a simulated job: versions that workers hold, gradients when they are needed, updates applied.
+"""The parameters of a simulated job: versions that workers have pulled, gradients, and applied updates.
 
-A gradient is a function of the version that a worker pulled and of its samples; when it is computed does not matter.
-So it is computed when the first of several is needed, for all workers under way at once.
+A gradient depends only on the version that a worker pulled and on its samples, not on when it is computed. When the
+first gradient is needed, those of all workers in progress are computed at once.
 """
 
 import math
@@ -20,13 +20,13 @@ from controlplane.simulator.numerics.rounds import local_changes, stacked, steps
 from controlplane.simulator.numerics.settings import Federated, Numerics
 
 ORDERS: Final = 16
-"""Permutations that are kept: of the passes that workers are in."""
+"""How many permutations are cached, for the passes in progress."""
 _OVERFLOWS: Final = np.errstate(over="ignore", invalid="ignore")
 """A job that diverges ends with a loss of NaN; numpy's warnings are not needed."""
 
 
 class Reporter(Protocol):
-    """The worker that a gradient is for."""
+    """The worker that a gradient belongs to."""
 
     rank: int
     share: int
@@ -36,14 +36,14 @@ class Reporter(Protocol):
 
     @property
     def iteration(self) -> int:
-        """The one that it is in."""
+        """The iteration that it is in."""
 
     def say(self, message: Evaluation) -> None:
         """Send a message."""
 
 
 class Surroundings(Protocol):
-    """The facts of the run that training needs."""
+    """The state of the run that training needs."""
 
     spec: JobSpec
 
@@ -52,11 +52,11 @@ class Surroundings(Protocol):
         """Virtual time."""
 
     def target_reached(self) -> None:
-        """The target was seen to be reached."""
+        """An evaluation has reached the target."""
 
 
 class Training:
-    """All mathematics of one job."""
+    """The computed training of one job."""
 
     def __init__(self, settings: Numerics, run: Surroundings, seed: int) -> None:
         self._settings, self._run = settings, run
@@ -68,44 +68,44 @@ class Training:
         if settings.partition != "shared":
             self._parts = partition(settings.partition, self.problem.labels, workers, data_seed)
         self._cursors = [0] * workers
-        # The stream of the first tensor of a job, where that is to begin with the same values.
+        # The random stream of a live job's first tensor, for the same initial values.
         stream = 0 if settings.dataset == "digits-of-jobs" else 41
         self.parameters = self.problem.start(np.random.default_rng([seed, stream]))
         self._optimizer = build_optimizer(settings.optimizer, self.problem.size)
         self._is_naive = run.spec.weighing == "naive"
         self._seed = seed
         self._rounds: dict[int, int] = {}
-        """Federated: by rank, how many rounds of local steps were begun."""
+        """Federated: rounds of local steps begun, by rank."""
         self._orders: dict[tuple[int, int], Indices] = {}
-        """By the number of samples and the pass over them."""
+        """Permutations by number of samples and pass."""
         self._pulled: dict[int, Array] = {}
         self._planned: dict[int, Indices] = {}
-        """By rank, the samples of its iteration, as long as it is not cut."""
+        """By rank: the samples of its iteration, unless it is cut short."""
         self._under_way: set[int] = set()
-        """Those whose gradient was not computed."""
+        """Workers whose gradient is not computed yet."""
         self._computed: dict[int, tuple[int, Array, float]] = {}
         """By rank: samples, sum of gradients, sum of losses."""
         self._reported: list[float] = [0.0] * workers
         self._open: list[tuple[int, Array]] = []
         self._kept: dict[int, list[tuple[int, int, Array]]] = {}
         self._gathered: list[tuple[int, Array]] = []
-        """Updates that are added up until there are enough for a step."""
+        """Updates that are summed until there are enough for a step."""
         self.updates = 0
-        """Updates that took effect, each worker's counted."""
+        """Applied updates; each worker's update counts."""
         self.scores: list[tuple[float, int, float, float | None]] = []
-        """Virtual time, updates so far, held-out loss, accuracy."""
+        """Evaluations: virtual time, updates so far, held-out loss, accuracy."""
         self.reached: tuple[float, int] | None = None
-        """When the target was first seen to be reached: virtual time and updates."""
+        """When an evaluation first reached the target: virtual time and updates."""
         self._last_scored = -1
 
     # -- checkpoints
 
     def state(self) -> object:
-        """The parameters, what the optimizer remembers, and how far each part of the data was gone through."""
+        """The parameters, the optimizer's state, and the position in each part of the data."""
         return self.parameters, deepcopy(self._optimizer), list(self._cursors)
 
     def restore(self, state: object) -> None:
-        """As ``state`` gave it; work in progress is dropped."""
+        """Restore a value of ``state``; work in progress is dropped."""
         assert isinstance(state, tuple)
         self.parameters, optimizer, cursors = state
         self._optimizer, self._cursors = deepcopy(optimizer), list(cursors)
@@ -114,9 +114,9 @@ class Training:
         self._under_way, self._open, self._last_scored = set(), [], -1
 
     def refill(self, rank: int, first: float, last: float, *, reverts: bool) -> None:
-        """From ``first`` to ``last`` of all, the parameters are on a new server that remembers nothing of them.
+        """Move the parameters from fraction ``first`` to ``last`` to a new server without optimizer state.
 
-        With ``reverts`` they are as that worker pulled them last, and updates that were kept for them are gone.
+        With ``reverts`` they take the values that the worker last pulled, and kept updates for them are dropped.
         """
         part = slice(round(first * self.problem.size), round(last * self.problem.size))
         self._optimizer.forget(part)
@@ -133,42 +133,42 @@ class Training:
     # -- what workers do
 
     def pulled(self, worker: Reporter, *, is_evaluator: bool) -> None:
-        """The worker has the version of now; arrays are replaced, never changed, so nothing is copied."""
+        """A worker has pulled the present version; arrays are replaced, never changed in place, so none is copied."""
         self._pulled[worker.rank] = self.parameters
         if is_evaluator and worker.iteration % self._run.spec.evaluate.every == 0:
             self._evaluate(worker)
 
     def begin(self, worker: Reporter) -> None:
-        """The worker knows its samples."""
+        """A worker has its samples."""
         self._planned[worker.rank] = self._samples(worker)
         self._under_way.add(worker.rank)
         self._computed.pop(worker.rank, None)
 
     def loss(self, rank: int) -> float:
-        """Mean over the samples of the worker's last update; where it is no finite number, that update was left out."""
+        """Mean loss of the worker's last update; if it is not finite, that update was left out."""
         return self._reported[rank]
 
     # -- what servers do
 
     def contribute(self, rank: int, samples: int) -> None:
-        """For the open iteration."""
+        """Add an update to the open iteration."""
         self._open.append(self._sum(rank, samples))
 
     def close(self) -> None:
-        """Sums and counts together; an iteration of nothing changes nothing."""
+        """Apply the sum of all updates divided by the number of samples; without samples nothing changes."""
         contributions, self._open = self._open, []
         self._take(contributions, 1.0)
 
     def apply(self, rank: int, samples: int, scale: float, gather: int = 1) -> None:
-        """On arrival, scaled, or with others."""
+        """Apply an update on arrival: scaled, or together with others."""
         self._gather([self._sum(rank, samples)], scale, gather)
 
     def keep(self, rank: int, iteration: int, samples: int) -> None:
-        """Until its worker is let pass (PSP Alg. 1)."""
+        """Keep an update until the barrier releases its worker (PSP Alg. 1)."""
         self._kept.setdefault(rank, []).append((iteration, *self._sum(rank, samples)))
 
     def let_in(self, passed: dict[int, int], scale: float, gather: int = 1) -> None:
-        """As one sum: a step as long as those of all its updates."""
+        """Apply kept updates as one sum: a step with the combined length of all of them."""
         let: list[tuple[int, Array]] = []
         for rank, last in passed.items():
             kept = self._kept.get(rank, [])
@@ -196,7 +196,7 @@ class Training:
             self.parameters = self.problem.step(self.parameters, total, samples, self._optimizer.mover(scale))
 
     def _weighed(self, contributions: list[tuple[int, Array]]) -> list[Array]:
-        """Their sums of gradients; for a naive mean, each as if all had as many samples (LB-BSP Eq. 6)."""
+        """Sums of gradients; for a naive mean, each is scaled to the same number of samples (LB-BSP Eq. 6)."""
         if not self._is_naive:
             return [summed for _, summed in contributions]
         some = [(count, summed) for count, summed in contributions if count]
@@ -206,7 +206,7 @@ class Training:
     # -- gradients
 
     def _sum(self, rank: int, samples: int) -> tuple[int, Array]:
-        """Samples and sum of a worker's update: an empty one where its loss is no number, as the live trainer does."""
+        """Samples and gradient sum of a worker's update; empty if its loss is NaN, as in the live trainer."""
         found = self._computed.pop(rank, None)
         if samples < len(self._planned[rank]):
             self._planned[rank] = self._planned[rank][:samples]
@@ -221,7 +221,7 @@ class Training:
 
     @_OVERFLOWS
     def _compute(self, ranks: list[int]) -> None:
-        """For all of ``ranks`` at once; shorter shares are filled up and masked."""
+        """Compute gradients of all ``ranks`` at once; shorter shares are padded and masked."""
         self._under_way.difference_update(ranks)
         if self._settings.federated is not None:
             self._train_locally(ranks, self._settings.federated)
@@ -236,7 +236,7 @@ class Training:
             self._computed[rank] = len(shares[row]), gradients[row], float(losses[row])
 
     def _train_locally(self, ranks: list[int], settings: Federated) -> None:
-        """A round of each client's own steps, on samples of its own part."""
+        """Compute a round of local steps of each client on its own part."""
         usual, draws, rates = self._run.spec.batch_size, [], []
         for rank in ranks:
             share = len(self._planned[rank])
@@ -269,7 +269,9 @@ class Training:
         return part[(first + np.arange(count)) % len(part)]
 
     def _at_positions(self, position: int, count: int, among: int | None = None) -> Indices:
-        """As the live workers have it: a seeded permutation per pass over the data, or over ``among`` of them."""
+        """Samples at a position, as in live workers: a seeded permutation per pass over the data, or over ``among``
+        samples.
+        """
         parts = []
         end = position + count
         while position < end:
@@ -298,7 +300,7 @@ class Training:
         self._last_scored = self.updates
         loss, accuracy = self.problem.score(self.parameters)
         if not math.isfinite(loss):
-            return  # the next reports say so
+            return  # the next reports contain it
         self.scores.append((self._run.now, self.updates, loss, accuracy))
         target = self._settings.target
         hits_loss = target.loss is not None and loss <= target.loss

@@ -1,1 +1,1 @@
-"""PSP on a structured overlay: workers that know a few others, and find random ones by keys on a ring."""
+"""PSP on a structured overlay: each worker knows a few others, and finds random ones by keys on a ring."""

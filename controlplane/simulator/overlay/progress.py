@@ -1,9 +1,8 @@
-"""How far workers come that sample one another by lookups in the overlay: progress, spread and messages, by virtual
-time.
+"""Progress, spread and messages of workers that sample one another by lookups in the overlay, in virtual time.
 
-A question travels with the lookup; the node that it reaches answers the one who asked directly. A worker that has to
-wait looks again after a quarter of its own iteration (ruling 22), as live ones do: at another sample, or (``held``) at
-those of its first sample that were behind, whose addresses it has by then.
+A request travels with the lookup; the node that it reaches answers the sender directly. A worker that must wait checks
+again after a quarter of its own iteration (ruling 22), as live ones do: with another sample, or (``held``) with the
+workers of its first sample that were behind, whose addresses it then has.
 """
 
 import random
@@ -18,24 +17,24 @@ from controlplane.simulator.kernel import Kernel
 from controlplane.simulator.overlay.ring import Ring
 
 RECHECK: Final = 0.25
-"""Of an iteration: how soon a waiting worker samples again."""
+"""Time until a waiting worker samples again, as a fraction of an iteration."""
 
 
 class Crowd(Part, frozen=True, kw_only=True):
-    """So many workers, and how they are synchronized."""
+    """A number of workers, and how they are synchronized."""
 
     nodes: Annotated[int, Meta(ge=1)]
     sample: Annotated[int, Meta(ge=0)] = 4
-    """0: no node waits (asp)."""
+    """Sample size; 0: no node waits (asp)."""
     staleness: Annotated[int, Meta(ge=0)] = 0
     held: bool = False
     seconds: float = 40.0
     iteration_s: float = 1.0
-    """Of a usual worker; each iteration varies by a fifth."""
+    """Iteration time of a usual worker; each iteration varies by a fifth."""
     slow: float = 0.25
-    """Which part of the workers is slow."""
+    """Fraction of slow workers."""
     slowness: float = 2.0
-    """How many times longer theirs take."""
+    """By what factor their iterations are longer."""
     hop_s: float = 0.01
     seed: int = 1
 
@@ -48,26 +47,26 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     lookups: int
     hops: int
     messages: int
-    """Hops and answers."""
+    """Number of hops and answers."""
 
     @property
     def mean(self) -> float:
-        """Iterations of a worker."""
+        """Mean iterations of a worker."""
         return statistics.fmean(self.done)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of that."""
+        """Standard deviation of the iterations."""
         return statistics.pstdev(self.done)
 
     @property
     def hops_per_lookup(self) -> float:
-        """Messages until the sampled worker has the question."""
+        """Messages until the sampled worker has the request."""
         return self.hops / self.lookups if self.lookups else 0.0
 
     @property
     def messages_per_step(self) -> float:
-        """Of one worker and iteration."""
+        """Messages per worker and iteration."""
         return self.messages / max(1, sum(self.done))
 
 
@@ -84,7 +83,7 @@ class Crowding:
         self._lookups = self._hops = self._messages = 0
 
     def run(self) -> Course:
-        """From the first iteration of all to the end of the time."""
+        """Run from the first iteration to the end of the time."""
         for node in range(self._crowd.nodes):
             self._compute(node)
         self._kernel.run(until_s=self._crowd.seconds)
@@ -98,7 +97,7 @@ class Crowding:
         self._look(node)
 
     def _look(self, node: int) -> None:
-        """Sample, and continue when the answers are here; without any sample at once."""
+        """Sample other workers, and continue when their answers have arrived; without a sample, immediately."""
         took_s, sampled = 0.0, []
         for _ in range(min(self._crowd.sample, self._crowd.nodes - 1)):
             peer, hops = self._other(node)
@@ -107,7 +106,7 @@ class Crowding:
         self._decide(node, sampled, took_s)
 
     def _look_again(self, node: int, sampled: list[int]) -> None:
-        """Ask those again that were behind, without a lookup."""
+        """Ask the workers again that were behind, without a lookup."""
         self._messages += 2 * len(sampled)
         self._decide(node, sampled, 2 * self._crowd.hop_s)
 
@@ -125,7 +124,7 @@ class Crowding:
             self._compute(node)
 
     def _other(self, node: int) -> tuple[int, int]:
-        """Another node than itself, and the hops to it; each try counts."""
+        """Another node than itself, and the hops to it; each attempt counts."""
         travelled = 0
         while True:
             peer, hops = self._ring.random_peer(node, self._chance)
@@ -138,12 +137,12 @@ class Crowding:
 
 
 def course_of(crowd: Crowd) -> Course:
-    """What becomes of such a crowd."""
+    """Simulate these workers."""
     return Crowding(crowd).run()
 
 
 def in_lockstep(crowd: Crowd) -> float:
-    """How many iterations the same workers make if each waits for all (bsp), without the time of any message."""
+    """How many iterations the same workers complete if each waits for all (bsp), with messages that take no time."""
     chance, slow = random.Random(crowd.seed), int(crowd.slow * crowd.nodes)
     factors = [crowd.slowness] * slow + [1.0] * (crowd.nodes - slow)
     done, now_s = 0, 0.0

@@ -1,9 +1,10 @@
-"""A ring of node ids with fingers, as Chord has it: lookups in a logarithmic number of hops, no one knows everyone.
+"""A ring of node ids with fingers, as in Chord: lookups take a logarithmic number of hops, and no node knows all
+others.
 
-A node knows the next ``SUCCESSORS`` nodes, and for each power of two the node that owns the key so far ahead (its
-fingers). From the distance that its successors span it estimates how many nodes there are: ids are random, so their
-density is the number of nodes. The owner of a random key is a random node, but one behind a large gap owns more keys;
-a lookup that continues to one of the owner's successors at random evens that out.
+A node knows the next ``SUCCESSORS`` nodes, and for each power of two the node that owns the key at that distance (its
+fingers). It estimates the number of nodes from the distance that its successors span: ids are random, so their density
+is the number of nodes. The owner of a random key is a random node, but a node after a large gap owns more keys;
+continuing to a random one of the owner's successors makes the choice nearly uniform.
 """
 
 import random
@@ -14,21 +15,21 @@ from typing import Final, NamedTuple
 BITS: Final = 64
 SPACE: Final = 1 << BITS
 SUCCESSORS: Final = 16
-"""How many of the next nodes a node knows."""
+"""How many successors a node knows."""
 
 
 class Found(NamedTuple):
-    """The node that a lookup came to, and after how many messages from node to node."""
+    """The node that a lookup reached, and the number of hops."""
 
     node: int
     hops: int
 
 
 class Ring:
-    """Nodes by their number, 0 and up.
+    """Nodes are numbered from 0.
 
     Args:
-        ids: the id of each; all are different.
+        ids: the id of each node; all are different.
     """
 
     def __init__(self, ids: Sequence[int]) -> None:
@@ -39,7 +40,7 @@ class Ring:
 
     @classmethod
     def drawn(cls, nodes: int, seed: int) -> "Ring":
-        """With random ids."""
+        """A ring with random ids."""
         chance, ids = random.Random(seed), dict[int, None]()
         while len(ids) < nodes:
             ids[chance.getrandbits(BITS)] = None
@@ -53,7 +54,7 @@ class Ring:
         return self._node[self._owner_place(key)]
 
     def lookup(self, node: int, key: int) -> Found:
-        """Find the owner of ``key`` from ``node``: each hop goes as far as a finger reaches without passing it."""
+        """Find the owner of ``key`` from ``node``: each hop uses the farthest finger that does not pass the key."""
         ids, hops, at = self._ids, 0, self._place[node]
         while True:
             ahead = (key - ids[at]) % SPACE
@@ -65,7 +66,7 @@ class Ring:
             at, hops = self._finger_before(at, ahead), hops + 1
 
     def random_peer(self, node: int, chance: random.Random, *, even: bool = True) -> Found:
-        """A node by a random key; ``even``: one of the successors of its owner, each as likely."""
+        """A node by a random key; ``even``: one of its owner's successors, with equal probability."""
         found = self.lookup(node, chance.randrange(SPACE))
         if not even:
             return found
@@ -74,10 +75,10 @@ class Ring:
         return Found(self._node[place], found.hops + (steps > 0))
 
     def estimate(self, node: int, successors: int = SUCCESSORS) -> float:
-        """How many nodes there are, by the density of ids behind ``node``.
+        """Estimate the number of nodes from the density of ids after ``node``.
 
-        The gaps are nearly exponential, so that the sum of k gaps estimates n without bias as (k - 1) / sum, with a
-        relative deviation of 1 / sqrt(k - 2). Where it comes round, the number is known.
+        The gaps are nearly exponential, so (k - 1) / sum is an unbiased estimate of n from k gaps, with a relative
+        deviation of 1 / sqrt(k - 2). If the successors go all the way round the ring, the number is exact.
         """
         known, at = len(self._ids), self._place[node]
         if known <= successors:
@@ -86,7 +87,7 @@ class Ring:
         return (successors - 1) * SPACE / span
 
     def owned(self, node: int) -> float:
-        """Which part of all keys the node owns."""
+        """The fraction of all keys that the node owns."""
         at = self._place[node]
         return ((self._ids[at] - self._ids[at - 1]) % SPACE or SPACE) / SPACE
 
@@ -95,7 +96,7 @@ class Ring:
         return place if place < len(self._ids) else 0
 
     def _finger_before(self, at: int, ahead: int) -> int:
-        """The farthest finger that does not pass the key; the next node always is one."""
+        """The farthest finger that does not pass the key; the next node is always a candidate."""
         own = self._ids[at]
         for power in range(ahead.bit_length() - 1, -1, -1):
             finger = self._owner_place(own + (1 << power))

@@ -1,1 +1,1 @@
-"""The headlines of the four papers: what each says, which runs show it here, and the verdict by one rule for all."""
+"""The headlines of the four papers: the claim, the runs that test it here, and the verdict by one rule for all."""

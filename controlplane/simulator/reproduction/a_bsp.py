@@ -26,36 +26,33 @@ SHRUNK: Final = (
     "as many iterations as "
     "there. "
 )
-SAME: Final = "machines are the same for all jobs, and what they compute changes the ratio by next to nothing here"
+SAME: Final = "machines are the same for all jobs, and their model hardly changes the ratio here"
 EVEN_LOAD: Final = (
-    "Tasks are spread evenly between the fastest one's time and four times that, since a load of two levels was found "
-    "to make iterations too short: so times of this cluster are calibrated. "
+    "Task times are uniform between the fastest one's and four times that, since a load of two levels "
+    "made iterations too short: times of this cluster are therefore calibrated. "
 )
 SPARK_COST: Final = (
-    "What Spark takes for an iteration besides computing is a tenth of BSP's, by A-BSP's iterations of lr in Tables 3 "
-    "and 5. "
+    "Spark's overhead per iteration is a tenth of BSP's iteration, from A-BSP's iterations of lr in Tables 3 and 5. "
 )
 SHORTER_ONLY: Final = (
-    "With that, times are calibrated; they also leave out that A-BSP needs more iterations, 7 to 37 % there: here it "
-    "needs as many as BSP. "
+    "Times are therefore calibrated; they also ignore that A-BSP needs 7 to 37 % more iterations in the "
+    "paper: here it needs as many as BSP. "
 )
 PLAIN: Final = (
-    "Samples are distributed evenly over the splits, so it matters little which of them are "
-    "processed: prioritisation is "
-    "neutral here (ruling 20), while it saves 6 to 20 % there. "
+    "All splits have similar samples, so it matters little which are processed: prioritization has no "
+    "effect here (ruling 20), while it saves 6 to 20 % in the paper. "
 )
 PETUUM: Final = (
-    "Updates on arrival make 1 / n of a step (ruling 23). With convex problems and steps as small "
-    "as full passes want, "
-    "stale updates do no harm, so more staleness is faster here and not slower; what remains is "
-    "A-BSP's shorter iteration. Against SSP (10) and ASP the paper's reason is that they need more updates: a ratio "
-    "that comes out without that counts as *not*. "
+    "Updates on arrival make 1 / n of a step (ruling 23). With convex problems and the small steps of "
+    "full passes, stale updates do no harm, so more staleness is faster here, not slower; the remaining "
+    "effect is A-BSP's shorter iteration. For SSP (10) and ASP the paper's explanation is that they need "
+    "more updates: a ratio without that counts as *not*. "
 )
 RARE: Final = (
-    "By Table 5 an iteration of lr took SSP (3) 3.0 s, A-BSP 2.8 and ASP 3.2: slow spells were so rare and short in "
-    "that cloud that three iterations of slack bridged them. Here machines stay as slow as they are for 20 s on "
-    "average, and SSP (3) waits for the slow ones: the paper's text says only that the fastest task is nearly 4 times "
-    "as fast as the slowest, and that they change places. "
+    "By Table 5 an iteration of lr took SSP (3) 3.0 s, A-BSP 2.8 and ASP 3.2: in that cloud slow periods "
+    "were so rare and short that three iterations of slack bridged them. Here a machine keeps its speed "
+    "for 20 s on average, and SSP (3) waits for slow ones: the paper only says that the fastest task is "
+    "nearly 4 times as fast as the slowest, and that machines change places. "
 )
 TABLE_5: Final = {
     "lr": (265, 518, 531, 248),
@@ -105,12 +102,12 @@ def _pairs(*pairs: tuple[Run, Run]) -> tuple[Run, ...]:
 
 
 def _beside(pairs: Mapping[str, tuple[Run, Run]]) -> tuple[tuple[str, tuple[Run, ...]], ...]:
-    """Each job by itself."""
+    """Runs of each job."""
     return tuple(pairs.items())
 
 
 def _times(where: str, table: str, ratios: Mapping[str, float], plain: Mapping[str, float]) -> Claim:
-    """All jobs in one row: on equal machines they differ by their mathematics only, which changes next to nothing."""
+    """All jobs in one row: on the same machines they differ only in their models, which hardly change the ratio."""
     pairs = {name: (_run(f"a-bsp-{where}-{name}", "a-bsp"), _run(f"a-bsp-{where}-{name}", "bsp")) for name in ratios}
     without = [(_run(f"a-bsp-{where}-{name}-plain", "a-bsp"), pairs[name][1]) for name in ratios]
     return Claim(
@@ -221,7 +218,7 @@ LEAST_STALE: Final = "ssp-3"
 
 
 def _least_stale(scenario: str, policy: str) -> tuple[Run, ...]:
-    """What shows that more staleness costs updates: the same job with less of it."""
+    """The comparison that shows the cost of staleness in updates: the same job with less staleness."""
     return () if policy == LEAST_STALE else (_run(scenario, LEAST_STALE),)
 
 
@@ -243,7 +240,7 @@ def _petuum_iterations(name: str, numbers: tuple[int, int, int, int]) -> list[Cl
 
 
 def _reason(policy: str) -> Mechanism:
-    """Section 6.2: with much staleness because of updates that are worth less; with little, also by waiting."""
+    """Section 6.2: with much staleness, because updates are worth less; with little, also because of waiting."""
     return CUT if policy == "ssp-3" else COSTS_UPDATES
 
 
@@ -254,7 +251,7 @@ def _network(where: str, bsp: str, mine: str, ratio: float) -> Claim:
         figure=ratio,
         basis="predicted",
         measure=None,
-        note="The network of Spark's driver is not modelled, and is not to be. The figure is the mean ratio.",
+        note="The network of Spark's driver is not modelled. The figure is the mean ratio.",
     )
 
 
@@ -268,10 +265,8 @@ OTHERS: Final = (
         runs=CASE_1,
         measure=JOB_TIME,
         mechanism=CUT,
-        note="The slow worker has processed 52 % when the others are done: the paper says that almost half is left. "
-        + SPARK_COST
-        + SHORTER_ONLY
-        + SHRUNK,
+        note="The slow worker has processed 52 % when the others have finished: the paper says that almost "
+        "half is left. " + SPARK_COST + SHORTER_ONLY + SHRUNK,
     ),
     Claim(
         where="section 2.2",
@@ -289,7 +284,7 @@ OTHERS: Final = (
         figure=1 / 1.31,
         basis="predicted",
         measure=None,
-        note="Which degrees of sparsity is not said, and they decide the figure.",
+        note="The figure depends on the degrees of sparsity, which are not stated.",
     ),
     Claim(
         where="Fig. 19",
@@ -302,8 +297,8 @@ OTHERS: Final = (
         runs=(_run("a-bsp-petuum-physical-lr", "a-bsp"), _run("a-bsp-petuum-physical-lr", "ssp-3")),
         measure=ratio_of("waiting"),
         mechanism=CUT,
-        note="The figure shows curves; at most half is our reading. A-BSP cuts the others' tasks as soon as one has "
-        "nothing left to do, so that next to nothing is waited for.",
+        note="The figure shows curves; at most half is our reading. A-BSP cuts the others' tasks short as soon "
+        "as one worker is idle, so there is almost no waiting.",
     ),
     Claim(
         where="Fig. 15",
@@ -316,10 +311,10 @@ OTHERS: Final = (
         runs=(_run("a-bsp-physical-lr", "a-bsp"), _run("a-bsp-physical-lr-plain", "a-bsp")),
         measure=SAMPLES_SPREAD,
         mechanism=CUT,
-        note="Curves without figures: at most a fifth is our reading of alike. Counted are the samples that each "
-        "worker processed of its split. What a worker left over is first for itself here; it gets to no "
-        "other worker, as the paper's job-level prioritisation has it. So a slow machine's split is processed less "
-        "often all the same.",
+        note="Curves without figures: at most a fifth is our reading of alike. The measure is the number of "
+        "samples that each worker processed of its split. Leftover samples are processed first by the "
+        "same worker here; other workers do not get them, unlike in the paper's job-level prioritization. "
+        "So a slow machine's split is still processed less often.",
     ),
     _network("multi-tenant", "0.9 to 23 %", "1.3 to 29 %", 1.24),
     _network("physical", "0.8 to 19 %", "2.8 to 23 %", 2.02),

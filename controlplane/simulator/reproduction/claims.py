@@ -1,4 +1,4 @@
-"""A headline of a paper as runs, a measure of them, and the mechanism that must be seen at work in them."""
+"""A headline of a paper as runs, a measure of them, and the mechanism that must be active in them."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -10,34 +10,36 @@ from controlplane.simulator.outcome import Outcome
 from controlplane.simulator.reproduction.verdicts import Kind, Verdict, judge, lowered
 
 Basis = Literal["predicted", "calibrated", "by construction", "our reading"]
-"""What a row shows: a figure of the paper, with no setting chosen by it; with one that was; a result that is true by
-construction; or one for which the paper has no figure in its text or no setting, so both bounds were chosen here."""
+"""The kind of a row: a figure of the paper, with no setting chosen to match it; with such a setting; a result that is
+true by construction; or one for which the text has no figure or no setting, so that both bounds were chosen here.
+"""
 
 
 class Played(Value, frozen=True, kw_only=True):
-    """What is kept of one run."""
+    """The stored results of one run."""
 
     outcome: Outcome
     spans: list[float]
-    """How long each closed iteration took, from the second on."""
+    """Duration of each complete iteration, from the second on."""
     accuracies: list[float]
-    """Of the last evaluations, up to ten."""
+    """Accuracies of the last evaluations, up to ten."""
     curve: list[tuple[float, int, float | None]] = []
-    """Of all evaluations: virtual time, updates, accuracy."""
+    """All evaluations: virtual time, updates, accuracy."""
     losses: list[tuple[float, int, float]] = []
-    """Likewise: virtual time, updates, held-out loss."""
+    """All evaluations: virtual time, updates, held-out loss."""
     added_servers: int = 0
-    """Servers that the placement asked for and got."""
+    """Servers that the placement requested and got."""
     moved_splits: int = 0
-    """Splits of the data that got to another worker."""
+    """Splits of the data that moved to another worker."""
     work: list[tuple[int, float]] = []
-    """By rank: samples, and the seconds of computing and sending that they took."""
+    """By rank: samples, and their seconds of computing and communication."""
     first_shares: list[tuple[int, int]] = []
-    """Of worker 0: each share that it was given, with the iteration from which it held."""
+    """The shares of worker 0, each with its first iteration."""
     exchanges: list[tuple[float, float]] = []
-    """Of each change of placement: a worker's exchange with all servers, measured before and after, in seconds."""
+    """For each change of placement: a worker's exchange time with all servers before and after, in seconds.
+    """
     rmse: float | None = None
-    """Of the forecasts that shares followed, in samples per second; where there are such."""
+    """RMSE of the forecasts that shares are based on, in samples per second, if there are any."""
     cpu_s: float
 
 
@@ -53,19 +55,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """From one seed's runs, in order, to the figure; None where a run did not get that far."""
+    """Maps one seed's runs, in order, to the figure; None if a run did not get that far."""
 
     name: str
     of: Callable[[Sequence[Played]], float | None]
 
     def __call__(self, played: Sequence[Played]) -> float | None:
-        """Of these runs."""
+        """The figure of these runs."""
         return self.of(played)
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """What the paper's effect comes from, and whether it was at work in one seed's runs."""
+    """The cause of the paper's effect, and whether it was active in one seed's runs."""
 
     name: str
     acts: Callable[[Sequence[Played]], bool]
@@ -78,42 +80,43 @@ class Claim:
     where: str
     statement: str
     figure: float
-    """The paper's, as ``measure`` has it."""
+    """The paper's figure, in the units of ``measure``."""
     upto: float | None = None
-    """The other end, where the paper gives a range."""
+    """The other end, if the paper gives a range."""
     kind: Kind = "effect"
     least: float | None = None
-    """Of *at most*: the lower bound of the measured figure; 0 if it cannot be negative (parts, distances, times)."""
+    """For *at most*: the lower bound of the measured figure; 0 if it cannot be negative (fraction, distance, time).
+    """
     basis: Basis
     runs: tuple[Run, ...] = ()
-    """None: it follows from the policy alone, or is not measured."""
+    """None if it follows from the policy alone, or is not measured."""
     measure: Measure | None
-    """None: nothing here measures it; the note says why."""
+    """None if it is not measured here; the note says why."""
     mechanism: Mechanism | None = None
     tolerance: float | None = None
-    """Of *equal*: how far the measured figure may be from the paper's."""
+    """For *equal*: how far the measured figure may be from the paper's."""
     otherwise: float | None = None
-    """Of *equal*: what the figure would be if the paper were wrong."""
+    """For *equal*: the figure if the paper were wrong."""
     beside: tuple[tuple[str, tuple[Run, ...]], ...] = ()
-    """Our own policies by name, with the runs for the same measure."""
+    """Paceline's own policies by name, with the runs for the same measure."""
     note: str
-    """What was calibrated, what was shrunk, and why figures differ."""
+    """Calibrated values, reduced sizes, and why figures differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What came out for one headline."""
+    """The result for one headline."""
 
     claim: Claim
     values: tuple[float | None, ...]
-    """One for each seed; None where it did not get far enough."""
+    """One value per seed; None if a run did not get far enough."""
     acted: int
-    """Seeds in which the mechanism was at work."""
+    """Seeds in which the mechanism was active."""
     beside: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
 
     @property
     def known(self) -> list[float]:
-        """Of the seeds that got far enough."""
+        """The values of the seeds that got far enough."""
         return known(self.values)
 
     @property
@@ -123,12 +126,14 @@ class Finding:
 
     @property
     def mean(self) -> float | None:
-        """Over the seeds that got far enough."""
+        """The mean over the seeds that got far enough."""
         return statistics.fmean(self.known) if self.known else None
 
     @property
     def verdict(self) -> Verdict:
-        """By the mean; a miss lowers it, and half of the seeds missing or one without the mechanism is a *not*."""
+        """The verdict on the mean. A missing seed lowers it by a step; if half of the seeds are missing, or one has no
+        active mechanism, it is a *not*.
+        """
         claim = self.claim
         if claim.measure is None:
             return "not measured"
@@ -153,17 +158,17 @@ def find(claim: Claim, seeds: Sequence[int], played: Callable[[Run, int], Played
 
 
 def known(values: Sequence[float | None]) -> list[float]:
-    """Those that are figures."""
+    """The values that are not None."""
     return [value for value in values if value is not None]
 
 
 def against(scenario: str, policies: Sequence[str], base: str) -> tuple[tuple[str, tuple[Run, ...]], ...]:
-    """Our own policies against the same baseline."""
+    """Paceline's own policies against the same baseline."""
     return tuple((policy, (Run(scenario, policy), Run(scenario, base))) for policy in policies)
 
 
 def runs_of(claims: Sequence[Claim]) -> list[Run]:
-    """Every run that is needed, once."""
+    """Every required run, once."""
     found = {run: None for claim in claims for run in claim.runs}
     found |= {run: None for claim in claims for _, runs in claim.beside for run in runs}
     return list(found)

@@ -15,10 +15,10 @@ VERDICTS: Final[tuple[Verdict, ...]] = get_args(Verdict)
 BASES: Final[tuple[Basis, ...]] = get_args(Basis)
 
 RULE = """\
-Rows are of four kinds. *Predicted*: the paper states a figure, and no setting here was chosen by it. *Calibrated*: a
-setting was. *By construction*: no other result is possible. *Our reading*: the text has no figure, or does not state
-the setting that decides it, so the bound was chosen here. Only predicted rows test a paper's result, and only they
-are counted in the first table and wherever this document is quoted.
+Rows are of four kinds. *Predicted*: the paper states a figure, and no setting here was chosen to match it.
+*Calibrated*: a setting was. *By construction*: no other result is possible. *Our reading*: the text has no figure, or
+does not state the setting that decides it, so the bound was chosen here. Only predicted rows test a paper's result, and
+only they are counted in the first table and wherever this document is quoted.
 
 A headline is measured as a ratio against a baseline, a difference, or a number, with every policy of a scenario on the
 same machines and seeds and with the same samples, unless a row says otherwise. One rule gives all verdicts, with bounds
@@ -39,19 +39,19 @@ chosen with knowledge of the papers' figures or of results:
 - LB-BSP's GPU curves for Inception-V3: its equilibrium (89, 21, 12, 6) and its gain of 54 % are inputs. Those of
   ResNet-32 follow from them by an estimated factor each for work, launches and memory.
 - The speeds of the machines in A-BSP's clusters and of the federation's clients: their spread is the paper's. Other
-  tenants' load was changed from two levels to an even one when results were known. The time of an iteration in Spark
+  tenants' load was changed from two levels to a uniform one when results were known. Spark's overhead per iteration
   is an input, from A-BSP's iterations of lr in Spark and in Petuum.
-- The learning rates and targets of A-BSP's jobs: such that BSP arrives after about as many iterations as in the paper.
-  The rate of sparse LR and the target of the DNN were changed after a look at BSP's own curve.
+- The learning rates and targets of A-BSP's jobs: such that BSP reaches the target after about as many iterations as in
+  the paper. The rate of sparse LR and the target of the DNN were changed with knowledge of BSP's own curve.
 - The federation's class separation, learning rate and target accuracy: chosen after trials, so that the variants
   differ. Its rows demonstrate that this can happen, but not by how much.
-- Two of PSLD's headlines were reworded after a look at their figures on one seed.
+- Two of PSLD's headlines were reworded with knowledge of their figures on one seed.
 - Thresholds of "at most" rows, and figures that a paper shows only as a curve: interpretations, named below the tables.
-- PSLD's workers are machines of two GPUs that sum up before they push, since a review of first results found that
-  missing. After a review of the second results, blocks travel while GPUs compute (BytePS, section 6.2), and in
+- PSLD's workers are machines of two GPUs that sum gradients before they push, added after a review of first results.
+  After a review of the second results, communication overlaps with computation (BytePS, section 6.2), and in
   Cluster-A servers share the links of the GPUs' machines (section 6.1 has no others). No value was varied.
 - Lengths of runs and warm-ups were shortened to make all of this affordable. ResNet-32 on GPUs and the levels of
-  heterogeneity but one of L3 are times only. Generated series of other tenants' load were shortened too,
+  heterogeneity, except one of L3, are times only. Generated series of other tenants' load were shortened too,
   which changes them: A-BSP's from 20,000 s to 6,000 s, Cluster-B's from 30,000 s to 20,000 s (its SVM's from
   60,000 s to 40,000 s). A run that is longer ends unfinished.
 - How many of PSP's workers are slow, and by how much: so that ASP makes five times BSP's updates (Fig. 1). Of the
@@ -68,7 +68,7 @@ def document(papers: Papers, stored: Stored) -> str:
     parts = [
         _head(papers, stored),
         "## How verdicts are given\n\n" + RULE,
-        "## What was chosen with results in view\n\n" + CHOSEN,
+        "## What was chosen with knowledge of results\n\n" + CHOSEN,
     ]
     for paper, (title, findings) in papers.items():
         parts.append(_paper(paper, title, findings))
@@ -123,7 +123,7 @@ def _head(papers: Papers, stored: Stored) -> str:
 
 
 def _groups(papers: Papers) -> list[str]:
-    """How many predicted rows each kind of reason is for."""
+    """The number of predicted rows for each kind of reason."""
     numbers: dict[str, Counter[str]] = {}
     for paper, (_, findings) in papers.items():
         predicted = {row: found for row, found in findings.items() if found.claim.basis == "predicted"}
@@ -136,13 +136,13 @@ def _groups(papers: Papers) -> list[str]:
 
 
 def _reasons(paper: str, findings: Mapping[int, Finding]) -> dict[int, Reason]:
-    """Of rows that are not reproduced."""
+    """Reasons of rows that are not reproduced."""
     found = {row: reason_of(paper, row) for row, finding in findings.items() if finding.verdict != "reproduced"}
     return {row: reason for row, reason in found.items() if reason is not None}
 
 
 def _codes(stored: Stored) -> str:
-    """Most rows first."""
+    """Digests of the code, those with the most rows first."""
     codes = sorted(stored.codes.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{f'`{code}`' if code else 'not recorded'} ({count} rows)" for code, count in codes)
 
@@ -179,7 +179,7 @@ def _paper(paper: str, title: str, findings: Mapping[int, Finding]) -> str:
 
 
 def wanted(claim: Claim) -> str:
-    """The paper's figure, and the rule where it is not that of an effect."""
+    """The paper's figure, and the rule if it is not that of an effect."""
     upto = f" to {figure(claim.upto)}" if claim.upto is not None else ""
     tolerance = f" within {figure(claim.tolerance)}" if claim.tolerance is not None else ""
     least = f", at least {figure(claim.least)}" if claim.least is not None else ""
@@ -204,7 +204,7 @@ def _cost(stored: Stored) -> str:
 
 
 def spread(finding: Finding) -> str:
-    """Mean, least and most of the seeds, and those that are no figure."""
+    """Mean, least and most over the seeds, and the number of missing ones."""
     if finding.claim.measure is None:
         return "-"
     values = finding.known
@@ -218,13 +218,13 @@ def spread(finding: Finding) -> str:
 
 
 def mean_of(values: Sequence[float | None]) -> str:
-    """Of those that are figures."""
+    """The mean of the values that are not None."""
     figures = known(values)
     return figure(statistics.fmean(figures)) if figures else "not reached"
 
 
 def figure(value: float) -> str:
-    """Two digits behind the point, three of what is small."""
+    """Two decimal places; three significant digits of small values."""
     return f"{value:.3f}" if abs(value) < 0.1 else f"{value:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 

@@ -22,21 +22,21 @@ TIME, UPDATES, TO_TARGET = ratio_of("iteration_s"), ratio_of("updates_to_target"
 PARTITION: Final = "lb-bsp-partition"
 A, B, L3 = "lb-bsp-cluster-a", "lb-bsp-cluster-b", "lb-bsp-hetero-l3-target"
 PREDICTORS: Final = {"narx": 0.42, "memoryless": 0.58, "ema": 0.48, "arima": 0.52, "rnn": 0.49, "lstm": 0.51}
-"""Table 3: iteration time over BSP's."""
+"""Table 3: iteration time divided by BSP's."""
 OTHERS: Final = tuple(name for name in PREDICTORS if name != "narx")
 OURS: Final = ("regression", "lb-bsp-linear", "deadline")
 ABUNDANCE: Final = ((230, 295), (430, 495))
-"""Settled iterations in which the testee's link is fast."""
-GPUS: Final = "GPU curves are set by the paper's own words on Inception-V3, so the size of its gain is an input. "
+"""Settled iterations in which the link of the worker under test is fast."""
+GPUS: Final = "GPU curves follow from the paper's statements about Inception-V3, so the size of its gain is an input. "
 RESNET: Final = (
-    "ResNet-32's curves follow from Inception-V3's by its work per sample and launches: not calibrated; times only. "
+    "ResNet-32's curves are derived from Inception-V3's by work per sample and launches: not calibrated; times only. "
 )
 SUBSTITUTE: Final = "A softmax regression on generated data replaces the network. "
 CONVEX: Final = (
-    "On a convex problem, with each update scaled by one over the number of workers, staleness costs next to nothing; "
-    "the paper's figure is a deep network's. "
+    "On a convex problem, with each update scaled by 1 / n for n workers, staleness costs almost nothing; "
+    "the paper's figure is for a deep network. "
 )
-VARIANTS: Final = "The paper gives curves without figures for the variants: -0.04 is read as what it calls a failure."
+VARIANTS: Final = "The paper gives curves without figures for the variants: -0.04 is our reading of a failure."
 TRACE: Final = (
     "Machines as in Table 2, generated load: arrivals, durations and sizes were chosen here and "
     "set once. The paper "
@@ -59,7 +59,7 @@ def _gpu(scenario: str, statement: str, where: str, figure: float, note: str) ->
 
 
 def _over(predictor: str) -> Claim:
-    """NARX against another forecast: all six share by speed, so that only the differences are theirs."""
+    """NARX against another predictor: with all six, shares follow speeds, so differences come from the predictor."""
     ratio = PREDICTORS["narx"] / PREDICTORS[predictor]
     return Claim(
         where="Table 3",
@@ -69,10 +69,9 @@ def _over(predictor: str) -> Claim:
         runs=(Run(B, "narx"), Run(B, predictor)),
         measure=TIME,
         mechanism=FORECASTS,
-        note=TRACE
-        + "Here the order of Table 3 is contradicted: NARX's iterations are shorter than EMA's, but no shorter than "
-        "those of a forecast that repeats the last speed, which is last in the paper. The speed of the coming "
-        "iteration follows from its CPU and memory more loosely."
+        note=TRACE + "This contradicts the order of Table 3: NARX's iterations are shorter than EMA's, but not shorter "
+        "than those of a forecast that repeats the last speed, which is last in the paper. CPU and memory "
+        "predict the speed of the coming iteration less well here."
         + (" RNN and LSTM read neither CPU nor memory." if predictor in ("rnn", "lstm") else ""),
     )
 
@@ -89,9 +88,10 @@ def _level(name: str, scenario: str) -> Claim:
         measure=gap_of("iteration_s"),
         mechanism=SHARES,
         beside=against(scenario, ["lb-bsp-cpu", "regression"], "asp"),
-        note="Levels of competing processes were chosen here; the paper only states the slowest machine's speed. By "
-        "NARX, as in the paper, past its warm-up of 500 iterations; `lb-bsp-cpu` is EMA. Changes that no forecast "
-        "predicts cost the policy that waits for the slowest of 32 each time, and ASP never. Times only.",
+        note="Levels of competing processes were chosen here; the paper only states the slowest machine's "
+        "speed. By NARX, as in the paper, past its warm-up of 500 iterations; `lb-bsp-cpu` is EMA. "
+        "Unpredictable changes cost the policy that waits for the slowest of 32 workers each time, and "
+        "never cost ASP. Times only.",
     )
 
 
@@ -141,8 +141,8 @@ def _federation(variant: str, statement: str, figure: float, basis: Basis, note:
         ),
         measure=ACCURACY_CHANGE,
         mechanism=OTHERS_LOSE if keeps else SHARES,
-        note="A softmax regression replaces LeNet-5, 20 local steps for 500; each client has two of ten classes. The "
-        "data and rate were chosen after probing, so that the variants come apart. " + note,
+        note="A softmax regression replaces LeNet-5, 20 local steps for 500; each client has two of ten "
+        "classes. The data and rate were chosen after trials, so that the variants differ. " + note,
     )
 
 
@@ -156,9 +156,8 @@ CLAIMS: Final = (
         measure=TO_TARGET,
         mechanism=SHARES,
         beside=(("over BSP alone", (Run(A, "lb-bsp-gpu"), Run(A, "bsp"))),),
-        note=GPUS
-        + "They were set when the 54 % were read as those over BSP. The second best is ASP here, which needs no more "
-        "updates than BSP on a convex problem.",
+        note=GPUS + "The curves were set when the 54 % were read as the gain over BSP. Here the second best is ASP, "
+        "which needs no more updates than BSP on a convex problem.",
     ),
     Claim(
         where="Fig. 6a",
@@ -169,7 +168,7 @@ CLAIMS: Final = (
         measure=TIME,
         mechanism=SHARES,
         beside=against(A, ["lb-bsp-linear"], "asp"),
-        note=GPUS + "ASP's time is not put in. Times per update have the ratio of iteration times.",
+        note=GPUS + "ASP's time is not an input. Times per update have the same ratio as iteration times.",
     ),
     _gpu(f"{A}-resnet", "ResNet-32 on 16 GPUs: iterations 37 % faster", "Fig. 6a", 0.63, RESNET),
     _gpu(f"{A}-twelve", "ResNet-32 without the V100s: 28 % faster", "section 5.1", 0.72, RESNET),
@@ -185,7 +184,7 @@ CLAIMS: Final = (
         measure=UPDATES,
         mechanism=SHARES,
         beside=against(A, ["lb-bsp-linear"], "bsp"),
-        note=SUBSTITUTE + "BSP and LB-BSP see the same global batches; they differ by rounding alone.",
+        note=SUBSTITUTE + "BSP and LB-BSP use the same global batches; they differ by rounding only.",
     ),
     Claim(
         where="Fig. 6b",
@@ -219,8 +218,8 @@ CLAIMS: Final = (
         measure=ACCURACY_CHANGE,
         mechanism=SHARES,
         note=SUBSTITUTE
-        + "Samples are independent and alike on all workers, as in the paper: then a mean of means has more noise than "
-        "that of all samples, but no bias, and a convex problem with small steps bears it.",
+        + "Samples are i.i.d. on all workers, as in the paper: then a mean of means has more noise than the "
+        "mean of all samples, but no bias, and a convex problem with small steps tolerates it.",
     ),
     Claim(
         where="Fig. 8",
@@ -233,7 +232,8 @@ CLAIMS: Final = (
         measure=OF_EQUILIBRIUM,
         mechanism=SHARES,
         beside=(("lb-bsp-linear", (Run("lb-bsp-four-gpus", "lb-bsp-linear"),)),),
-        note=GPUS + "The row shows that the policy finds it. 0.05 are six samples; the paper gives no tolerance.",
+        note=GPUS + "The row shows that the policy finds the equilibrium. 0.05 is six samples; the paper gives no "
+        "tolerance.",
     ),
     Claim(
         where="Fig. 8",
@@ -250,9 +250,9 @@ CLAIMS: Final = (
             ("lb-bsp-gpu-literal", (Run("lb-bsp-four-gpus", "lb-bsp-gpu-literal"),)),
             ("lb-bsp-linear", (Run("lb-bsp-four-gpus", "lb-bsp-linear"),)),
         ),
-        note="Counted: the first ten iterations in a row within 10 % of the last thirty. Decisions "
-        "wait for a window's median (ruling 2). Before the steps of decision 85 it took 29 iterations, "
-        "and 13 literally.",
+        note="The measure is the first ten iterations in a row within 10 % of the last thirty. Decisions wait "
+        "for the median of a window (ruling 2). Before the steps of decision 85 it took 29 iterations, "
+        "and 13 with `literal`.",
     ),
     Claim(
         where="Fig. 8",
@@ -278,7 +278,8 @@ CLAIMS: Final = (
         measure=share_in(ABUNDANCE, 380),
         mechanism=SHARES,
         beside=(("lb-bsp-linear", (Run("lb-bsp-oscillating", "lb-bsp-linear"),)),),
-        note=RESNET + "Of the testee, while its link has 480 Mbit/s: the paper's figure is for unlike GPUs alone.",
+        note=RESNET + "For the worker under test, while its link has 480 Mbit/s: the paper's figure is for different "
+        "GPUs alone.",
     ),
     Claim(
         where="section 5.2.2",
@@ -300,9 +301,8 @@ CLAIMS: Final = (
         measure=TIME,
         mechanism=SHARES,
         beside=against("lb-bsp-oscillating", ["lb-bsp-linear"], "bsp"),
-        note=RESNET
-        + "At 160 Mbit/s a pull and a push of 1.9 MB take 0.19 s of a second: communication weighs less here "
-        "than in the paper's system, so a drop costs BSP less.",
+        note=RESNET + "At 160 Mbit/s a pull and a push of 1.9 MB take 0.19 s of a second: communication is a smaller "
+        "part of an iteration than in the paper's system, so a drop costs BSP less.",
     ),
     Claim(
         where="section 5.2.2",
@@ -318,7 +318,7 @@ CLAIMS: Final = (
             ("lb-bsp-linear", (Run("lb-bsp-oscillating", "lb-bsp-linear"),)),
             ("bsp", (Run("lb-bsp-oscillating", "bsp"),)),
         ),
-        note="Settled parts of both states. Less bandwidth cannot make iterations shorter.",
+        note="For the settled parts of both states. Less bandwidth cannot make iterations shorter.",
     ),
     Claim(
         where="Table 3, Fig. 10",
@@ -329,10 +329,9 @@ CLAIMS: Final = (
         measure=TIME,
         mechanism=SHARES,
         beside=against(B, [*OTHERS, *OURS], "bsp"),
-        note=TRACE
-        + "This is the gain of sharing by speed, with any of the forecasts: which one is better is in the next rows. "
-        "`regression` gets as much from the same readings without a warm-up. `deadline` stops all workers "
-        "at the same time, so that a wrong forecast costs samples, not time.",
+        note=TRACE + "This is the gain of shares by speed with any forecast; the next rows compare forecasts. "
+        "`regression` gains as much from the same readings without a warm-up. `deadline` stops all "
+        "workers at the same time, so a wrong forecast costs samples, not time.",
     ),
     *(_over(predictor) for predictor in OTHERS),
     Claim(
@@ -365,12 +364,10 @@ CLAIMS: Final = (
         measure=TIME,
         mechanism=SHARES,
         beside=against(B, OURS, "flexrr"),
-        note="Percentages are of the time, as in Fig. 10 (58 %) and Table 3 (0.42). "
-        "FlexRR is modelled: any idle worker helps the one that will be busy longest, "
-        "50 ms for a hand-over, "
-        "handed samples 1.25 times as slow, none of it from the paper. It moves work within the "
-        "iteration, and so needs no "
-        "prediction: with costs this low that is worth more than any forecast.",
+        note="Percentages are of the time, as in Fig. 10 (58 %) and Table 3 (0.42). FlexRR is modelled: any "
+        "idle worker helps the one that will be busy longest, a hand-over takes 50 ms, and reassigned "
+        "samples take 1.25 times as long; none of these is from the paper. It moves work within the "
+        "iteration and needs no prediction: with costs this low that is better than any forecast.",
     ),
     _marginal("backup", "redundant execution", "Two of the 32 workers are backups, and not two more."),
     _marginal("ssp", "SSP", "A bound of 5, as in the paper."),
@@ -389,7 +386,7 @@ CLAIMS: Final = (
             ("regression", (Run(L3, "regression"), Run(L3, "bsp"), Run(L3, "asp"), Run(L3, "ssp"))),
             ("over BSP alone", (Run(L3, "lb-bsp-cpu"), Run(L3, "bsp"))),
         ),
-        note=SUBSTITUTE + "By EMA: the target is reached before NARX has its 500 iterations. " + CONVEX,
+        note=SUBSTITUTE + "With EMA: the target is reached before NARX has its 500 iterations. " + CONVEX,
     ),
     Claim(
         where="section 5.5",
@@ -399,8 +396,8 @@ CLAIMS: Final = (
         runs=(Run("lb-bsp-federation", "lb-bsp-federated"), Run("lb-bsp-federation", "bsp")),
         measure=TIME,
         mechanism=SHORTER,
-        note="The clients' speeds were chosen here, except for their spread (the fastest waits for a third of a "
-        "round), from which most of the gain follows.",
+        note="The clients' speeds were chosen here, except for their spread (the fastest waits for a third of "
+        "a round), which causes most of the gain.",
     ),
     _federation("", "scaling batches keeps the accuracy", 0.0, "calibrated", "The paper: near-optimal."),
     _federation("-tau", "scaling local steps instead loses accuracy", -0.04, "our reading", VARIANTS),
@@ -413,7 +410,7 @@ CLAIMS: Final = (
         least=0.5,
         basis="our reading",
         measure=None,
-        note="A curve without figures. The simulator has no recurrent network and no keywords.",
+        note="A curve without figures. The simulator has no recurrent network and no keyword data.",
     ),
     Claim(
         where="section 5.6, Fig. 14",
@@ -423,9 +420,9 @@ CLAIMS: Final = (
         least=0.0,
         basis="predicted",
         measure=None,
-        note="What a decision takes is a setting of the simulator. `bench overhead` measures the engine's CPU time on "
-        "logs of simulated jobs in Cluster-B: 2.9 ms for an iteration of 12.2 s with 96 workers, 0.02 %, without what "
-        "is between reports, log and orders; a job of four workers has it live.",
+        note="The time of a decision is a setting of the simulator. `bench overhead` measures the engine's CPU "
+        "time on logs of simulated jobs in Cluster-B: 2.9 ms for an iteration of 12.2 s with 96 workers, "
+        "0.02 %, without the transport of reports and orders; a live job of four workers includes it.",
     ),
     Claim(
         where="section 7",
@@ -439,8 +436,8 @@ CLAIMS: Final = (
         measure=ACCURACY_CHANGE,
         mechanism=SPLITS,
         beside=(("without the manager", (Run(PARTITION, "own"), Run(f"{PARTITION}-independent", "shared"))),),
-        note="0.92 in both cases there. A softmax regression on the digits of scikit-learn replaces ResNet-32; each "
-        "of five workers begins with two of ten classes, at speeds in the proportions of the paper's batches. Which "
-        "loss would contradict it is our reading, as for Fig. 13.",
+        note="0.92 in both cases there. A softmax regression on the digits of scikit-learn replaces ResNet-32; "
+        "each of five workers begins with two of ten classes; speeds are proportional to the paper's "
+        "batches. The loss of accuracy that would contradict the row is our reading, as for Fig. 13.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Measures of runs, each with a name under which a row's declaration has it."""
+"""Measures of runs, each with a name for the declarations of rows."""
 
 import statistics
 from bisect import bisect_right
@@ -12,7 +12,7 @@ Phases = Sequence[tuple[int, int]]
 
 
 TO_TARGET: Final = ("updates_to_target", "time_to_target_s")
-"""Metrics of which 0 is no figure: the run began at its target."""
+"""Metrics for which 0 is not a valid figure: the run began at its target."""
 
 
 def _metric(played: Played, metric: str) -> float | None:
@@ -21,7 +21,7 @@ def _metric(played: Played, metric: str) -> float | None:
 
 
 def ratio_of(metric: str) -> Measure:
-    """The first run's metric over the second's."""
+    """The first run's metric divided by the second's."""
 
     def measure(played: Sequence[Played]) -> float | None:
         mine, its = (_metric(one, metric) for one in played[:2])
@@ -31,7 +31,7 @@ def ratio_of(metric: str) -> Measure:
 
 
 def excess_of(metric: str) -> Measure:
-    """By how much of the second run's metric the first one's is above it."""
+    """The first run's metric divided by the second's, minus 1."""
     ratio = ratio_of(metric)
 
     def measure(played: Sequence[Played]) -> float | None:
@@ -42,7 +42,7 @@ def excess_of(metric: str) -> Measure:
 
 
 def gap_of(metric: str) -> Measure:
-    """How far the first run's metric is from the second's, either way, as a part of that."""
+    """The absolute difference of the first and second runs' metrics, divided by the second's."""
     excess = excess_of(metric)
 
     def measure(played: Sequence[Played]) -> float | None:
@@ -53,7 +53,7 @@ def gap_of(metric: str) -> Measure:
 
 
 def over_the_best(metric: str) -> Measure:
-    """The first run's metric over the least of the others'; one that got nowhere is no best."""
+    """The first run's metric divided by the least of the others'; runs without a result are ignored."""
 
     def measure(played: Sequence[Played]) -> float | None:
         mine, *others = (_metric(one, metric) for one in played)
@@ -64,7 +64,7 @@ def over_the_best(metric: str) -> Measure:
 
 
 def mean_of_pairs(measure: Measure) -> Measure:
-    """The geometric mean of a ratio of two runs over all pairs of them; None where one pair did not get that far."""
+    """The geometric mean of a ratio of two runs over all pairs; None if one pair did not get that far."""
 
     def mean(played: Sequence[Played]) -> float | None:
         ratios = [measure(played[at : at + 2]) for at in range(0, len(played), 2)]
@@ -75,7 +75,7 @@ def mean_of_pairs(measure: Measure) -> Measure:
 
 
 def least_of_pairs(metric: str) -> Measure:
-    """The least ratio of a run's metric over that of the run after it, over all pairs: a paper's *up to*."""
+    """The least ratio of a run's metric to that of the next run, over all pairs: a paper's *up to*."""
 
     def measure(played: Sequence[Played]) -> float | None:
         ratios = [ratio_of(metric)(played[at : at + 2]) for at in range(0, len(played), 2)]
@@ -103,7 +103,7 @@ TO_BALANCE: Final = Measure("first of ten iterations on average within 10 % of t
 
 
 def samples_spread(played: Played) -> float:
-    """Standard deviation over mean of how many samples the workers processed."""
+    """Standard deviation divided by mean of the workers' processed samples."""
     samples = [samples for samples, _ in played.work]
     return statistics.pstdev(samples) / statistics.fmean(samples)
 
@@ -115,12 +115,12 @@ SAMPLES_SPREAD: Final = Measure(
 
 
 def share_of(rank: int, before: int) -> Measure:
-    """A worker's last share over what it was."""
+    """A worker's last share divided by ``before``."""
     return Measure(f"last share of w{rank} over {before}", lambda played: played[0].outcome.shares[rank] / before)
 
 
 def share_in(phases: Phases, before: int) -> Measure:
-    """Worker 0's mean share in those phases, over what it was."""
+    """Worker 0's mean share in these phases, divided by ``before``."""
 
     def measure(played: Sequence[Played]) -> float:
         begins = [iteration for iteration, _ in played[0].first_shares]
@@ -135,7 +135,7 @@ def share_in(phases: Phases, before: int) -> Measure:
 
 
 def within(phases: Phases) -> Measure:
-    """Iteration time in those phases, the first run's over the second's."""
+    """Iteration time in these phases, the first run's divided by the second's."""
     return Measure(
         f"iteration time in {list(phases)}, the first over the second",
         lambda played: _mean_in(played[0], phases) / _mean_in(played[1], phases),
@@ -143,7 +143,7 @@ def within(phases: Phases) -> Measure:
 
 
 def longer_in(phases: Phases, others: Phases) -> Measure:
-    """By how much of one run's iteration time in some phases that in others is longer."""
+    """One run's iteration time in some phases divided by that in others, minus 1."""
     return Measure(
         f"iteration time in {list(phases)} over that in {list(others)}, less 1",
         lambda played: _mean_in(played[0], phases) / _mean_in(played[0], others) - 1,
@@ -181,7 +181,7 @@ AT_EQUAL_UPDATES: Final = Measure("accuracy at as many updates, the first over t
 
 
 def spread(played: Sequence[Played]) -> float:
-    """Standard deviation of the workers' progress over its mean."""
+    """Standard deviation of the workers' progress divided by its mean."""
     progress = played[0].outcome.progress
     return statistics.pstdev(progress) / statistics.fmean(progress)
 
@@ -193,7 +193,7 @@ SPREAD_RATIO: Final = Measure(
 
 
 def speed_between(from_s: float, until_s: float) -> Measure:
-    """Iterations per second in that time, the first run's over the second's."""
+    """Iterations per second in an interval, the first run's divided by the second's."""
 
     def measure(played: Sequence[Played]) -> float | None:
         mine, its = (speed_in(one, from_s, until_s) for one in played[:2])
@@ -203,7 +203,7 @@ def speed_between(from_s: float, until_s: float) -> Measure:
 
 
 def speed_after(between_s: tuple[float, float], before_s: tuple[float, float]) -> Measure:
-    """One run's iterations per second in one stretch of time over another."""
+    """One run's iterations per second in one interval divided by those in another."""
 
     def measure(played: Sequence[Played]) -> float | None:
         later, sooner = speed_in(played[0], *between_s), speed_in(played[0], *before_s)
@@ -217,7 +217,7 @@ def speed_after(between_s: tuple[float, float], before_s: tuple[float, float]) -
 
 
 def slowness_between(from_s: float, until_s: float) -> Measure:
-    """Iterations per second in that time, the second run's over the first's: below 1 where the first is faster."""
+    """Iterations per second in an interval, the second run's divided by the first's: below 1 if the first is faster."""
     faster = speed_between(from_s, until_s)
     return Measure(
         f"iterations per second from {from_s:g} to {until_s:g} s, the second over the first",
@@ -259,7 +259,7 @@ def _mean_in(played: Played, phases: Phases) -> float:
 
 
 def speed_in(played: Played, from_s: float, until_s: float) -> float:
-    """Iterations per second in that time."""
+    """Iterations per second in an interval."""
     at_s, count = 0.0, 0
     for span in played.spans:
         at_s += span

@@ -1,4 +1,4 @@
-"""What effects come from, as something that is seen in a run: a row whose mechanism did not act is not reproduced."""
+"""Observable causes of effects: a row whose mechanism was not active is not reproduced."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ FOLLOWS: Final = 0.5
 
 
 def _shares_follow_speeds(played: Sequence[Played]) -> bool:
-    """Over the whole run: samples per iteration, and per second of computing and sending."""
+    """Over the whole run: correlation of samples per iteration and per second of computing and communication."""
     one = played[0]
     workers = zip(one.work, one.outcome.progress, strict=True) if one.work else ()
     made = [(samples / count, samples / busy_s) for (samples, busy_s), count in workers if busy_s and count]
@@ -42,12 +42,12 @@ CUT: Final = Mechanism(
 
 
 def both(one: Mechanism, other: Mechanism) -> Mechanism:
-    """Each of them at work."""
+    """Both mechanisms are active."""
     return Mechanism(f"{one.name}; {other.name}", lambda played: one.acts(played) and other.acts(played))
 
 
 def in_every_pair(mechanism: Mechanism) -> Mechanism:
-    """Of rows over several jobs: at work in each."""
+    """For rows over several jobs: active in each."""
     return Mechanism(
         f"{mechanism.name}, in every job",
         lambda played: all(mechanism.acts(played[at : at + 2]) for at in range(0, len(played), 2)),
@@ -60,15 +60,16 @@ def _parts(one: Played) -> float:
 
 
 OVERLAPPED: Final = Mechanism("sending overlaps computing", lambda played: _parts(played[0]) > 1.01)
-"""The parts of an iteration are longer together than it is. Where nothing overlaps, communication weighs more than in
-the papers' systems, and a figure that depends on its weight is right by chance only."""
+"""The parts of an iteration sum to more than its length. Without overlap communication is a larger part than in the
+papers' systems, and a figure that depends on it would be right only by chance.
+"""
 
 AHEAD: Final = Mechanism("workers go ahead of others", lambda played: played[0].outcome.inconsistency > 0)
 SLOWED: Final = Mechanism("the slow part holds the job up", lambda played: _slowed(played))
 
 
 def stays_slow(before_s: tuple[float, float], after_s: tuple[float, float]) -> Mechanism:
-    """Of rows on what happens when slow servers have recovered, against a comparator that does not see it."""
+    """For rows about recovered servers, against a comparator that does not notice the recovery."""
 
     def acts(played: Sequence[Played]) -> bool:
         mine, its = (speed_in(one, *after_s) / speed_in(one, *before_s) for one in played[:2])
@@ -78,7 +79,7 @@ def stays_slow(before_s: tuple[float, float], after_s: tuple[float, float]) -> M
 
 
 STAYS: Final = 0.95
-"""Of the speed before: what is less is slower."""
+"""Fraction of the earlier speed below which a run counts as slower."""
 
 
 def _slowed(played: Sequence[Played]) -> bool:
@@ -86,11 +87,11 @@ def _slowed(played: Sequence[Played]) -> bool:
 
 
 STALE: Final[float] = 1.1
-"""Least ratio of updates by which staleness counts as felt."""
+"""Least ratio of updates at which staleness has an effect."""
 
 
 def _updates(played: Sequence[Played]) -> tuple[int, int] | None:
-    """To the target, of the first two runs; None: one of them was not seen to get there."""
+    """Updates to the target of the first two runs; None if one of them did not reach it."""
     mine, its = (one.outcome.updates_to_target for one in played[:2])
     return (mine, its) if mine and its else None
 
@@ -105,7 +106,7 @@ MORE_STALENESS_COSTS: Final = Mechanism(
     "staleness makes the comparator need a tenth more updates than SSP (3)",
     lambda played: _more_updates(played[2:0:-1]),
 )
-"""Of rows whose third run is SSP (3)."""
+"""For rows whose third run is SSP (3)."""
 
 
 def _fewer_updates(played: Sequence[Played]) -> bool:
@@ -131,7 +132,7 @@ def _forecasts_better(played: Sequence[Played]) -> bool:
 FORECASTS: Final = Mechanism("speeds are forecast with less error than the comparator's", _forecasts_better)
 
 LOST: Final = 0.02
-"""Least accuracy that the other variants must lose, for one that keeps it to be told from them."""
+"""Least accuracy that the other variants must lose to be distinguishable from one that keeps it."""
 
 
 def _others_lose(played: Sequence[Played]) -> bool:
@@ -140,4 +141,4 @@ def _others_lose(played: Sequence[Played]) -> bool:
 
 
 OTHERS_LOSE: Final = Mechanism("the other variants lose accuracy", _others_lose)
-"""Of rows whose third and further runs are those variants."""
+"""For rows whose third and later runs are these variants."""

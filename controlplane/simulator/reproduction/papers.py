@@ -19,7 +19,7 @@ def chosen_papers(name: str) -> dict[str, tuple[str, tuple[Claim, ...]]]:
     """One paper, or ``all``.
 
     Raises:
-        SimulationError: for a name that is none.
+        SimulationError: for an unknown name.
     """
     if name == ALL:
         return PAPERS

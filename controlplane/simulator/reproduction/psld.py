@@ -27,15 +27,16 @@ from controlplane.simulator.scenarios.psld import GAINS, Model
 TIME: Final = ratio_of("iteration_s")
 OURS: Final = ("psld-literal", "psld-lpt")
 COMMUNICATION: Final = (
-    "Nothing is calibrated. Blocks travel while GPUs compute, and an iteration takes as long as the longer of both, as "
-    "if nothing were in the way of overlapping. "
+    "Nothing is calibrated. Communication overlaps with computation, and an iteration takes as long as "
+    "the longer of both, as with perfect overlap. "
 )
 WEIGHED: Final = both(BLOCKS, OVERLAPPED)
-"""Of predicted rows whose figure depends on how much of an iteration communication is."""
+"""The mechanism of predicted rows whose figure depends on the fraction of communication."""
 PROPORTIONAL: Final = (
-    "In a clean network proportional shares are near the best there are (ruling 16); with exchanges that vary by 5 % "
-    "they still are. The paper attributes its gain to profiling errors and to servers that are not used: here profiles "
-    "are what exchanges took, and a slow server that holds little costs next to nothing. "
+    "In a network without noise proportional shares are nearly optimal (ruling 16); with exchange times "
+    "that vary by 5 % they still are. The paper attributes its gain to profiling errors and to unused "
+    "servers: here profiles are the measured exchange times, and a slow server with few blocks costs "
+    "almost nothing. "
 )
 DECREASE: Final[dict[Model, float]] = {"alexnet": 0.67, "resnet50": 0.38, "vgg16": 0.62}
 OVER_EVEN: Final[dict[Model, float]] = {"alexnet": 0.68, "resnet50": 0.30, "vgg16": 0.62}
@@ -86,9 +87,9 @@ def _one_slow(model: Model) -> tuple[Claim, ...]:
             mechanism=WEIGHED,
             beside=(("psld-lpt", (Run(here, "psld-lpt"), Run(even, "mxnet"))),),
             note=COMMUNICATION
-            + "Seven good servers cannot move what eight do, and MXNet cuts large tensors over all of "
-            "them, which leaves little to win. The paper's gain comes from fewer servers in use: what each costs a "
-            "worker besides bandwidth and half a millisecond is not modelled.",
+            + "Seven good servers have less bandwidth than eight, and MXNet splits large tensors over all "
+            "of them, so there is little to gain. The paper's gain comes from using fewer servers: the "
+            "cost of a server for a worker, besides bandwidth and half a millisecond, is not modelled.",
         ),
         Claim(
             where="Fig. 11",
@@ -119,17 +120,17 @@ def _skewed(count: int) -> Claim:
         beside=(
             ("even bytes", (Run("psld-resnet101-4", "round-robin"), Run(f"psld-resnet101-{count}", "round-robin"))),
         ),
-        note="As many workers as servers. The figure shows bars; at most 0.95 is our reading of obvious. Were training "
-        "nothing but sending, the largest servers of Table 2 would make it 0.49. " + COMMUNICATION,
+        note="As many workers as servers. The figure shows bars; at most 0.95 is our reading of obvious. With "
+        "communication only, the largest servers of Table 2 would give 0.49. " + COMMUNICATION,
     )
 
 
 SKEW: Final = 0.48
-"""The least that Table 2 allows: 11.4 million parameters for each of four workers, over 31.1 for each of three."""
+"""The lower bound by Table 2: 11.4 million parameters for each of four workers, divided by 31.1 for each of three."""
 REAL: Final[dict[Model, float]] = {"alexnet": 18.4, "resnet50": 19.5, "vgg16": 26.1}
 WORLD: Final = (
-    "Servers are slow an eighth of the time, by up to 4.18 times, for half a minute: as Fig. 5's variation and the "
-    "mean size of the superior set say; times and durations were chosen here. "
+    "Servers are slow an eighth of the time, by up to 4.18 times, for half a minute, according to Fig. "
+    "5's variation and the mean size of the superior set; times and durations were chosen here. "
 )
 
 
@@ -241,13 +242,14 @@ def _overhead(model: Model) -> Claim:
 
 
 OVERHEAD: Final = (
-    "Blocks travel while workers compute, and a worker that is done before they have arrived waits: here no worker "
-    "has to. The restart is the longest iteration less a usual one: 2 s for processes to start, half a second's pause, "
-    "and a checkpoint of every version read and written at 1 GB/s, which is far less than the paper's minutes. "
+    "Blocks move while workers compute, and a worker that finishes before they have arrived would wait: "
+    "here no worker has to. The cost of a restart is the longest iteration minus a usual one: 2 s for "
+    "processes to start, a pause of half a second, and a checkpoint of every version at 1 GB/s, which is "
+    "far less than the paper's minutes. "
 )
 SCALING: Final = (
     COMMUNICATION
-    + "Six spare machines, a number chosen here; a decision every ten iterations, which take nearly 10 s then. "
+    + "Six spare machines, a number chosen here; a decision every ten iterations, which then take nearly 10 s. "
 )
 
 
@@ -287,8 +289,10 @@ CLAIMS: Final = (
         runs=(Run("psld-straggler", "mxnet"),),
         measure=speed_after(STRUCK, BEFORE),
         mechanism=OVERLAPPED,
-        note=COMMUNICATION + "Of the server that is inferior from the beginning the paper gives no figure: half as "
-        "fast here. 33 times as slow would leave hardly any speed; the paper's figure is of responses, not bandwidth.",
+        note=COMMUNICATION
+        + "The paper gives no figure for the server that is slower from the beginning: half as fast here. A "
+        "bandwidth 33 times lower would leave hardly any speed; the paper's figure is for response times, "
+        "not bandwidth.",
     ),
     Claim(
         where="Fig. 6",
@@ -355,8 +359,9 @@ CLAIMS: Final = (
         runs=(Run("psld-vgg16-cpu-95", "psld"), Run("psld-vgg16-cpu-95", "mxnet")),
         measure=TIME,
         beside=against("psld-vgg16-cpu-95", OURS, "mxnet"),
-        note=COMMUNICATION + "95 % of the CPU taken slows the sums of what is pushed by 20, and not what is pulled; "
-        "how much of it was taken in the worst case is not in the text.",
+        note=COMMUNICATION
+        + "95 % CPU use by others makes the summation of pushed gradients 20 times slower, and does not "
+        "affect pulls; the worst case's CPU use is not in the text.",
     ),
     *(_real(model, gain) for model, gain in REAL.items()),
     _up_to("Fig. 15", "psld", "proportional", "up to 21.6 % faster than the strawman", 1 / 1.216, PROPORTIONAL),
@@ -378,7 +383,7 @@ CLAIMS: Final = (
         "proportional",
         "after they have recovered: 34 % faster than proportional",
         1.34,
-        "The strawman measures servers with little on them by their latency, and gives them little again.",
+        "For servers with few blocks the strawman mostly measures latency, and assigns few blocks again.",
         *OURS,
     ),
     _after(
@@ -400,17 +405,16 @@ CLAIMS: Final = (
         runs=(Run("psld-transient", "psld"),),
         measure=speed_after(AFTERWARDS, BEFORE),
         beside=(("psld-lpt", (Run("psld-transient", "psld-lpt"),)),),
-        note="The paper gives no figure; 1.1 is our reading of faster. Here as fast as before: PSLD begins with an "
-        "even placement of blocks, not with MXNet's skewed one.",
+        note="The paper gives no figure; 1.1 is our reading of faster. Here it is as fast as before: PSLD "
+        "begins with an even placement of blocks, not with MXNet's skewed one.",
     ),
     _scaled(
         "psld",
         "mxnet",
         "six of eight servers slow: with new servers training is faster again; iteration time over the baseline's",
         0.5,
-        SCALING
-        + "The figure shows a curve; at most half is our reading. Taken literally, PSLD asks for a server at each "
-        "look, and its branch that does so moves nothing (ruling 12).",
+        SCALING + "The figure shows a curve; at most half is our reading. Taken literally, PSLD requests a server "
+        "at each check, and the branch that does so moves no blocks (ruling 12).",
         scenario="psld-scale-out",
         **{"psld-literal": "mxnet", "psld-no-scaling": "mxnet", "psld-lpt": "mxnet"},
     ),
@@ -427,7 +431,7 @@ CLAIMS: Final = (
         "threshold-0.5",
         "a threshold above 1/2 does not improve anything: time with 1 over that with 1/2",
         1.0,
-        SCALING + "Costs of more servers besides bandwidth are not modelled, so each of them helps.",
+        SCALING + "Costs of more servers besides bandwidth are not modelled, so each additional server helps.",
         scenario="psld-sensitivity-threshold",
     ),
     Claim(
@@ -441,8 +445,8 @@ CLAIMS: Final = (
         runs=(Run("psld-vgg16-16", "psld"),),
         measure=HELD_UP,
         beside=(("psld-lpt", (Run("psld-vgg16-16", "psld-lpt"),)),),
-        note="Blocks travel while workers compute. What the paper counts is mostly its algorithm and a halt of all "
-        "workers: decisions cost nothing here, and no worker halts.",
+        note="Blocks move while workers compute. The paper's time is mostly its algorithm and a stop of all "
+        "workers: decisions take no time here, and no worker stops.",
     ),
     *(_overhead(model) for model in ("resnet50", "vgg16")),
     _sensitive(
@@ -451,9 +455,10 @@ CLAIMS: Final = (
         "epsilon-0.1-literal",
         "epsilon above 0.1: up to 24.3 % slower",
         1 / (1 - 0.243),
-        "Taken literally, without a limit on exploration: at a tenth of the bandwidth every explored block is "
-        "noticeable. It is in Cluster-B there, and the text names no slow server; two of eight at a tenth are those of "
-        "Cluster-A. `limited`: blocks explore only where the prediction shows no effect (ruling 13).",
+        "Taken literally, without a limit on exploration: at a tenth of the bandwidth every explored "
+        "block is noticeable. In the paper this was measured in Cluster-B, and the text names no slow "
+        "server; two of eight at a tenth are those of Cluster-A. `limited`: blocks explore only where the "
+        "prediction shows no effect (ruling 13).",
         beside=(
             (
                 "limited",
@@ -475,6 +480,6 @@ CLAIMS: Final = (
         "block-4",
         "larger blocks leave less to choose: 64 MiB over 4 MiB is slower",
         1.2,
-        "The text says a large decline; 20 % is our reading. What small blocks cost in messages is not modelled.",
+        "The text says a large decline; 20 % is our reading. The cost of messages for small blocks is not modelled.",
     ),
 )

@@ -1,4 +1,4 @@
-"""PSLD section 2.2: what of ResNet101 each server holds (Tables 1 and 2), which follows from the placement alone."""
+"""PSLD section 2.2: the parameters of ResNet101 on each server (Tables 1 and 2), a result of placement alone."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -29,7 +29,7 @@ MXNET: Final = (
 
 
 def millions(placement: Choice, servers: int) -> list[float]:
-    """Of ResNet101's parameters at each server."""
+    """Millions of ResNet101's parameters on each server."""
     policy = registry.resolve("placement", placement)
     blocks, _ = policy.place_tensors(RESNET101, range(servers))
     held = [0] * servers
@@ -59,8 +59,8 @@ def _table(number: int, system: str, placement: Choice, table: Sequence[Sequence
         tolerance=0.1,
         otherwise=2.2,
         measure=_off(placement, table),
-        note="The largest distance of a cell; the paper's have one digit. Plain turns of equal blocks would be off by "
-        "millions (ruling 15).",
+        note="The largest distance of a cell; the paper's have one digit. Assigning equal blocks in turn would "
+        "differ by millions (ruling 15).",
     )
 
 

@@ -16,8 +16,9 @@ from controlplane.simulator.reproduction.mechanisms import AHEAD
 
 UPDATES: Final = ratio_of("updates")
 SETTING: Final = (
-    "2 of 16 workers five times as slow, 2 s for an iteration of a usual one and 20 % noise: the paper states none of "
-    "these. They were chosen so that ASP makes five times BSP's updates, as in Fig. 1, and with a look at pBSP's. "
+    "2 of 16 workers five times as slow, 2 s for an iteration of a usual one and 20 % noise: the paper "
+    "states none of these. They were chosen so that ASP makes five times BSP's updates, as in Fig. 1, "
+    "with knowledge of pBSP's result. "
 )
 LARGER: Final = (
     "6 of 32 workers twice as slow, 2 s for an iteration of a usual one, so that ASP makes 200 in 400 s, and 20 % "
@@ -28,16 +29,17 @@ SLOWNESS: Final = (
     "these. "
 )
 NETWORK: Final = (
-    "An MLP on generated data replaces the CNN on FEMNIST. Each update makes a whole step, as the paper has it (w - "
-    "eta * sum g); `-mean` is 1 / n of one. "
+    "An MLP on generated data replaces the CNN on FEMNIST. Each update makes a whole step, as in the "
+    "paper (w - eta * sum g); `-mean` makes 1 / n of a step. "
 )
 HELD: Final = (
-    "Whether a sample is held until it passes or redrawn is not said (ruling 22): redrawn is the choice here; `-held` "
-    "shows the other. "
+    "The paper does not say whether a sample is held until it passes or redrawn (ruling 22): here it is "
+    "redrawn; `-held` shows the other. "
 )
 SAMPLE_OF_32: Final = (
-    "Of draws of 4 among 31 others 40 % hold none of the 6 that are half as fast. A worker that waits for one draws "
-    "again when one of its sample reports or after a part of an iteration, and may meet another. "
+    "Of draws of 4 among 31 others 40 % hold none of the 6 that are half as fast. A waiting worker draws "
+    "again when a worker in its sample reports, or after a fraction of an iteration, and may then sample "
+    "another slow worker. "
 )
 
 
@@ -147,9 +149,7 @@ CLAIMS: Final = (
         measure=SPREAD,
         mechanism=AHEAD,
         beside=tuple((name, (Run("psp-32", name),)) for name in ("pbsp-held", "ssp", "asp")),
-        note=HELD
-        + "0.05 is our reading of almost. Twice the updates and as tight as BSP did not appear together in any "
-        "run (ruling 22).",
+        note=HELD + "0.05 is our reading of almost. No run had both twice BSP's updates and BSP's spread (ruling 22).",
     ),
     *(
         Claim(
@@ -163,8 +163,9 @@ CLAIMS: Final = (
             runs=(Run("psp-32-sample-sizes", f"pbsp-{more}"), Run("psp-32-sample-sizes", f"pbsp-{less}")),
             measure=SPREAD_RATIO,
             mechanism=AHEAD,
-            note=LARGER + "The curves have no figures in the text; at most 0.8 is our reading. 0 is BSP, which a "
-            "sample of all others is.",
+            note=LARGER
+            + "The curves have no figures in the text; at most 0.8 is our reading. 0 would be BSP, the case "
+            "of a sample of all others.",
         )
         for more, less in ((4, 0), (24, 4))
     ),
@@ -262,7 +263,7 @@ CLAIMS: Final = (
         runs=(Run("psp-inconsistency-500", "asp"), Run("psp-inconsistency-50", "asp")),
         measure=ratio_of("inconsistency"),
         mechanism=AHEAD,
-        note="A fifth of the nodes twice as slow, a choice made here.",
+        note="A fifth of the nodes are twice as slow, a choice made here.",
     ),
     Claim(
         where="Fig. 14",
@@ -275,7 +276,8 @@ CLAIMS: Final = (
         runs=(Run("psp-inconsistency-500", "pbsp-4"), Run("psp-inconsistency-50", "pbsp-4")),
         measure=MISSED_BY_SIZE,
         mechanism=AHEAD,
-        note="Ten times the nodes: ten would be linear, and one no growth. The standard deviation stays as it is, too.",
+        note="With ten times the nodes, a ratio of ten would be linear, and one no growth. The standard "
+        "deviation does not change either.",
     ),
     Claim(
         where="Fig. 14",
@@ -288,7 +290,7 @@ CLAIMS: Final = (
         runs=(Run("psp-inconsistency-500", "pbsp-1"), Run("psp-inconsistency-500", "asp")),
         measure=ratio_of("inconsistency"),
         mechanism=AHEAD,
-        note="The difference is what a sample of one still holds back.",
+        note="The difference is the effect of a sample of one.",
     ),
     Claim(
         where="Fig. 7c",
@@ -296,6 +298,7 @@ CLAIMS: Final = (
         figure=0.5,
         basis="our reading",
         measure=None,
-        note="The noisy sequence of updates is not compared with the true one here: Fig. 14's inconsistency is.",
+        note="The noisy sequence of updates is not compared with the true one here; the row uses the "
+        "inconsistency of Fig. 14.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Plays the runs that headlines need."""
+"""Simulates the runs that headlines need."""
 
 import itertools
 import statistics
@@ -18,14 +18,15 @@ from controlplane.simulator.running import play
 from controlplane.simulator.scenarios import find
 
 TAIL = 10
-"""Evaluations near the end that a figure is the mean of (PSP Fig. 13)."""
+"""Number of evaluations at the end in a mean (PSP Fig. 13)."""
 SCORES = 2
-"""Scores of forecasts near the end, each over 50 iterations: those that the figures of an iteration's time are of."""
+"""Number of forecast scores at the end, each over 50 iterations: those in figures of iteration times.
+"""
 
 
 class Watching:
-    """Picks from a run's log what its headlines need besides the outcome: shares and the errors of their forecasts,
-    servers that were added, splits that moved, and what changes of placement were measured to do.
+    """Extracts from a run's log what its headlines need besides the outcome: shares and forecast errors, added servers,
+    moved splits, and measured effects of changes of placement.
     """
 
     def __init__(self, servers: int) -> None:
@@ -37,7 +38,7 @@ class Watching:
         self.exchanges: list[tuple[float, float]] = []
 
     def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
-        """What the engine answered."""
+        """Add an entry and the engine's commands for it."""
         del entry
         for command in commands:
             if isinstance(command, ScorePredictors):
@@ -53,7 +54,7 @@ class Watching:
 
 
 def play_run(run: Run, seed: int) -> Played:
-    """One run with one seed; what it cost is for the caller to add."""
+    """Simulate one run with one seed; the caller adds its CPU time."""
     scenario = find(run.scenario)
     watching = Watching(scenario.spec.servers)
     cluster = play(scenario, run.policy, seed=seed, until_target=run.to_target, recording=watching)

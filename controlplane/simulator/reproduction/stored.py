@@ -1,8 +1,8 @@
-"""What was measured, as it is stored beside the document: rows by the digest of what decides their figures.
+"""Measurements as stored next to the document: rows with a digest of everything that determines their figures.
 
-A digest covers the scenarios with all that is not a default, the policies, the measure, the mechanism and the seeds.
-Verdicts are no part of it: the code gives them anew whenever the document is made. Each row also has a digest of the
-code that measured it; that its figures come out of today's code is for a sample of the rows to show.
+A digest covers the scenarios with all values that are not defaults, the policies, the measure, the mechanism and the
+seeds. Verdicts are not stored: they are computed whenever the document is made. Each row also has a digest of the code
+that measured it; a sample of the rows is measured again to check the present code.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ from controlplane.simulator.scenario import chosen
 from controlplane.simulator.scenarios import find
 
 DIGITS: Final = 6
-"""Significant ones that are stored."""
+"""Significant digits that are stored."""
 CLOSE: Final = 1e-4
-"""Relative difference up to which a figure is the same: other processors round sums differently."""
+"""Relative difference up to which figures are equal: processors round sums differently."""
 SAMPLED: Final = 10
-"""One row of so many is measured again, with one of its seeds."""
+"""One in this many rows is measured again, with one of its seeds."""
 DEAR_S: Final = 6.0
-"""Of rows of which a seed takes longer, one is in the sample."""
+"""The sample contains one of the rows whose seeds take longer than this."""
 TEXTS: Final = ("title", "story", "paper")
-"""Of a scenario, without effect on what it does."""
+"""Fields of a scenario that have no effect on its runs."""
 
 
 class StoredRow(Value, frozen=True, kw_only=True):
-    """One row: what each seed gave."""
+    """One row: the value of each seed."""
 
     digest: str
     code: str = ""
-    """A digest of the code that measured it; empty: it was not recorded."""
+    """A digest of the code that measured it; empty if it was not recorded."""
     statement: str
     values: list[float | None] = []
     acted: int = 0
@@ -58,18 +58,18 @@ class Stored(Value, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Of all rows, of the code that measured them, and of the seeds."""
+        """Digest of all rows, of the code that measured them, and of the seeds."""
         parts = [str(self.range)] + [f"{row.digest} {row.code}" for rows in self.papers.values() for row in rows]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @property
     def codes(self) -> Counter[str]:
-        """How many of the rows that were measured each code did; the empty one: it was not recorded."""
+        """The number of measured rows by digest of the code; empty if the code was not recorded."""
         return Counter(row.code for rows in self.papers.values() for row in rows if row.values)
 
 
 def digest_of(claim: Claim, seeds: Sequence[int]) -> str:
-    """Of what decides a row's figures."""
+    """Digest of everything that determines a row's figures."""
     declared = {
         "seeds": list(seeds),
         "measure": claim.measure.name if claim.measure is not None else None,
@@ -81,7 +81,7 @@ def digest_of(claim: Claim, seeds: Sequence[int]) -> str:
 
 
 def comparable(run: Run) -> dict[str, Any]:
-    """A run as plain values, without names and texts: equal where the same happens."""
+    """A run as plain values, without names and texts: equal for equal runs."""
     scenario = find(run.scenario)
     plain: dict[str, Any] = _without_defaults(scenario)
     for name in (*TEXTS, "name", "policies", "baseline", "reassigning"):
@@ -97,7 +97,7 @@ def comparable(run: Run) -> dict[str, Any]:
 
 
 def row_of(finding: Finding, seeds: Sequence[int], code: str = "") -> StoredRow:
-    """As it is stored; ``code``: a digest of what measured it."""
+    """The row to store; ``code``: a digest of the code that measured it."""
     return StoredRow(
         digest=digest_of(finding.claim, seeds),
         code=code,
@@ -109,7 +109,7 @@ def row_of(finding: Finding, seeds: Sequence[int], code: str = "") -> StoredRow:
 
 
 def finding_of(claim: Claim, row: StoredRow) -> Finding:
-    """What ``row_of`` stored."""
+    """The finding that ``row_of`` stored."""
     return Finding(
         claim=claim,
         values=tuple(row.values),
@@ -126,8 +126,7 @@ def is_current(claim: Claim, row: StoredRow, seeds: Sequence[int]) -> bool:
 def sample_of(claims: Mapping[str, Sequence[Claim]], stored: Stored, code: str) -> list[tuple[str, int, int]]:
     """A tenth of the rows, each with one of its seeds: paper, row from 1 on, and seed.
 
-    Drawn by the digest of the code, so that each change of it draws others. One of the rows that take long is among
-    them.
+    Drawn by the digest of the code, so that each change draws others. Includes one of the rows that take long.
     """
     seeds = stored.range
     per_run = _cost_of_a_run(claims, stored)
@@ -147,7 +146,7 @@ def sample_of(claims: Mapping[str, Sequence[Claim]], stored: Stored, code: str) 
 
 
 def is_close(stored: float | None, found: float | None) -> bool:
-    """Whether a figure is the same again."""
+    """Whether two figures are equal up to rounding."""
     if stored is None or found is None:
         return stored is found
     return abs(stored - found) <= CLOSE * max(1e-3, abs(stored))
@@ -167,7 +166,7 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _without_defaults(part: object) -> Any:
-    """Plain values of a struct; a field that has its default is left out, so that new fields change nothing."""
+    """Plain values of a struct without fields that have their default, so that new fields do not change digests."""
     if isinstance(part, msgspec.Struct):
         found: dict[str, Any] = {"": type(part).__name__}
         for field in msgspec.structs.fields(part):

@@ -15,7 +15,7 @@ from typing import Literal
 Kind = Literal["effect", "difference", "equal", "at most"]
 Verdict = Literal["reproduced", "partly", "not", "not measured"]
 REPRODUCED, PARTLY = 0.7, 0.5
-"""Least part of the paper's effect; at most as many times as much."""
+"""Least fraction of the paper's effect; the inverse is the largest multiple."""
 
 
 def judge(
@@ -27,7 +27,7 @@ def judge(
     tolerance: float | None = None,
     least: float | None = None,
 ) -> Verdict:
-    """By the rule above. ``upto``: the other end of the paper's range; ``least``: the other bound of *at most*."""
+    """By the rule above. ``upto``: the other end of the paper's range; ``least``: the lower bound of *at most*."""
     if kind == "at most":
         assert least is not None
         return "reproduced" if least <= ours <= paper else "not"
@@ -44,12 +44,12 @@ def judge(
 
 
 def lowered(verdict: Verdict) -> Verdict:
-    """One step worse."""
+    """The verdict that is one step worse."""
     return "partly" if verdict == "reproduced" else "not"
 
 
 def _part(kind: Kind, paper: float, ours: float) -> float:
-    """How much of the paper's effect there is."""
+    """The measured effect as a fraction of the paper's."""
     if kind == "difference":
         return ours / paper
     return math.log(ours) / math.log(paper) if ours > 0 else -math.inf

@@ -25,8 +25,9 @@ MULTI_TENANT: Final = (
         ),
     ),
 )
-"""The fastest task takes a quarter of the slowest one's time, and which is which changes (Fig. 9); in between tasks are
-spread evenly, a choice made here."""
+"""The fastest task takes a quarter of the slowest one's time, and machines change places (Fig. 9); times in between are
+uniform, a choice made here.
+"""
 
 PHYSICAL: Final = tuple(
     Group(count=count, machine=CpuMachine(samples_per_second=speed))
@@ -35,8 +36,9 @@ PHYSICAL: Final = tuple(
 """Twelve of three kinds, the fastest 2.2 times as fast as the slowest (Table 2, section 6.1.2)."""
 
 PLATFORM_S: Final = {"multi-tenant": 1.7, "physical": 1.2}
-"""What Spark takes for an iteration besides computing, in proportion to BSP's iteration: the same job of A-BSP takes
-3.80 s for one in Spark (Table 3) and 2.82 s in Petuum (Table 5), where BSP takes 10.01 s."""
+"""Spark's overhead per iteration, in proportion to BSP's iteration: an iteration of the same A-BSP job takes 3.80 s in
+Spark (Table 3) and 2.82 s in Petuum (Table 5), one of BSP 10.01 s.
+"""
 
 CLUSTERS: Final = {"multi-tenant": MULTI_TENANT, "physical": PHYSICAL}
 
@@ -108,7 +110,7 @@ def job(
     partition: Partition = "iid",
     petuum: bool = False,
 ) -> Scenario:
-    """One job on one cluster, with or without prioritisation of what was left over; the paper's table and ratio."""
+    """One job on one cluster, with or without prioritization of leftover samples; the paper's table and ratio."""
     link = Link() if petuum else Link(latency_s=PLATFORM_S[where] / 2)
     groups = tuple(replace(group, link=link) for group in CLUSTERS[where])
     workers = sum(group.count for group in groups)
@@ -118,16 +120,17 @@ def job(
     fields: dict[str, Any] = {"policies": {"bsp": BSP, "a-bsp": barrier("aggressive")}}
     if petuum:
         fields["policies"] |= {"ssp-3": ssp(3), "ssp-10": ssp(10), "asp": ASP}
-    order = "" if partition == "iid" else ", labels one after the other"
+    order = "" if partition == "iid" else ", sorted by label"
     where_it_runs = f"the {where} cluster{', Petuum' if petuum else ''}"
-    title = f"{name} on {where_it_runs}{order}{'' if resumes else ', left-over samples not first'}"
+    title = f"{name} on {where_it_runs}{order}{'' if resumes else ', without prioritization of leftover samples'}"
     return Scenario(
         name=f"a-bsp-{system}{where}-{name}{ending}",
         title=title,
         story=(
-            "100 samples for each worker in place of 69,000, generated; the target is a loss that BSP reaches after "
-            "about as many iterations as in the paper. Updates on arrival are scaled by one over the workers' number. "
-            "What Spark takes for an iteration besides is a tenth of BSP's, by Tables 3 and 5; Petuum takes nothing."
+            "100 generated samples per worker instead of 69,000; the target is a loss that BSP reaches "
+            "after about as many iterations as in the paper. Updates on arrival are scaled by 1 / n for n "
+            "workers. Spark's overhead per iteration is a tenth of BSP's iteration, by Tables 3 and 5; "
+            "Petuum has none."
         ),
         spec=JobSpec(
             name=f"a-bsp-{where}-{name}",
@@ -176,11 +179,14 @@ PETUUM: Final = tuple(
 UNEVEN: Final = tuple(
     job(where, "lr", resumes=resumes, partition="uneven") for where in CLUSTERS for resumes in (True, False)
 )
-"""Where prioritisation has something to do: a worker that never reaches the end of a split misses a label (ruling
-20)."""
+"""Partitions for which prioritization matters: a worker that never reaches the end of a split misses a label (ruling
+20).
+"""
 
 CASE_1: Final = 0.52
-"""Speed of the sixth worker: almost half of its points are left when the first of the others is done (section 2.2)."""
+"""Speed of the sixth worker: almost half of its points are left when the first of the others has finished (section
+2.2).
+"""
 
 
 def _case_1() -> Scenario:

@@ -1,4 +1,4 @@
-"""The policies that scenarios compare, under the names that people use."""
+"""The policies that scenarios compare, under their usual names."""
 
 from typing import Any, Final
 
@@ -6,12 +6,12 @@ from controlplane.protocol.spec import Choice, Synchronization
 
 
 def batching(name: str, **parameters: Any) -> Synchronization:
-    """A way to batch, under BSP."""
+    """A batching policy, with BSP."""
     return Synchronization(batching=Choice(name=name, parameters=parameters))
 
 
 def barrier(name: str, **parameters: Any) -> Synchronization:
-    """A barrier, with the same share for all."""
+    """A barrier, with equal shares."""
     return Synchronization(barrier=Choice(name=name, parameters=parameters))
 
 

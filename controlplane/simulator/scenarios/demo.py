@@ -9,7 +9,8 @@ SCENARIOS = (
     Scenario(
         name="demo",
         title="The demo's four machines",
-        story="1000, 1000, 500 and 250 samples per second, 64 samples each; nothing wavers and nothing costs but work.",
+        story="1000, 1000, 500 and 250 samples per second, 64 samples each; speeds are constant, and only "
+        "computation takes time.",
         spec=JobSpec(
             name="demo",
             workload=Workload(name="softmax-regression"),

@@ -15,9 +15,9 @@ KINDS: Final[tuple[Gpu, ...]] = ("V100", "M60", "K80", "K520")
 PARAMETERS: Final[dict[Model, int]] = {"inception-v3": 23_800_000, "resnet-32": 464_000}
 LINK: Final = Link(bytes_per_s=10 * GBIT, latency_s=0.0005)
 STORY: Final = (
-    "GPU curves as in simulator/gpus.py, links of 10 Gbit/s, 3 % noise. With Inception-V3, whether updates are enough "
-    "is judged by a small convex model instead of a network: compared is how many it takes under each policy, not how "
-    "many it takes. ResNet-32 is times only."
+    "GPU curves as in simulator/gpus.py, links of 10 Gbit/s, 3 % noise. With Inception-V3, a small convex "
+    "model replaces the network to count the updates to a target: only the ratio between policies is "
+    "meaningful, not the number. ResNet-32 is times only."
 )
 SUBSTITUTE: Final = Numerics(
     problem="softmax-regression",

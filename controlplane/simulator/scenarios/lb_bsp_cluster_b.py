@@ -1,4 +1,4 @@
-"""LB-BSP section 5.3: 32 CPU machines of five kinds that others use too."""
+"""LB-BSP section 5.3: 32 CPU machines of five kinds, shared with other tasks."""
 
 from typing import Final
 
@@ -13,12 +13,12 @@ from controlplane.simulator.scenario import Group, PaperFigure, Scenario
 from controlplane.simulator.scenarios.choices import ASP, BSP, barrier, batching, ssp
 
 TABLE_2: Final = ((8, 32, 17, 1.0), (8, 16, 10, 1.35), (8, 61, 2, 1.0), (16, 64, 2, 1.0), (4, 16, 1, 1.0))
-"""Cores, GiB, how many, and the speed of a core against the most frequent kind's (not in the paper)."""
+"""Cores, GiB, number of machines, and the speed of a core relative to the most frequent kind (not in the paper)."""
 SPEED_PER_CORE: Final = 5.0
 
 
 def _group(cores: int, memory_gib: int, count: int, core_speed: float) -> Group:
-    # On a larger machine more tasks of the same size run: the traced cluster fills its machines alike.
+    # More tasks of the same size run on a larger machine: the traced cluster fills its machines equally.
     background = Background(arrivals_per_hour=45.0 * cores / 8, stay_s=300.0)
     machine = SharedMachine(
         samples_per_second=cores * core_speed * SPEED_PER_CORE,
@@ -54,10 +54,11 @@ def cluster(name: str, title: str, model: str, batch: int, paper: tuple[PaperFig
         name=name,
         title=title,
         story=(
-            "Machines as in Table 2; tasks of others are generated (arrivals, stays, sizes), since the paper does not "
-            "say which hour of the trace it took. Backup workers are 2 of the 32, not 2 more. A core's speed and the "
-            "background's figures were chosen here, set once and not by any figure of the paper: BSP comes to about "
-            "four times the time that ASP takes for an update, more uneven than in the paper. FlexRR is modelled."
+            "Machines as in Table 2; other tasks are generated (arrivals, stays, sizes), since the paper "
+            "does not say which hour of the trace it used. Backup workers are 2 of the 32, not 2 more. A "
+            "core's speed and the load were chosen once, not from a figure of the paper: an update takes "
+            "BSP about four times as long as ASP, which is more uneven than in the paper. FlexRR is "
+            "modelled."
         ),
         spec=JobSpec(
             name=name,
@@ -83,7 +84,7 @@ def cluster(name: str, title: str, model: str, batch: int, paper: tuple[PaperFig
 SCENARIOS = (
     cluster(
         "lb-bsp-cluster-b",
-        "ResNet-32 on 32 CPU machines that others use too",
+        "ResNet-32 on 32 shared CPU machines",
         "resnet-32",
         128,
         (

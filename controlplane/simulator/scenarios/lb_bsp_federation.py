@@ -13,8 +13,10 @@ from controlplane.simulator.scenarios.choices import BSP, batching
 
 CLIENTS: Final = {"m4.4xlarge": 16 * 0.62, "c4.2xlarge": 8 * 1.0, "c5.2xlarge": 8 * 1.2, "c4.xlarge": 4 * 1.55}
 SLOWEST: Final = 4 * 1.5
-"""The c5.xlarge. What each client does per second, in cores of the c4.2xlarge: small machines are faster per core, as
-LeNet-5 does not scale to sixteen. Ours, but for the spread: the fastest waits for a third of a round."""
+"""The speed of each client in cores of a c4.2xlarge; the slowest is the c5.xlarge. Small machines are faster per core,
+since LeNet-5 does not scale to sixteen cores. Chosen here, except for the spread: the fastest waits for a third of a
+round.
+"""
 LOCAL_STEPS: Final = 500
 SAMPLES_PER_CORE_S: Final = 250.0
 
@@ -43,9 +45,9 @@ def federation(name: str, title: str, federated: Federated, **changes: Any) -> S
         name=name,
         title=title,
         story=(
-            "Five clients as in section 5.5, with speeds chosen here; each has two of ten classes. A round is timed as "
-            "500 local steps and computed as 20, of a softmax regression in place of LeNet-5: which variant loses "
-            "accuracy is compared, not how much a network has."
+            "Five clients as in section 5.5, with speeds chosen here; each has two of ten classes. A "
+            "round is timed as 500 local steps and computed as 20, of a softmax regression instead of "
+            "LeNet-5: the comparison is which variant loses accuracy, not the accuracy of a network."
         ),
         spec=JobSpec(
             name=name,

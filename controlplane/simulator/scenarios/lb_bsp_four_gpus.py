@@ -1,4 +1,4 @@
-"""LB-BSP section 5.2: the equilibrium of four unlike GPUs, before and after one gets less bandwidth."""
+"""LB-BSP section 5.2: the equilibrium of four different GPUs, before and after one gets less bandwidth."""
 
 from controlplane.protocol.spec import JobSpec, Stop, Workload
 from controlplane.simulator.control import ControlPlane
@@ -21,7 +21,8 @@ def four(name: str, title: str, iterations: int) -> Scenario:
     return Scenario(
         name=name,
         title=title,
-        story="GPU curves as in simulator/gpus.py, which have the paper's equilibrium put in: the way is shown.",
+        story="GPU curves as in simulator/gpus.py, which have the paper's equilibrium as an input: the run "
+        "shows how a policy reaches it.",
         spec=JobSpec(
             name=name,
             workload=Workload(name="inception-v3"),
@@ -46,6 +47,8 @@ def four(name: str, title: str, iterations: int) -> Scenario:
 
 
 SCENARIOS = (
-    four("lb-bsp-four-gpus", "Four unlike GPUs find their equilibrium", 150),
-    four("lb-bsp-bandwidth-drop", "Four unlike GPUs, one with a quarter of its bandwidth from iteration 150 on", 300),
+    four("lb-bsp-four-gpus", "Four different GPUs reach their equilibrium", 150),
+    four(
+        "lb-bsp-bandwidth-drop", "Four different GPUs, one with a quarter of its bandwidth from iteration 150 on", 300
+    ),
 )

@@ -15,7 +15,9 @@ from controlplane.simulator.scenarios.choices import ASP, BSP, batching, ssp
 SPEED: Final = 40.0
 LINK: Final = Link(bytes_per_s=1 * GBIT, latency_s=0.001)
 PARTS: Final = ((0.0, 0.0), (0.4, 0.5), (0.7, 0.7), (1.0, 0.9))
-"""Of eight machines each: how much of the level's CPU the process takes, and which part of the time it runs."""
+"""For groups of eight machines: the fraction of the level's CPU that the process uses, and the fraction of the time
+that it runs.
+"""
 SUBSTITUTE: Final = Numerics(
     problem="softmax-regression",
     samples=20_000,
@@ -37,7 +39,9 @@ def level(
     iterations: int = 620,
     warm_up: int = 520,
 ) -> Scenario:
-    """At most ``taken`` of a machine's CPU is taken: the slowest has 1 - taken of the fastest one's speed."""
+    """The competing process uses at most ``taken`` of a machine's CPU: the slowest machine has 1 - taken of the fastest
+    one's speed.
+    """
     machines = [
         CompetingMachine(
             samples_per_second=SPEED,
@@ -52,8 +56,9 @@ def level(
         name=name,
         title=title,
         story=(
-            "Equal machines of 40 samples per second, 128 each; competing processes run and sleep, on quarters of the "
-            "machines alike. Consumption and probabilities were chosen here: the paper only states the level."
+            "Equal machines of 40 samples per second, 128 each; competing processes run and sleep, with "
+            "the same settings on each quarter of the machines. CPU use and probabilities were chosen "
+            "here: the paper only states the level."
         ),
         spec=JobSpec(
             name=name,

@@ -1,4 +1,4 @@
-"""LB-BSP section 5.2.2: eight GPUs, one of which has less bandwidth every other while."""
+"""LB-BSP section 5.2.2: eight GPUs, one of which periodically has less bandwidth."""
 
 from typing import Final
 
@@ -36,10 +36,11 @@ def _gain(statement: str, ratio: float) -> PaperFigure:
 SCENARIOS = (
     Scenario(
         name="lb-bsp-oscillating",
-        title="ResNet-32 on eight GPUs, one K520 with 480 and 160 Mbit/s in turns",
+        title="ResNet-32 on eight GPUs, one K520 alternating between 480 and 160 Mbit/s",
         story=(
-            "Worker 0 is the testee. Every worker has 480 Mbit/s; GPU curves as in simulator/gpus.py, whose ResNet-32 "
-            "is not calibrated by this figure. 100 iterations of each state: the paper does not say how many."
+            "Worker 0 is under test. Every worker has 480 Mbit/s; GPU curves as in simulator/gpus.py, "
+            "whose ResNet-32 is not calibrated by this figure. 100 iterations of each state: the paper "
+            "does not say how many."
         ),
         spec=JobSpec(
             name="lb-bsp-oscillating",

@@ -1,4 +1,4 @@
-"""LB-BSP section 7: five workers that keep data of two classes each, of which the faster ones process more."""
+"""LB-BSP section 7: five workers with data of two classes each; the faster ones process more."""
 
 from typing import Final
 
@@ -27,9 +27,9 @@ CLASSES: Final = Numerics(
 )
 KEPT: Final = Scenario(
     name="lb-bsp-partition",
-    title="Five workers with two classes each, of which the faster take more",
-    story="A softmax regression on the digits of scikit-learn in place of ResNet-32; splits are stretches of the data "
-    "as sorted by label.",
+    title="Five workers with two classes each; faster workers take more samples",
+    story="A softmax regression on the digits of scikit-learn instead of ResNet-32; splits are contiguous "
+    "ranges of the data sorted by label.",
     spec=JobSpec(
         name="lb-bsp-partition",
         workload=Workload(name="softmax-regression"),

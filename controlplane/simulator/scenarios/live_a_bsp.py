@@ -1,4 +1,4 @@
-"""A-BSP's eight jobs at the size of a machine with two cores: run with real processes, and simulated beside it."""
+"""A-BSP's eight jobs at a size for two cores: run with real processes, and also simulated."""
 
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ SPEEDS: Final = (140.0, 140.0, 90.0, 64.0)
 """The fastest 2.2 times as fast as the slowest (Table 2), which takes a second."""
 
 SPARSE: Final = Workload(name="logistic-regression", dataset="urls-like", data={"features": 200, "present": 10})
-"""Of 200 columns, since 40 batches of 64 rows learn nothing about 20,000."""
+"""Data with 200 columns, since 40 batches of 64 rows learn nothing about 20,000."""
 
 
 def _job(name: str, workload: Workload, lr: float | None, sizes: tuple[int, ...]) -> Scenario:

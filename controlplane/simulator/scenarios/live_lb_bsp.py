@@ -1,4 +1,4 @@
-"""LB-BSP's figures at the size of a machine with two cores: run with real processes, and simulated beside it."""
+"""LB-BSP's figures at a size for two cores: run with real processes, and also simulated."""
 
 from typing import Any, Final
 
@@ -15,8 +15,8 @@ from controlplane.simulator.scenario import Group, Scenario
 from controlplane.simulator.scenarios.choices import ASP, BSP, batching, ssp
 
 STORY: Final = (
-    "Few and small machines of emulated speed, so that two cores can run the very same job: real gradients, and then a "
-    "pause. Nothing wavers, and nothing costs but work and links."
+    "A few small machines of emulated speed, so that two cores can run the same job: real gradients, "
+    "followed by a pause. Speeds are constant, and only computation and links take time."
 )
 DIGITS: Final = Numerics(
     problem="softmax-regression",
@@ -28,18 +28,19 @@ DIGITS: Final = Numerics(
     optimizer=SimulatedOptimizer(lr=0.2),
     target=Target(accuracy=0.85),
 )
-"""What the jobs below learn: a softmax regression on the digits of scikit-learn."""
+"""The model of the jobs below: a softmax regression on the digits of scikit-learn."""
 LR: Final = Optimizer(name="sgd", lr=0.2)
 SLOWLY: Final = 0.04
-"""A rate with which the target is some forty iterations away: shares have settled by then, and one iteration more or
-less is little."""
+"""A learning rate with which the target takes about forty iterations: shares have settled by then, and one iteration
+more or less matters little.
+"""
 SLOWLY_LEARNED: Final = replace(DIGITS, optimizer=SimulatedOptimizer(lr=SLOWLY))
 SIZES: Final = (640, 10)
 SOFTMAX: Final = Workload(name="softmax-regression", init="seed")
-"""Which begins with values that its twin can have too."""
+"""It begins with initial values that its simulated twin can use too."""
 
 SHORTER: Final = 0.35
-"""Of Inception-V3's times on a GPU: 1.2 s for an iteration of BSP."""
+"""Factor of Inception-V3's times on a GPU: 1.2 s for an iteration of BSP."""
 KINDS: Final[tuple[Gpu, ...]] = ("V100", "M60", "K80", "K520")
 
 
@@ -86,7 +87,7 @@ SPEEDS: Final = (192.0, 192.0, 96.0, 64.0)
 PHASE: Final = 25
 """Iterations of each state of the oscillating link."""
 ABUNDANCE, DEFICIT = 10e6, 10e6 / 3
-"""Bytes per second; the parameters take as large a part of an iteration as ResNet-32's."""
+"""Bytes per second; communication is as large a part of an iteration as with ResNet-32."""
 OSCILLATING: Final = Link(
     bytes_per_s=ABUNDANCE,
     changes=tuple(
@@ -97,7 +98,7 @@ OSCILLATING: Final = Link(
 STEADY: Final = Link(bytes_per_s=ABUNDANCE)
 HIDDEN: Final = 618
 RESNET: Final = 0.6
-"""Of ResNet-32's times on a GPU."""
+"""Factor of ResNet-32's times on a GPU."""
 
 CORES: Final = (16 * 0.62, 8 * 1.0, 8 * 1.2, 4 * 1.55, 4 * 1.5)
 """As in ``lb_bsp_federation``."""
@@ -163,8 +164,9 @@ SCENARIOS = (
     ),
     Scenario(
         name="live-lb-bsp-oscillating",
-        title="Four GPUs, one K520 with 80 and 27 Mbit/s in turns",
-        story=STORY + " ResNet-32's curves, 0.6 times as long; a model and links of a tenth. Worker 0 is the testee.",
+        title="Four GPUs, one K520 alternating between 80 and 27 Mbit/s",
+        story=STORY + " ResNet-32's curves, 0.6 times as long; model and links scaled to a tenth. Worker 0 is under "
+        "test.",
         spec=JobSpec(
             name="live-lb-bsp-oscillating",
             workload=Workload(name="mlp", options={"hidden": [HIDDEN]}),

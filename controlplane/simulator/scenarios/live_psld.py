@@ -1,4 +1,4 @@
-"""PSLD's figures at the size of a machine with two cores: run with real processes, and simulated beside it."""
+"""PSLD's figures at a size for two cores: run with real processes, and also simulated."""
 
 import random
 from typing import Any, Final
@@ -13,7 +13,7 @@ from controlplane.simulator.scenarios.psld import BATCH, MODELS, PICTURES_PER_S,
 LINK: Final = 16e6
 """Bytes per second of a usual server."""
 SCALE: Final[dict[Model, float]] = {"alexnet": 0.008, "resnet50": 0.02, "vgg16": 0.004}
-"""Part of each tensor that is there."""
+"""Fraction of each tensor's size that is used."""
 WORKERS = SERVERS = 4
 ITERATIONS: Final = 30
 EVERY: Final = 5
@@ -21,7 +21,7 @@ USUAL: Final = ServerSpec(bytes_per_s=LINK)
 
 
 def _blocks(name: str, model: Model, **parameters: Any) -> Synchronization:
-    """With blocks that are as much smaller as the tensors, so that there are as many."""
+    """The placement with blocks scaled like the tensors, so that their number is the same."""
     scale = SCALE[model]
     chosen: dict[str, Any] = {"block_bytes": max(4096, int(4 * 2**20 * scale)), **parameters}
     if name == "mxnet":
@@ -36,7 +36,7 @@ def _slowed(times: float) -> ServerSpec:
 
 
 def _changing(states: list[tuple[int, float]]) -> ServerSpec:
-    """From each iteration on, so many times as slow."""
+    """Changes of a server: the slowdown from each iteration on."""
     (_, first), *later = states
     return ServerSpec(
         bytes_per_s=LINK / first,
@@ -47,14 +47,14 @@ def _changing(states: list[tuple[int, float]]) -> ServerSpec:
 def _job(name: str, title: str, model: Model, odd: dict[int, ServerSpec], **changes: Any) -> Scenario:
     scale = SCALE[model]
     shorter = scale * 10 * GBIT / LINK
-    """How many times as long as over 10 Gbit/s everything takes."""
+    """The factor by which everything is slower than over 10 Gbit/s."""
     machine = CpuMachine(samples_per_second=2 * PICTURES_PER_S[model] / shorter)
     iterations = changes.pop("iterations", ITERATIONS)
     return Scenario(
         name=name,
         title=title,
-        story=STORY + " Four workers of two GPUs each, that sum up before they push, and four servers; tensors and "
-        "blocks are a small part of the paper's, links thinner by as much, and work as much shorter.",
+        story=STORY + " Four workers of two GPUs each, which sum gradients before the push, and four servers; tensors, "
+        "blocks, links and computation are scaled down by the same factor.",
         spec=JobSpec(
             name=name,
             workload=Workload(name=f"{model}-shape", dataset="none", options={"scale": scale}),
@@ -83,9 +83,9 @@ def _job(name: str, title: str, model: Model, odd: dict[int, ServerSpec], **chan
 
 
 APPEARS, RECOVERS, TRANSIENT = 15, 40, 65
-"""Iterations: two of four servers are slow in between (Fig. 18)."""
+"""Iterations between which two of four servers are slow (Fig. 18)."""
 STATE: Final = 15
-"""Iterations for which a server of a production cluster stays as fast as it is."""
+"""Iterations for which a server of a production cluster keeps its speed."""
 LARGE: Final = 15
 """The iteration from which most servers are slow (Fig. 17)."""
 
@@ -107,7 +107,7 @@ SCENARIOS = (
     *(
         _job(
             f"live-psld-real-world-{model}",
-            f"{model} on four servers that others slow down now and then",
+            f"{model} on four servers that other tasks slow down from time to time",
             model,
             {index: _wavering(index) for index in range(SERVERS)},
             iterations=60,

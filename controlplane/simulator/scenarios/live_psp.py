@@ -1,4 +1,4 @@
-"""PSP's figures at the size of a machine with two cores: run with real processes, and simulated beside it."""
+"""PSP's figures at a size for two cores: run with real processes, and also simulated."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ def _workers(
     return Scenario(
         name=name,
         title=title,
-        story=STORY + " Each worker has two shards of the digits as sorted by label, of which few see many classes.",
+        story=STORY + " Each worker has two shards of the digits sorted by label, so most see few classes.",
         spec=JobSpec(
             name=name,
             workload=Workload(name="softmax-regression", init="seed", partition="two-shards"),
@@ -59,10 +59,10 @@ STRATEGIES: Final = {"bsp": BSP} | {
 }
 
 SCENARIOS = (
-    _workers("live-psp-16", "16 workers with unlike data, 2 of them five times as slow", 16, 2, 5.0, PSP),
+    _workers("live-psp-16", "16 workers with different data, 2 of them five times as slow", 16, 2, 5.0, PSP),
     *(
         _workers(f"live-psp-slowness-{times}", f"2 of 8 workers {times} times slower", 8, 2, times, SLOWNESS)
         for times in (2, 8)
     ),
-    _workers("live-psp-strategies", "How to sample, with 2 of 8 workers half as fast", 8, 2, 2.0, STRATEGIES),
+    _workers("live-psp-strategies", "Sampling strategies, with 2 of 8 workers half as fast", 8, 2, 2.0, STRATEGIES),
 )

@@ -12,7 +12,7 @@ from controlplane.simulator.scenarios.tensors import ALEXNET, RESNET50, RESNET10
 
 Model = Literal["alexnet", "resnet50", "vgg16", "resnet101"]
 TRAINED: Final[tuple[Model, ...]] = ("alexnet", "resnet50", "vgg16")
-"""Those that section 6 trains."""
+"""The models that section 6 trains."""
 MODELS: Final[dict[Model, tuple[int, ...]]] = {
     "alexnet": ALEXNET,
     "resnet50": RESNET50,
@@ -21,21 +21,21 @@ MODELS: Final[dict[Model, tuple[int, ...]]] = {
 }
 BATCH: Final[dict[Model, int]] = {"alexnet": 32, "resnet50": 32, "vgg16": 64, "resnet101": 32}
 PICTURES_PER_S: Final[dict[Model, float]] = {"alexnet": 1500.0, "resnet50": 200.0, "vgg16": 130.0, "resnet101": 120.0}
-"""One GTX 1080Ti in single precision, by what is commonly measured; not in the paper."""
+"""Images per second of one GTX 1080Ti in single precision, by common benchmarks; not in the paper."""
 
 USUAL: Final = ServerSpec(bytes_per_s=10 * GBIT, latency_s=0.0005)
 LINK: Final = Link(bytes_per_s=10 * GBIT, latency_s=0.0005)
 GPUS: Final = 2
-"""Of a machine (section 6.1): what they computed is summed up there before it is pushed, as BytePS does."""
+"""GPUs per machine (section 6.1): their gradients are summed on the machine before the push, as BytePS does."""
 ITERATIONS: Final = 80
 WARM_UP: Final = 45
-"""When the placements have settled: all of them look every ten iterations."""
+"""Iterations until the placements have settled: all of them are checked every ten iterations."""
 STORY: Final = (
-    "Every worker and server has 10 Gbit/s; a server's bandwidth is shared by the workers' exchanges, which waver by "
-    "5 %. GPU speeds are those commonly measured. The two GPUs of a machine sum up before they push, and blocks travel "
-    "while GPUs compute, both as BytePS has it. In Cluster-A servers run on the GPUs' machines and share their links: "
-    "its eight machines have the GPUs and cores for sixteen workers and servers, and there were no others. Nothing is "
-    "calibrated."
+    "Every worker and server has 10 Gbit/s; a server's bandwidth is shared by the workers' exchanges, "
+    "which vary by 5 %. GPU speeds are from common benchmarks. The two GPUs of a machine sum gradients "
+    "before the push, and communication overlaps with computation, as in BytePS. In Cluster-A servers run "
+    "on the GPUs' machines and share their links: its eight machines have the GPUs and cores for sixteen "
+    "workers and servers, and there were no others. Nothing is calibrated."
 )
 
 
@@ -55,12 +55,12 @@ PLACEMENTS: Final = {
 
 
 def slowed(times: float) -> ServerSpec:
-    """A server with so many times less bandwidth."""
+    """A server with ``times`` times less bandwidth."""
     return ServerSpec(bytes_per_s=10 * GBIT / times, latency_s=USUAL.latency_s)
 
 
 def busy(part: float) -> ServerSpec:
-    """A server of whose CPU others take ``part``: what is pushed is summed up as much slower (disrupted machine)."""
+    """A server on which others use ``part`` of the CPU: its sums are slower by that (disrupted machine)."""
     return ServerSpec(bytes_per_s=10 * GBIT, latency_s=USUAL.latency_s, sums_bytes_per_s=10 * GBIT * (1.0 - part))
 
 
@@ -74,7 +74,7 @@ def job(
     gpus: int = GPUS,
     **changes: Any,
 ) -> Scenario:
-    """As many GPUs as servers, of which those in ``odd`` are slow; a worker here is a machine of ``gpus``."""
+    """As many GPUs as servers; the servers in ``odd`` are slow. A worker here is a machine with ``gpus`` GPUs."""
     machine = CpuMachine(samples_per_second=PICTURES_PER_S[model] * gpus)
     workers = count // gpus
     fields: dict[str, Any] = {

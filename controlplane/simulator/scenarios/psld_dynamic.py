@@ -1,6 +1,6 @@
 """PSLD section 6: servers that become slow and recover, scale-out, and how sensitive the algorithm is.
 
-Experiments in Cluster-B, which had hundreds of machines, have servers on machines of their own (section 6.1).
+In experiments on Cluster-B, which had hundreds of machines, servers have their own machines (section 6.1).
 """
 
 import random
@@ -114,7 +114,7 @@ THRESHOLDS: Final = {
 
 
 def _restarted(model: Model) -> Scenario:
-    """Two slow servers of eight; under MXNet's placement the job is begun again from its last checkpoint."""
+    """Two slow servers of eight; under MXNet's placement the job restarts from its last checkpoint."""
     name = f"psld-restart-{model}"
     spec = JobSpec(
         name=name,
@@ -124,11 +124,11 @@ def _restarted(model: Model) -> Scenario:
         batch_size=BATCH[model] * GPUS,
         stop=Stop(iterations=40),
         checkpoint=Checkpointing(every=1),
-        optimizer=Optimizer(momentum=0.9),  # which workers have no copy of: all go back to the checkpoint
+        optimizer=Optimizer(momentum=0.9),  # workers have no copy of its blocks: all go back to the checkpoint
     )
     return job(
         name,
-        f"{model} on eight servers, begun again from a checkpoint after {LOST_S:g} s",
+        f"{model} on eight servers, restarted from a checkpoint after {LOST_S:g} s",
         model,
         8,
         {6: slowed(10), 7: slowed(10)},
@@ -142,15 +142,15 @@ def _restarted(model: Model) -> Scenario:
 
 REAL_S: Final = 200.0
 STATE_S: Final = 30.0
-"""How long a server stays as fast as it is; chosen here."""
+"""How long a server keeps its speed; chosen here."""
 SLOW_PART: Final = 1 / 8
 """The superior set has seven servers of eight on average (section 6.2)."""
 MOST_SLOW: Final = 1 + 3.18
-"""The most that speeds vary: (best - worst) / worst is 0.005 to 3.18 (Fig. 5)."""
+"""The largest variation of speeds: (best - worst) / worst is 0.005 to 3.18 (Fig. 5)."""
 
 
 def _wavering_server(index: int) -> ServerSpec:
-    """A server of a production cluster, as fast as Fig. 5 and the size of the superior set say."""
+    """A server of a production cluster, with speeds according to Fig. 5 and the size of the superior set."""
     chance = random.Random(f"psld-real-world-{index}")
     states = [
         chance.uniform(1.0, MOST_SLOW) if chance.random() < SLOW_PART else 1.0
@@ -171,7 +171,7 @@ def _real_world(model: Model) -> Scenario:
     name = f"psld-real-world-{model}"
     return job(
         name,
-        f"{model} on eight servers that others slow down now and then",
+        f"{model} on eight servers that other tasks slow down from time to time",
         model,
         8,
         {index: _wavering_server(index) for index in range(8)},

@@ -1,4 +1,4 @@
-"""PSP section 6: pBSP and pSSP on 16 and 32 workers, slowness, and ways to sample."""
+"""PSP section 6: pBSP and pSSP on 16 and 32 workers, slowness, and sampling strategies."""
 
 from typing import Any, Final
 
@@ -47,9 +47,9 @@ def cluster(name: str, title: str, workers: int, slow: int, slowness: float, **c
     slowed = CpuMachine(samples_per_second=SPEED, slowness=slowness)
     fields: dict[str, Any] = {
         "story": (
-            "2 s for an iteration of a usual worker, 20 % noise; the paper states neither, nor how many were slow "
-            "where it does not vary them. Updates are applied on arrival, as whole steps (the paper's w - eta * g), "
-            "or scaled by one over the number of workers (-mean)."
+            "2 s for an iteration of a usual worker, 20 % noise; the paper states neither, nor the number "
+            "of slow workers unless it varies it. Updates are applied on arrival, as whole steps (the "
+            "paper's w - eta * g), or scaled by 1 / n for n workers (-mean)."
         ),
         "spec": _job(name, workers),
         "policies": PSP,
@@ -77,12 +77,12 @@ WHOLE: Final = "paper"
 
 
 def pbsp(sample: int, **parameters: Any) -> Synchronization:
-    """BSP against a sample."""
+    """The barrier pBSP with a sample of that size."""
     return barrier("pbsp", **({"sample": sample, "step_scale": WHOLE} | parameters))
 
 
 def pssp(sample: int, **parameters: Any) -> Synchronization:
-    """SSP against a sample."""
+    """The barrier pSSP with a sample of that size."""
     return barrier("pssp", sample=sample, staleness=4, step_scale=WHOLE, **parameters)
 
 
@@ -117,10 +117,10 @@ STRATEGIES: Final = {
 }
 
 SCENARIOS = (
-    cluster("psp-16", "16 workers with unlike data, 2 of them five times as slow", 16, 2, 5.0, numerics=FEMNIST),
+    cluster("psp-16", "16 workers with different data, 2 of them five times as slow", 16, 2, 5.0, numerics=FEMNIST),
     cluster(
         "psp-16-alike",
-        "The same with alike data",
+        "The same with i.i.d. data",
         16,
         2,
         5.0,
@@ -168,7 +168,7 @@ SCENARIOS = (
     ),
     cluster(
         "psp-strategies",
-        "How to sample, with 6 of 24 workers half as fast",
+        "Sampling strategies, with 6 of 24 workers half as fast",
         24,
         6,
         2.0,

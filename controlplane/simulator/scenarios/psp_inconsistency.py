@@ -14,15 +14,15 @@ SAMPLES: Final = (1, 2, 4, 8, 16)
 
 
 def nodes(count: int) -> Scenario:
-    """A fifth of the nodes take twice as long; 100 s, times only."""
+    """A fifth of the nodes take twice as long; 100 s of virtual time, times only."""
     usual = CpuMachine(samples_per_second=SPEED)
     return Scenario(
         name=f"psp-inconsistency-{count}",
-        title=f"Updates that {count} nodes miss",
+        title=f"Updates missed with {count} nodes",
         story=(
-            "2 s for an iteration of a usual node and 20 % noise, as in the other scenarios of this paper; a fifth of "
-            "the nodes take twice as long, a choice made here. Counted are updates that take effect between a worker's "
-            "pull and its own update."
+            "2 s for an iteration of a usual node and 20 % noise, as in the other scenarios of this "
+            "paper; a fifth of the nodes take twice as long, a choice made here. The measure is the "
+            "number of updates applied between a worker's pull and its own update."
         ),
         spec=JobSpec(
             name=f"psp-inconsistency-{count}",

@@ -6,7 +6,7 @@ Tensors = tuple[int, ...]
 
 
 def _layers(*layers: tuple[int, int]) -> Tensors:
-    """Weight and offset of each layer: inputs per output (times the kernel's area), outputs."""
+    """Weight and bias of each layer: inputs per output (times the kernel's area), outputs."""
     return tuple(size for inputs, outputs in layers for size in (inputs * outputs, outputs))
 
 
@@ -22,7 +22,7 @@ VGG16: Final = _layers(
 
 
 def _convolution(inputs: int, outputs: int, area: int) -> Tensors:
-    """Without an offset, but with the two vectors of its batch norm."""
+    """Without a bias, but with the two vectors of its batch norm."""
     return inputs * outputs * area, outputs, outputs
 
 
@@ -43,7 +43,7 @@ RESNET50: Final = _resnet50()
 
 
 def _resnet101() -> Tensors:
-    """Version 2 in MXNet's order: each batch norm is gamma and beta, convolutions have no offset."""
+    """Version 2 in MXNet's order: each batch norm has gamma and beta, convolutions have no bias."""
     sizes = [3, 3, 64 * 3 * 7 * 7, 64, 64]
     before = 64
     for units, width in zip((3, 4, 23, 3), (256, 512, 1024, 2048), strict=True):

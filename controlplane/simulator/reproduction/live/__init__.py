@@ -1,1 +1,1 @@
-"""Headlines of the papers measured on real processes, each beside its twin: the same scenario, simulated."""
+"""Headlines of the papers measured on real processes, each with its twin: the same scenario, simulated."""

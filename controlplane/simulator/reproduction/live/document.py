@@ -1,4 +1,4 @@
-"""docs/reproduction-live.md: live figures beside the paper's, the simulated one and the twin's."""
+"""docs/reproduction-live.md: live figures with those of the paper, the simulation and the twin."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ reasons and the parts of an iteration are below.
 """
 
 Simulated = Mapping[str, float | None]
-"""By a row's name, the figure of docs/reproduction.md."""
+"""By row: the figure in docs/reproduction.md."""
 
 
 def document(rows: Sequence[LiveRow], stored: LiveStored, simulated: Simulated) -> str:
@@ -56,8 +56,8 @@ def document(rows: Sequence[LiveRow], stored: LiveStored, simulated: Simulated) 
 
 
 def figure_deviation(row: LiveRow, result: LiveResult) -> float | None:
-    """Of the row's figure from its twin's; None where there is none. Of a difference that is next to nothing, as a part
-    of the paper's.
+    """Deviation of the row's figure from its twin's; None if there is no twin. For a difference near 0, relative to the
+    paper's figure.
     """
     if row.untwinned:
         return None
@@ -70,7 +70,7 @@ def figure_deviation(row: LiveRow, result: LiveResult) -> float | None:
 
 
 def is_outside(row: LiveRow, result: LiveResult) -> bool:
-    """Whether the row's figure is not within the bar of its twin's."""
+    """Whether the row's figure differs from its twin's by more than the limit."""
     off = figure_deviation(row, result)
     return not row.untwinned and (off is None or abs(off) > BAR)
 
@@ -131,7 +131,7 @@ def _percent(off: float | None) -> str:
 
 
 def _outside(rows: Sequence[LiveRow], done: Mapping[str, LiveResult]) -> str:
-    """Rows that are not within the bar, with what their iterations consist of."""
+    """Rows that differ by more than the limit, with the parts of their iterations."""
     lines = ["## Outside the bar, and why", ""]
     for row in rows:
         if row.name not in done or not is_outside(row, done[row.name]):

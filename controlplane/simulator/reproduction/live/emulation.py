@@ -1,4 +1,4 @@
-"""A scenario as a job for real processes: its spec, and its machines and links as they are emulated."""
+"""A scenario as a job for real processes: its spec with emulated machines and links."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from controlplane.simulator.scenario import Group, Scenario, chosen
 
 
 def job_of(scenario: Scenario, policy: str, seed: int) -> dict[str, Any]:
-    """The document of the job that is the scenario under that policy.
+    """The spec of a job that runs the scenario under that policy.
 
     Raises:
         ScenarioError: for a machine or link that cannot be emulated.

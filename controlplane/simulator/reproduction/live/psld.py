@@ -22,7 +22,7 @@ AFTER: Final = ((RECOVERS + 10, TRANSIENT - 2),)
 
 
 def _speed(phases: tuple[tuple[int, int], ...]) -> Measure:
-    """Iterations per second in these, the first run's over the second's."""
+    """Iterations per second in these phases, the first run's divided by the second's."""
     time = within(phases)
 
     def measure(played: Sequence[Played]) -> float | None:

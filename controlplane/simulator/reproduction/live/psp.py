@@ -12,7 +12,7 @@ SIXTEEN: Final = "Iterations of 0.8 s for 60 s, without noise; two shards of the
 FEWER: Final = "Eight workers, two of them slow, and samples of two; two shards of the digits for each worker. "
 WHOLE: Final = "Each update makes 1 / n of a step, where the paper's make a whole one."
 FROM_S, UNTIL_S = 30.0, 60.0
-"""When accuracies are compared: a job ends somewhat later, after what was granted to its workers."""
+"""The interval in which accuracies are compared: a job ends somewhat later, after its granted iterations."""
 LAST: Final = 3
 EARLY: Final = (
     "Of the last three evaluations: before that whole steps of single workers change the accuracy by half, depending "

@@ -1,4 +1,4 @@
-"""What live runs and their twins gave: one value for each run, and of these what the document shows of each row."""
+"""Results of live runs and their twins: one value per run, and the values that the document shows for each row."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,15 +16,15 @@ from controlplane.simulator.reproduction.stored import StoredRow, digest_of, fin
 from controlplane.simulator.scenarios import find
 
 BAR: Final = 0.10
-"""The most by which live and twin may differ, as a part of the twin's figure."""
+"""The largest allowed difference of live and twin, as a fraction of the twin's figure."""
 
 
 SPREAD: Final = range(8)
-"""Seeds by which a twin's figure is shown to vary."""
+"""Number of seeds for the range of a twin's figure."""
 
 
 class Parts(Value, frozen=True, kw_only=True):
-    """What an iteration consists of, in seconds of a worker on average."""
+    """The parts of an iteration, in seconds: means over workers."""
 
     iteration_s: float
     compute_s: float
@@ -34,7 +34,7 @@ class Parts(Value, frozen=True, kw_only=True):
 
 
 class LiveRun(Value, frozen=True, kw_only=True):
-    """One run on real processes, as it is kept: a line of a file."""
+    """One run on real processes, stored as a line of a file."""
 
     digest: str
     scenario: str
@@ -42,18 +42,18 @@ class LiveRun(Value, frozen=True, kw_only=True):
     seed: int
     live: Played
     at: str
-    """The day and time of its end, UTC."""
+    """Date and time of its end, UTC."""
     load: float
-    """Of the machine over the last minute: processes that want a processor."""
+    """Load average of the machine over the last minute."""
     cores: int
     overran: float
-    """Part of all computing time that was this machine's and not that of the emulated ones."""
+    """Fraction of the computing time by which this machine was slower than the emulated ones."""
     code: str
     """A digest of the control plane's and the workers' code."""
 
 
 class FailedRun(Value, frozen=True, kw_only=True):
-    """One run whose job did not succeed: others can still be made."""
+    """One run whose job did not succeed; other runs can continue."""
 
     scenario: str
     policy: str
@@ -62,7 +62,7 @@ class FailedRun(Value, frozen=True, kw_only=True):
 
 
 class RunFacts(Value, frozen=True, kw_only=True):
-    """One run beside its twin, as the document shows it."""
+    """One run and its twin, as shown in the document."""
 
     scenario: str
     policy: str
@@ -78,7 +78,7 @@ class RunFacts(Value, frozen=True, kw_only=True):
 
     @property
     def deviation(self) -> float:
-        """Of the iteration time, from the twin's."""
+        """Deviation of the iteration time from the twin's."""
         return self.live.iteration_s / self.twin.iteration_s - 1.0
 
 
@@ -87,10 +87,10 @@ class LiveResult(Value, frozen=True, kw_only=True):
 
     row: StoredRow
     twin: list[float | None]
-    """One figure for each seed."""
+    """The twin's figure for each seed."""
     runs: list[RunFacts]
     spread: list[float] = []
-    """Of a row that is outside the bar: the twin's figures with ``SPREAD`` seeds."""
+    """For a row beyond the limit: the twin's figures with ``SPREAD`` seeds."""
 
 
 class LiveStored(Value, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class LiveStored(Value, frozen=True, kw_only=True):
 
 
 def run_digest(run: Run, seed: int) -> str:
-    """Of the job and of what is read from it: a twin that is simulated otherwise is no other run."""
+    """Digest of the job and of what is measured; a change of the twin's simulation does not change it."""
     scenario = find(run.scenario)
     job = job_of(scenario, run.policy, seed)
     job.pop("name")
@@ -117,14 +117,14 @@ def run_digest(run: Run, seed: int) -> str:
 
 
 def digest_of_rows(rows: Sequence[LiveRow], seeds: Sequence[int]) -> str:
-    """Of all rows, scenarios and seeds."""
+    """Digest of all rows, scenarios and seeds."""
     return hashlib.sha256("\n".join(digest_of(row.claim, seeds) for row in rows).encode()).hexdigest()[:16]
 
 
 def result_of(
     row: LiveRow, seeds: Sequence[int], runs: Mapping[str, LiveRun], twins: Mapping[str, Played]
 ) -> LiveResult:
-    """A row whose runs all were made; ``runs`` and ``twins`` by their digest."""
+    """The result of a row with complete runs; ``runs`` and ``twins`` are by digest."""
     keys = {(run, seed): run_digest(run, seed) for run in row.claim.runs for seed in seeds}
     live = find_row(row.claim, seeds, lambda run, seed: runs[keys[run, seed]].live)
     twin = find_row(row.claim, seeds, lambda run, seed: twins[keys[run, seed]])
@@ -136,18 +136,18 @@ def result_of(
 
 
 def is_complete(row: LiveRow, seeds: Sequence[int], runs: Mapping[str, LiveRun]) -> bool:
-    """Whether all runs of the row were made as they are declared now."""
+    """Whether there are results for all runs of the row as declared now."""
     return all(run_digest(run, seed) in runs for run in row.claim.runs for seed in seeds)
 
 
 def finding(row: LiveRow, result: LiveResult) -> Finding:
-    """For a verdict by the rule of the simulated document."""
+    """The finding for a verdict by the rule of the simulated document."""
     return finding_of(row.claim, result.row)
 
 
 def deviation(live: Iterable[float | None], twin: Iterable[float | None], *, least: float = 0.0) -> float | None:
-    """Of the mean live figure from the twin's, as a part of that, or of ``least`` where that is more; None: one of them
-    is no figure.
+    """Deviation of the mean live figure from the twin's, relative to the larger of the twin's and ``least``; None if
+    one is missing.
     """
     known = [(a, b) for a, b in zip(live, twin, strict=False) if a is not None and b is not None]
     if not known:
@@ -181,7 +181,7 @@ def _facts(run: LiveRun, twin: Played) -> RunFacts:
 
 
 def _parts(outcome: Outcome) -> Parts:
-    """Of all iterations, so that they add up; the whole is past the warm-up."""
+    """Means over all iterations, so that they add up; the iteration time is after the warm-up."""
     reports = max(1, sum(outcome.progress))
     whole_s = outcome.seconds * len(outcome.progress) / reports
     return Parts(

@@ -14,8 +14,9 @@ SIMPLER: Final = {
     SHARES.name: DIFFER,
     **dict.fromkeys((BLOCKS.name, in_every_pair(BLOCKS).name, RECOVERED.name), MOVED),
 }
-"""What is asked of real processes in place of these mechanisms: their machines and links are steady, so that nothing
-but speeds makes shares differ, and nothing but slow servers makes blocks move."""
+"""Simpler mechanisms for real processes: their machines and links are steady, so shares differ only because of speeds,
+and blocks move only because of slow servers.
+"""
 
 
 def _seen_live(mechanism: Mechanism | None) -> Mechanism | None:
@@ -24,34 +25,34 @@ def _seen_live(mechanism: Mechanism | None) -> Mechanism | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRow:
-    """One headline, live. Where, figure, kind and rule are those of the simulated row."""
+    """One headline, live. Its reference, figure, kind and rule are those of the simulated row."""
 
     name: str
     paper: str
     says: str
     """How the statement of the simulated row begins."""
     alone: tuple[str, float] | None = None
-    """What the paper says of one job, and its figure, where the simulated row is over several."""
+    """The paper's statement and figure for one job, if the simulated row is over several."""
     runs: tuple[Run, ...]
     note: str
-    """What was shrunk or is different from the simulated row."""
+    """Reduced sizes and other differences from the simulated row."""
     measure: Measure | None = None
-    """None: that of the simulated row."""
+    """None: the one of the simulated row."""
     mechanism: Mechanism | None = None
-    """None: that of the simulated row, or what stands for it (``SIMPLER``)."""
+    """None: the one of the simulated row, or its replacement in ``SIMPLER``."""
     basis: Basis | None = None
-    """None: that of the simulated row."""
+    """None: the one of the simulated row."""
     untwinned: str = ""
-    """Why the simulator cannot give this figure; empty: it can."""
+    """Why the simulator cannot give this figure; empty if it can."""
     compared: Literal["figure", "excess", "part"] = "figure"
-    """What of the figure is to be within a tenth of the twin's: it itself; of a ratio less 1, the ratio; or, of a part
-    of a whole, the whole."""
+    """What must be within a tenth of the twin: the figure; for a ratio minus 1, the ratio; for a fraction, the whole.
+    """
     outside: str = ""
-    """Why live is known not to be within a tenth of its twin."""
+    """Why the live figure is known to differ from its twin by more than a tenth."""
 
     @property
     def number(self) -> int:
-        """Of the simulated row in its paper.
+        """Number of the simulated row in its paper.
 
         Raises:
             SimulationError: if there is no such row, or several.
@@ -89,19 +90,20 @@ COORDINATION: Final = Measure(
 )
 
 PART: Final = 0.75
-"""Of the baseline's iterations: its loss after them is what both are timed to."""
+"""Fraction of the baseline's iterations whose loss is the target of both runs."""
 
 
 def _loss_after(played: Played, part: float) -> float | None:
-    """The loss that was found after that part of a run's updates."""
+    """The loss after that fraction of a run's updates."""
     until = part * played.outcome.updates
     return next((loss for _, updates, loss in played.losses if updates >= until), None)
 
 
 def to_its_loss(of: str) -> Measure:
-    """``seconds`` or ``updates`` to the loss that the second run has after three quarters of its updates; over its.
+    """``seconds`` or ``updates`` to the loss that the second run has after three quarters of its updates, the first
+    run's divided by the second's.
 
-    None where a run is at that loss before its first update: then the second one has not learned.
+    None if a run has that loss before its first update, since then the second run has not learned.
     """
 
     def measure(played: Sequence[Played]) -> float | None:
