@@ -1,5 +1,5 @@
 # Three images from one file: `controlplane` (web, Celery, beat, commands; no torch), `agent` (workers and servers), and
-# `training` (a script that is attached, docs/attach.md: an example of an image of your own).
+# `training` (an attached training script, docs/attach.md: an example for your own image).
 #   docker build --target controlplane .
 #   docker build --target agent --build-arg TORCH_INDEX= .     # torch with CUDA instead of the CPU build
 
@@ -14,7 +14,7 @@ COPY requirements requirements
 
 FROM base AS controlplane
 RUN pip install --require-hashes -r requirements/locks/controlplane.txt && pip check
-# TRACING=1: with OpenTelemetry, for OTEL_EXPORTER_OTLP_ENDPOINT.
+# TRACING=1 installs OpenTelemetry, for OTEL_EXPORTER_OTLP_ENDPOINT.
 ARG TRACING=
 RUN test -z "$TRACING" || pip install --require-hashes -r requirements/locks/tracing.txt
 COPY manage.py ./
@@ -31,7 +31,7 @@ CMD ["python", "-m", "uvicorn", "controlplane.config.asgi:application", "--host"
 
 FROM base AS agent
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-# Everything by hash but torch, whose wheels differ by index.
+# All packages are checked by hash except torch, whose wheels differ by index.
 RUN pip install --require-hashes -r requirements/locks/agent.txt \
  && pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r requirements/agent.txt && pip check
 COPY controlplane/__init__.py controlplane/__init__.py

@@ -1,4 +1,4 @@
-# make demo | up | test | adapters | lint | check | supply | locks | bench | screenshots | clean. Everything is installed into .venv; nothing else is touched.
+# make demo | up | test | adapters | lint | check | supply | locks | bench | screenshots | clean. Everything is installed into .venv; nothing else is changed.
 # On Linux a plain torch brings CUDA with it; for the CPU build:
 #   make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
@@ -17,7 +17,7 @@ SUPPLY := .venv-supply/.installed
 FAST         := "not integration and not browser and not cluster"
 SIDE_BY_SIDE := -n 4 --dist loadfile
 
-# Processes that keep what was compiled start a quarter sooner.
+# With compiled bytecode, processes start 25 % sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo up test adapters lint check supply locks bench screenshots clean
@@ -33,9 +33,9 @@ up: $(RUNTIME)
 HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE
 
-# Tests that start processes of their own wait for much of their time: four at a time keep two cores busy.
-# Each part runs, even if one before it failed. Tests that failed beside others are run again, alone: only those that
-# fail there, too, fail the whole. Of pytest's exit codes, 1 is a failed test, and 5 that ARGS selected none of a part.
+# Tests that start processes wait for much of their time: four in parallel keep two cores busy.
+# Each part runs even if an earlier one failed. Tests that failed in parallel are run again alone; make fails only if one
+# fails again. pytest exits with 1 if a test failed, and with 5 if ARGS selected no test of a part.
 test: $(TESTS)
 	@set -x; failed=0; broken=0; \
 	  run() { $(BIN)/python -m pytest "$$@" $(ARGS); case $$? in 0|5) ;; 1) failed=1 ;; *) broken=1 ;; esac; }; \
@@ -45,7 +45,7 @@ test: $(TESTS)
 	  if [ $$failed = 1 ]; then $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) || broken=1; fi; \
 	  exit $$broken
 
-# The libraries that paceline.adapters is for, in an environment of their own; without it the tests with them are skipped.
+# The libraries that paceline.adapters supports, in a separate environment; without it their tests are skipped.
 adapters: $(ADAPTERS)
 
 lint: $(TESTS)
@@ -56,7 +56,7 @@ lint: $(TESTS)
 check: lint
 	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS)
 
-# What is installed: as a bill of materials (CycloneDX), and whether it has known faults.
+# A bill of materials (CycloneDX) of the installed packages, and a check for known vulnerabilities.
 supply: $(SUPPLY) $(TESTS)
 	@mkdir -p var
 	@.venv-supply/bin/cyclonedx-py environment $(VENV) --output-reproducible --of JSON -o var/sbom.cdx.json
@@ -64,7 +64,7 @@ supply: $(SUPPLY) $(TESTS)
 	@$(BIN)/python deploy/audit_dependencies.py .venv-supply/bin/pip-audit \
 	  "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-# The images' requirements with hashes, after a change of requirements/.
+# Lock files of the images' requirements, with hashes. Run after a change of requirements/.
 locks: $(SUPPLY)
 	$(BIN)/python deploy/lock.py $(CURDIR)/.venv-supply/bin/uv
 
@@ -73,7 +73,7 @@ bench: $(RUNTIME)
 
 screenshots: $(TESTS)
 	$(BIN)/python -m pytest --timeout=600 tests/browser/screenshots.py $(ARGS)
-	@echo "Pictures of every page are in var/screenshots."
+	@echo "Screenshots of every page are in var/screenshots."
 
 clean:
 	rm -rf $(VENV) .venv-adapters .venv-supply var .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -84,10 +84,10 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "$(PYTHON) is too old: Paceline needs Python 3.11 or newer. Name one with: make PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' \
-	  || { echo "$(PYTHON) cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	  || { echo "$(PYTHON) cannot create virtual environments. On Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# The stamps are older than the requirements only if those changed, so that an installed checkout starts at once.
+# Requirements are installed only if they changed, so that an installed checkout starts at once.
 $(RUNTIME): requirements.txt requirements/controlplane.txt requirements/agent.txt requirements/constraints.txt | $(BIN)/python
 	$(if $(TORCH_INDEX),$(PIP) install --quiet --extra-index-url $(TORCH_INDEX) -r requirements/agent.txt)
 	$(PIP) install --quiet -r requirements.txt

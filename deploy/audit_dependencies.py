@@ -1,7 +1,7 @@
-"""``make supply``: whether what is installed has known faults, where an advisory source can be reached.
+"""``make supply``: checks installed packages for known vulnerabilities, if an advisory source can be reached.
 
-Exit code 1: a package has a known fault. Where the source does not answer it says so, and that is no failure: a machine
-without a network can still run its tests.
+The exit code is 1 if a package has a known vulnerability. An unreachable source is reported, but is not a failure, so
+that a machine without a network can run its tests.
 """
 
 import json
@@ -15,7 +15,7 @@ ANSWER_S = 10
 
 
 def verdict(document: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """The exit code, and what to say, of pip-audit's document."""
+    """The exit code and the message for pip-audit's JSON output."""
     found: Sequence[Mapping[str, Any]] = document.get("dependencies", ())
     faults = [
         f"{each['name']} {each['version']}: {fault['id']}"
@@ -25,16 +25,16 @@ def verdict(document: Mapping[str, Any]) -> tuple[int, list[str]]:
     ]
     looked_up = sum("vulns" in each for each in found)
     if faults:
-        return 1, [f"{len(faults)} known faults in what is installed:", *faults]
+        return 1, [f"{len(faults)} known vulnerabilities in installed packages:", *faults]
     if not looked_up:
         return 0, [f"No advisory source was reachable: {len(found)} packages were NOT audited."]
     skipped = len(found) - looked_up
     rest = f"; {skipped} are not known to the advisory source" if skipped else ""
-    return 0, [f"{looked_up} packages have no known faults{rest}."]
+    return 0, [f"{looked_up} packages have no known vulnerabilities{rest}."]
 
 
 def main(audit: str, packages: str) -> int:
-    """Ask, say, and return the exit code."""
+    """Run pip-audit, print the result, and return the exit code."""
     command = [audit, "--path", packages, "--format", "json", "--timeout", str(ANSWER_S), "--progress-spinner", "off"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

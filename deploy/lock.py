@@ -1,7 +1,7 @@
 """``make locks``: the exact wheels of the images with their hashes, into ``requirements/locks``.
 
-torch is not among them: its wheels differ by index (processor or CUDA), and hashes are of one index. What torch brings
-with it besides CUDA is.
+torch is not included: its wheels differ by index (CPU or CUDA), and hashes are for one index. Its dependencies other
+than CUDA are included.
 """
 
 import subprocess
@@ -13,18 +13,18 @@ LOCKS = ROOT / "requirements" / "locks"
 NAMES = ("agent", "controlplane", "tracing")
 BY_INDEX = "torch"
 OF_TORCH = ("filelock", "fsspec", "jinja2", "networkx", "sympy", "typing-extensions")
-HEAD = "# Made by `make locks` of requirements/{name}.txt{but}. Installed with --require-hashes.\n"
+HEAD = "# Made by `make locks` from requirements/{name}.txt{but}. Installed with --require-hashes.\n"
 
 
 def requirements_of(name: str) -> str:
-    """What is locked."""
+    """The requirements to lock."""
     lines = (ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
     kept = [line for line in lines if not line.startswith(f"{BY_INDEX}==")]
     return "\n".join([*kept, *(OF_TORCH if len(kept) < len(lines) else ())]) + "\n"
 
 
 def main(uv: str) -> int:
-    """Write all of them; the exit code."""
+    """Write all lock files; return the exit code."""
     LOCKS.mkdir(exist_ok=True)
     for name in NAMES:
         source = requirements_of(name)

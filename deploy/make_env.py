@@ -1,9 +1,9 @@
-"""``python deploy/make_env.py``: makes the secrets of docker-compose.yml and of Kubernetes, once, into ``deploy/env/``.
+"""``python deploy/make_env.py``: creates the secrets for docker-compose.yml and Kubernetes, once, in ``deploy/env/``.
 
-Needs nothing but Python. Files that exist are left as they are, so that a running installation keeps its passwords; but
-they share passwords, so either all are there or none. ``secrets/`` has each secret in a file of its own, taken from
-those files: compose mounts it into the containers that need it. Further settings belong into ``settings.env``, which
-compose hands to the control plane; what is set where compose does not read it is refused by name.
+Needs only Python. Existing files are not changed, so that a running installation keeps its passwords. The files share
+passwords, so either all of them exist or none. ``secrets/`` has each secret in a separate file, taken from those files:
+compose mounts it into the containers that need it. Put other settings into ``settings.env``, which compose passes to
+the control plane; variables in files that compose does not read are errors.
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent / "env"
 SECRETS = ("SECRET_KEY", "DATABASE_URL", "REDIS_URL", "POSTGRES_PASSWORD", "REDIS_PASSWORD")
 IN_COMPOSE = ("PACELINE_URL", "ALLOWED_HOSTS", "SECRET_KEY_FILE", "DATABASE_URL_FILE", "REDIS_URL_FILE")
-"""What docker-compose.yml sets itself, which goes before env files."""
+"""Variables that docker-compose.yml sets, which override env files."""
 
 READABLE = 0o444
 """The mode of a file in ``secrets/``: a container's user, unknown here, must read it; only the owner can enter the
@@ -25,7 +25,7 @@ NAMES = ("controlplane.env", "postgres.env", "redis.env")
 
 
 def contents(*, postgres: str, redis: str, secret_key: str) -> dict[str, str]:
-    """Each file's lines, given the three secrets."""
+    """The lines of each file for the three secrets."""
     return {
         "controlplane.env": (
             f"SECRET_KEY={secret_key}\n"
@@ -38,13 +38,13 @@ def contents(*, postgres: str, redis: str, secret_key: str) -> dict[str, str]:
 
 
 def split(texts: Iterable[str]) -> dict[str, str]:
-    """Each secret by the name of its file, from the texts of the env files."""
+    """Each secret by its file name, from the texts of the env files."""
     pairs = (pair for text in texts for pair in variables(text).items())
     return {name.lower(): value for name, value in pairs if name in SECRETS}
 
 
 def write_files(folder: Path) -> int:
-    """Write the secrets that have no file yet; how many."""
+    """Write the secrets that have no file yet; returns their number."""
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     texts = [(folder.parent / name).read_text() for name in NAMES]
@@ -54,7 +54,7 @@ def write_files(folder: Path) -> int:
 
 
 def write_all(contents: Mapping[Path, str], mode: int) -> None:
-    """Write whole files or none: all of them beside their places first, readable by their owner only, then rename."""
+    """Write all files or none: first under temporary names, readable only by their owner, then rename them."""
     drafts = {path.with_name(f".{path.name}.{os.getpid()}"): path for path in contents}
     try:
         for draft, path in drafts.items():
@@ -71,7 +71,7 @@ def write_all(contents: Mapping[Path, str], mode: int) -> None:
 
 
 def variables(text: str) -> dict[str, str]:
-    """What the lines of an env file set."""
+    """The variables that an env file sets."""
     lines = (line.strip() for line in text.splitlines())
     return dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
 
@@ -87,27 +87,27 @@ def without_effect(folder: Path) -> list[str]:
             secret = folder / "secrets" / name.lower()
             if name in SECRETS and secret.read_text().strip() != value:
                 found.append(
-                    f"{name}: {file} and secrets/{secret.name} differ, and containers get the latter: write the value"
-                    " that holds into both"
+                    f"{name}: {file} and secrets/{secret.name} differ, and containers use the latter: write the"
+                    " correct value into both"
                 )
             elif name not in variables(text) and settings.get(name) != value:
-                found.append(f"{name}: compose does not read {file}: set it in settings.env, too")
+                found.append(f"{name}: compose does not read {file}: set it in settings.env as well")
     for name in settings:
         if name in SECRETS:
             found.append(f"{name}: compose takes it from secrets/{name.lower()}, not from settings.env")
         elif name in IN_COMPOSE:
-            found.append(f"{name}: docker-compose.yml sets it, before settings.env: change it there")
+            found.append(f"{name}: docker-compose.yml sets it and overrides settings.env: change it there")
     return found
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Write them; the exit code."""
+    """Write the secrets; returns the exit code."""
     found = [name for name in NAMES if (folder / name).exists()]
     if len(found) == len(NAMES):
         if count := write_files(folder / "secrets"):
-            print(f"{folder}: kept; {count} secrets of it have files of their own now.")  # noqa: T201
+            print(f"{folder}: unchanged; {count} of its secrets now have separate files.")  # noqa: T201
         else:
-            print(f"{folder}: all secrets are there already; nothing was changed.")  # noqa: T201
+            print(f"{folder}: all secrets exist already; nothing was changed.")  # noqa: T201
         for sentence in (lost := without_effect(folder)):
             print(f"{folder}: {sentence}.")  # noqa: T201
         return 1 if lost else 0
@@ -119,7 +119,7 @@ def main(folder: Path = FOLDER) -> int:
     made = contents(postgres=secrets.token_hex(24), redis=secrets.token_hex(24), secret_key=secrets.token_urlsafe(64))
     write_all({folder / name: text for name, text in made.items()}, 0o600)
     write_files(folder / "secrets")
-    print(f"{folder}: made {', '.join(NAMES)} and secrets/. Keep them to yourself.")  # noqa: T201
+    print(f"{folder}: created {', '.join(NAMES)} and secrets/. Keep them secret.")  # noqa: T201
     return 0
 
 

@@ -1,6 +1,6 @@
-"""``python deploy/pin_images.py``: writes the digests of the images that we build on, into ``deploy/env/images.env``.
+"""``python deploy/pin_images.py``: writes the digests of the base images into ``deploy/env/images.env``.
 
-Asks the registry through docker, so it runs where images are built. Then:
+It asks the registry through docker, so run it where images are built. Then:
 
     docker compose --env-file deploy/env/images.env up --build --detach
 """
@@ -20,7 +20,7 @@ def digest_of(image: str) -> str:
     """The digest of the image's list of platforms.
 
     Raises:
-        SystemExit: if docker does not say it.
+        SystemExit: if docker does not return it.
     """
     command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
     try:
@@ -36,7 +36,7 @@ def digest_of(image: str) -> str:
 
 
 def main(file: Path = FILE) -> int:
-    """Write all or nothing; the exit code."""
+    """Write all digests or none; returns the exit code."""
     lines = [f"{name}={image}@{digest_of(image)}\n" for name, image in IMAGES.items()]
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = file.with_suffix(".new")

@@ -1,7 +1,7 @@
-"""Runs a script as if each rank were a machine of its own speed.
+"""Runs a script as if each rank ran on a machine of a different speed.
 
-Under torchrun: ``emulate.py 1000,1000,500,250 train.py [ARGUMENTS]`` has samples per second, by rank. Training forward
-passes of DDP take as long as they would on such machines: the real work, then a pause. The script knows nothing of it.
+Under torchrun: ``emulate.py 1000,1000,500,250 train.py [ARGUMENTS]``, with samples per second by rank. DDP's forward
+passes in training take as long as they would on such machines: the real work, then a pause. The script needs no change.
 """
 
 import os
@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def slow_down(speed: float) -> None:
-    """Have this process train at most so many samples per second."""
+    """Limit this process to ``speed`` training samples per second."""
     began: list[float] = []
 
     def before(module: Any, inputs: Any) -> None:

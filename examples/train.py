@@ -35,7 +35,7 @@ def network() -> nn.Module:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: TensorDataset, device: torch.device) -> float:
-    """The part of the test images that the model classifies correctly."""
+    """The fraction of test images that the model classifies correctly."""
     images, labels = test.tensors
     model.eval()
     right = model(images.to(device)).argmax(1).eq(labels.to(device)).float().mean().item()
@@ -44,7 +44,7 @@ def accuracy(model: nn.Module, test: TensorDataset, device: torch.device) -> flo
 
 
 def main() -> None:
-    """Train, and print how it goes."""
+    """Train, and print loss, accuracy and speed after each epoch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=25)
     options = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Runs a script for torchrun on Ray Train's workers: ``launch.py WORKERS SCRIPT [ARGUMENTS]``.
+"""Runs a torchrun script on Ray Train's workers: ``launch.py WORKERS SCRIPT [ARGUMENTS]``.
 
-The script's own ``init_process_group()`` finds rank, world and the first rank's address in its environment, as it does
-under torchrun.
+The script's own ``init_process_group()`` finds its rank, the world size and the first rank's address in the
+environment, as under torchrun.
 """
 
 import os
@@ -21,8 +21,8 @@ def main() -> None:
     path, here = str(Path(script).resolve()), Path.cwd()
 
     def train() -> None:
-        dist.destroy_process_group()  # Ray's, whose place the script's takes
-        os.chdir(here)  # Ray's workers are in a folder of their own
+        dist.destroy_process_group()  # Ray's process group; the script creates its own
+        os.chdir(here)  # Ray starts workers in another folder
         sys.argv = [path, *arguments]
         sys.path.insert(0, str(Path(path).parent))
         runpy.run_path(path, run_name="__main__")

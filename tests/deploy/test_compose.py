@@ -220,7 +220,7 @@ def test_an_installation_of_an_earlier_release_keeps_its_secrets(
     for name, text in secrets().items():
         (tmp_path / name).write_text(text)
     assert make_env.main(tmp_path) == 0
-    assert capsys.readouterr().out == f"{tmp_path}: kept; 5 secrets of it have files of their own now.\n"
+    assert capsys.readouterr().out == f"{tmp_path}: unchanged; 5 of its secrets now have separate files.\n"
     assert {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()} == {
         "secret_key": "s" * 64,
         "database_url": f"postgres://paceline:{'p' * 48}@postgres:5432/paceline",
@@ -250,7 +250,7 @@ def test_settings_of_ones_own_are_no_ones_elses_secrets(tmp_path: Path, capsys: 
     assert make_env.main(tmp_path) == 1
     said = capsys.readouterr().out
     assert "REDIS_URL: compose takes it from secrets/redis_url, not from settings.env." in said
-    assert "PACELINE_URL: docker-compose.yml sets it, before settings.env: change it there." in said
+    assert "PACELINE_URL: docker-compose.yml sets it and overrides settings.env: change it there." in said
     assert set(make_env.IN_COMPOSE) == set(services()["web"]["environment"])
 
 
@@ -261,7 +261,7 @@ def test_variables_without_effect_are_named(tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert make_env.main(tmp_path) == 1
     said = capsys.readouterr().out
-    assert "EMAIL_URL: compose does not read controlplane.env: set it in settings.env, too." in said
+    assert "EMAIL_URL: compose does not read controlplane.env: set it in settings.env as well." in said
     assert "PACELINE_CREDENTIAL_DAYS: " in said
     assert "PACELINE_URL" not in said
     assert "hidden" not in said

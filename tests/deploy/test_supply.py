@@ -100,7 +100,7 @@ def row(name: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rows", "status", "says"),
     [
-        ([row("a", vulns=[]), row("b", vulns=[])], 0, "2 packages have no known faults."),
+        ([row("a", vulns=[]), row("b", vulns=[])], 0, "2 packages have no known vulnerabilities."),
         ([row("a", vulns=[]), row("b", skip_reason="?")], 0, "1 are not known to the advisory source"),
         ([row("a", skip_reason="?")], 0, "No advisory source was reachable: 1 packages were NOT audited."),
         ([], 0, "No advisory source was reachable"),
