@@ -169,7 +169,7 @@ class Run:
         agent = ResilientAgent(
             base, credential, slots=slots, server_slots=server_slots, records=self._records, seed=self._plan.seed
         )
-        running = asyncio.create_task(agent.run_through_outages())
+        running = asyncio.create_task(agent.run())
         watching = asyncio.create_task(self._watch_loop())
         try:
             await self._go_on(time.monotonic(), START)

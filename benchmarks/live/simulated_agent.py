@@ -45,23 +45,19 @@ class SimulatedAgent(ABC):
     async def run_process(self, order: ProcessOrder) -> None:
         """Do what a process of that role does, until cancelled."""
 
-    async def run(self) -> None:
-        """Until every process that was started has been ordered to end, and the control plane knows that it has."""
-        try:
-            socket = await open_socket(f"{self._base}/ws/agent", self._headers)
-            await self._converse(socket, until_over=True)
-        finally:
-            self._cancel_all()
+    async def run(self, *, until_over: bool = False) -> None:
+        """Connect, and reconnect as an agent does, until cancelled; its processes end with it.
 
-    async def run_through_outages(self) -> None:
-        """Reconnect until cancelled; processes end with it."""
+        ``until_over``: or until all its processes were ordered to end, and the control plane knows that they have.
+        """
         try:
             while True:
                 await self.may_connect.wait()
                 with suppress(OSError, TimeoutError, InvalidHandshake, ConnectionClosed, EOFError):
                     async with asyncio.timeout(CONNECT_S):
                         socket = await open_socket(f"{self._base}/ws/agent", self._headers)
-                    await self._converse(socket)
+                    if await self._converse(socket, until_over=until_over):
+                        return
                 await asyncio.sleep(RECONNECT_S)
         finally:
             self._cancel_all()
@@ -78,7 +74,8 @@ class SimulatedAgent(ABC):
         for task in self._tasks.values():
             task.cancel()
 
-    async def _converse(self, socket: ClientConnection, *, until_over: bool = False) -> None:
+    async def _converse(self, socket: ClientConnection, *, until_over: bool) -> bool:
+        """Until the connection ends, or with ``until_over`` all processes have; whether they have."""
         async with socket:
             self._socket = socket
             self._number += 1
@@ -91,7 +88,8 @@ class SimulatedAgent(ABC):
                 async for frame in socket:
                     orders = to_agent.decode(frame if isinstance(frame, bytes) else frame.encode())
                     if isinstance(orders, AgentOrders) and await self._follow(socket, orders) and until_over:
-                        return
+                        return True
+                return False
             finally:
                 self._socket = None
                 beating.cancel()

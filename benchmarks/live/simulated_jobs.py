@@ -142,7 +142,7 @@ async def simulated_jobs(
 async def _running_jobs(
     machines: list[LoadAgent], *, jobs: int, workers: int, batching: Mapping[str, Any], labels: Mapping[str, str]
 ) -> AsyncIterator[SimulatedJobs]:
-    running = [asyncio.create_task(machine.run()) for machine in machines]
+    running = [asyncio.create_task(machine.run(until_over=True)) for machine in machines]
     try:
         ids = [await sync_to_async(submit)(workers, {"batching": dict(batching)}, labels=labels) for _ in range(jobs)]
         known = SimulatedJobs(jobs=ids, machines=machines, running=running)
