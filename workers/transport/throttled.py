@@ -17,26 +17,47 @@ from workers.transport.frames import MAX_PAYLOAD_BYTES, Buffer, Header, encode_f
 
 CHUNK_BYTES = 64 * 1024
 """Large enough for a low overhead, small enough that connections share the link fairly."""
+QUEUE_S = 0.01
+"""A real link sends what is queued while the process waits for a core: so much of a late wake-up is made good."""
 
 
 class Lane:
-    """One direction: the bytes of all senders pass one after another."""
+    """One direction: payloads of all senders pass one after another, and frames without payload between them."""
 
     def __init__(self, rest: Callable[[float], object], now: Callable[[], float]) -> None:
         self._rest, self._now = rest, now
         self._lock = threading.Lock()
         self._free_at = now()
+        self._late_s, self._woke_at = 0.0, now()
+        """Of the last sender: by how much it woke up too late, and when."""
         self.bytes_per_second: float | None = None
 
     def pass_through(self, size: int) -> None:
-        """Wait until ``size`` bytes have had their time."""
+        """Wait until ``size`` bytes have had their time, behind those that came before."""
+        self._take(size, behind_others=True)
+
+    def pass_between(self, size: int) -> None:
+        """Wait for the time of ``size`` bytes alone: a link that is shared fairly does not let a reply of a few bytes
+        wait for the chunks of other connections.
+        """
+        self._take(size, behind_others=False)
+
+    def _take(self, size: int, *, behind_others: bool) -> None:
         with self._lock:
             if self.bytes_per_second is None:
                 return
-            self._free_at = max(self._free_at, self._now()) + size / self.bytes_per_second
-            left_s = self._free_at - self._now()
-        if left_s > 0.0:
-            self._rest(left_s)
+            now = self._now()
+            began = now - (self._late_s if now - self._woke_at < QUEUE_S else 0.0)
+            self._late_s = 0.0
+            took_s = size / self.bytes_per_second
+            self._free_at = max(self._free_at, began) + took_s
+            due = self._free_at if behind_others else began + took_s
+        if due <= now:
+            return
+        self._rest(due - now)
+        with self._lock:
+            self._woke_at = self._now()
+            self._late_s = min(max(0.0, self._woke_at - due), QUEUE_S)
 
 
 class EmulatedLink:
@@ -73,13 +94,15 @@ class ThrottledChannel(Channel):
         """As ``Channel.send``, in chunks; reports the iteration of sent frames to a worker's link."""
         self._link.reach(header.iteration)
         front, rest = encode_frame_header(header, payload), memoryview(payload)
+        outward = self._link.outward
+        take = outward.pass_through if len(rest) else outward.pass_between
         try:
-            self._link.outward.pass_through(len(front) + min(len(rest), CHUNK_BYTES))
+            take(len(front) + min(len(rest), CHUNK_BYTES))
             self._socket.sendall(front)
             for at in range(0, len(rest), CHUNK_BYTES):
                 chunk = rest[at : at + CHUNK_BYTES]
                 if at:
-                    self._link.outward.pass_through(len(chunk))
+                    outward.pass_through(len(chunk))
                 self._socket.sendall(chunk)
         except OSError as error:
             raise ConnectionClosed(f"peer gone while sending {header.op.name}: {error}") from error

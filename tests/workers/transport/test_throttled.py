@@ -52,6 +52,26 @@ def test_time_in_which_nothing_passes_is_not_saved_up() -> None:
     assert time.at == 60.5
 
 
+def test_a_reply_of_a_few_bytes_does_not_wait_for_the_chunks_of_others() -> None:
+    time = Time()
+    lane = Lane(lambda seconds: time.rests.append(seconds), time.now)
+    lane.bytes_per_second = 1000.0
+    lane.pass_through(500)
+    lane.pass_between(10)
+    assert time.rests == [0.5, 0.01]
+    lane.pass_through(500)
+    assert time.rests[2] == pytest.approx(1.01)
+
+
+def test_a_sender_that_wakes_up_late_makes_the_link_no_slower() -> None:
+    time = Time()
+    lane = Lane(lambda seconds: time.rest(seconds + 0.004), time.now)
+    lane.bytes_per_second = 1000.0
+    for _ in range(100):
+        lane.pass_through(20)
+    assert time.at == pytest.approx(100 * 0.02 + 0.004)
+
+
 def test_an_unlimited_link_rests_never() -> None:
     time = Time()
     link_of(LinkEmulation(), time).inward.pass_through(10**9)
