@@ -97,7 +97,7 @@ from controlplane.protocol.keys import instance_name
 from controlplane.protocol.orders import Block, Role
 from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 6
+SNAPSHOT_VERSION: Final = 7
 
 
 class SnapshotVersionError(ValueError):

@@ -22,8 +22,8 @@ def by_ema() -> LbBspCpu:
 
 def knowing(policy: LbBspCpu, speeds: dict[int, float]) -> Any:
     """The state in which these are the averages."""
-    minds = msgspec.structs.replace(policy.panel.start().minds, ema=EmaState(speeds=speeds))
-    return policy.panel.keep(speeds, msgspec.structs.replace(policy.panel.start(), minds=minds))
+    states = msgspec.structs.replace(policy.panel.start().states, ema=EmaState(speeds=speeds))
+    return policy.panel.keep(speeds, msgspec.structs.replace(policy.panel.start(), states=states))
 
 
 def busy(rank: int, samples: int, busy_s: float) -> Observation:
@@ -101,7 +101,7 @@ def test_every_worker_takes_at_least_one_sample_whatever_the_limits_are() -> Non
 def test_an_observation_without_a_speed_is_passed_over(nothing: Observation) -> None:
     policy = by_ema()
     state, decision = policy.decide(request({0: 64, 1: 64}), [busy(0, 64, 0.1), nothing], policy.panel.start())
-    assert (state.minds.ema, decision.shares) == (EmaState(speeds={0: 640.0}), {0: 64, 1: 64})
+    assert (state.states.ema, decision.shares) == (EmaState(speeds={0: 640.0}), {0: 64, 1: 64})
 
 
 def test_a_worker_that_misses_an_iteration_is_predicted_from_what_was_known() -> None:
@@ -132,7 +132,7 @@ def test_a_new_roster_keeps_the_speeds_of_those_who_stay() -> None:
 def test_the_state_of_another_policy_is_not_taken_for_its_own() -> None:
     policy = by_ema()
     state, decision = policy.start(request(EVEN), UniformState())
-    assert (state.minds.ema, decision.shares) == (EmaState(), EVEN)
+    assert (state.states.ema, decision.shares) == (EmaState(), EVEN)
 
 
 def test_the_loop_settles_within_two_samples_of_proportional_and_near_the_ideal_time() -> None:

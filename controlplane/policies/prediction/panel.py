@@ -69,17 +69,17 @@ class Panel:
     score_every: int
     state_type: type[msgspec.Struct] = field(init=False, repr=False)
     """A struct with a field for each predictor's own state."""
-    _minds_type: type[msgspec.Struct] = field(init=False, repr=False)
+    _states_type: type[msgspec.Struct] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         kinds = tuple((predictor.name, predictor.state_type) for predictor in self.predictors)
         object.__setattr__(self, "state_type", _state_type(kinds))
-        object.__setattr__(self, "_minds_type", _minds_type(kinds))
+        object.__setattr__(self, "_states_type", _states_type(kinds))
 
     def start(self) -> Any:
         """A state without observations."""
-        minds = {predictor.name: predictor.start() for predictor in self.predictors}
-        return self.state_type(acting=self.predictors[0].name, minds=self._minds_type(**minds))
+        states = {predictor.name: predictor.start() for predictor in self.predictors}
+        return self.state_type(acting=self.predictors[0].name, states=self._states_type(**states))
 
     def observe(self, measured: Mapping[int, Measured], state: Any) -> Any:
         """Compare every predictor's forecast with the measured speeds, then pass it the iteration (``bounded``)."""
@@ -88,31 +88,31 @@ class Panel:
         tallies = self._compare(counted, state)
         if begins:
             state = self.keep(recent.keys() - begins, state)
-        minds = {p.name: p.observe(limited, getattr(state.minds, p.name)) for p in self.predictors}
-        return self._with_minds(state, minds, tallies=tallies, recent=recent)
+        states = {p.name: p.observe(limited, getattr(state.states, p.name)) for p in self.predictors}
+        return self._with_states(state, states, tallies=tallies, recent=recent)
 
     def keep(self, ranks: Collection[int], state: Any) -> Any:
         """The state for a new roster, without a held-back proposal."""
-        minds = {p.name: p.keep(ranks, getattr(state.minds, p.name)) for p in self.predictors}
+        states = {p.name: p.keep(ranks, getattr(state.states, p.name)) for p in self.predictors}
         recent = {rank: speeds for rank, speeds in state.recent.items() if rank in ranks}
-        return self._with_minds(state, minds, recent=recent, habit=Habit(noise=state.habit.noise))
+        return self._with_states(state, states, recent=recent, habit=Habit(noise=state.habit.noise))
 
     def carry(self, before: "Panel", state: Any) -> Any:
         """A state of this panel with the parts that still fit of ``state``, the state of the panel ``before``."""
         known = {predictor.name: predictor for predictor in before.predictors}
-        minds = {
-            p.name: p.carry(known[p.name], getattr(state.minds, p.name)) if p.name in known else p.start()
+        states = {
+            p.name: p.carry(known[p.name], getattr(state.states, p.name)) if p.name in known else p.start()
             for p in self.predictors
         }
         first = self.predictors[0].name
-        keeps_active = first == before.predictors[0].name and state.acting in minds
+        keeps_active = first == before.predictors[0].name and state.acting in states
         state = self.state_type(
             acting=state.acting if keeps_active else first,
-            minds=self._minds_type(**minds),
+            states=self._states_type(**states),
             flagged=state.flagged,
             recent=state.recent,
         )
-        return self._with_minds(state, minds)
+        return self._with_states(state, states)
 
     def speeds(self, state: Any) -> dict[int, float]:
         """Predictions of the active predictor: samples per second of every rank with enough measurements."""
@@ -123,10 +123,10 @@ class Panel:
         lessons = []
         for predictor in self.predictors:
             request = getattr(predictor, "request_lesson", None)
-            mind, lesson = request(getattr(state.minds, predictor.name)) if request else (None, None)
+            own, lesson = request(getattr(state.states, predictor.name)) if request else (None, None)
             if lesson is not None:
-                minds = msgspec.structs.replace(state.minds, **{predictor.name: mind})
-                state = msgspec.structs.replace(state, minds=minds)
+                states = msgspec.structs.replace(state.states, **{predictor.name: own})
+                state = msgspec.structs.replace(state, states=states)
                 lessons.append(lesson)
         return state, lessons
 
@@ -148,9 +148,9 @@ class Panel:
         learn = getattr(predictor, "learn", None)
         if learn is None:
             raise ValueError(f"{outcome.predictor} has nothing to be trained")
-        mind, sentence = learn(getattr(state.minds, outcome.predictor), outcome)
-        minds = {p.name: getattr(state.minds, p.name) for p in self.predictors} | {outcome.predictor: mind}
-        return self._with_minds(state, minds), state.acting, sentence
+        own, sentence = learn(getattr(state.states, outcome.predictor), outcome)
+        states = {p.name: getattr(state.states, p.name) for p in self.predictors} | {outcome.predictor: own}
+        return self._with_states(state, states), state.acting, sentence
 
     def _named(self, name: str) -> Predictor:
         for predictor in self.predictors:
@@ -159,9 +159,9 @@ class Panel:
         names = ", ".join(predictor.name for predictor in self.predictors)
         raise ValueError(f"found predictor {name}, expected one of those that observe this job: {names}")
 
-    def _with_minds(self, state: Any, minds: Mapping[str, Any], **changes: Any) -> Any:
-        forecasts = {predictor.name: predictor.predict(minds[predictor.name]) for predictor in self.predictors}
-        return msgspec.structs.replace(state, minds=self._minds_type(**minds), forecasts=forecasts, **changes)
+    def _with_states(self, state: Any, states: Mapping[str, Any], **changes: Any) -> Any:
+        forecasts = {predictor.name: predictor.predict(states[predictor.name]) for predictor in self.predictors}
+        return msgspec.structs.replace(state, states=self._states_type(**states), forecasts=forecasts, **changes)
 
     def _compare(self, measured: Mapping[int, Measured], state: Any) -> dict[str, Tally]:
         tallies = dict(state.tallies)
@@ -205,15 +205,15 @@ def _judge(acting: PredictorScore, even: PredictorScore, state: Any) -> tuple[li
 
 
 @cache
-def _minds_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msgspec.Struct]:
-    return msgspec.defstruct("Minds", list(kinds), frozen=True, kw_only=True)
+def _states_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("PredictorStates", list(kinds), frozen=True, kw_only=True)
 
 
 @cache
 def _state_type(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> type[msgspec.Struct]:
     fields: list[Any] = [
         ("acting", str),
-        ("minds", _minds_type(kinds)),
+        ("states", _states_type(kinds)),
         ("forecasts", dict[str, dict[int, float]], {}),
         ("tallies", dict[str, Tally], {}),
         ("flagged", int | None, None),
