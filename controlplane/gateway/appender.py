@@ -45,7 +45,7 @@ class Appender:
 
     def append(self, event: Event) -> None:
         """Queue the event for the next call."""
-        reach("gateway.heard")
+        reach("gateway.received")
         self._waiting.append(log.encode_event(event))
         if self._arrivals is not None:
             self._arrivals.add(event)

@@ -28,7 +28,7 @@ POINTS: Final = (
     "ingest.trimmed",
     "lines.written",
     "lines.committed",
-    "gateway.heard",
+    "gateway.received",
     "gateway.appended",
 )
 

@@ -31,8 +31,10 @@ class Waiting(Answer, frozen=True, kw_only=True):
     """Why a job does not start."""
 
     sentence: str
-    standing: str
+    status: str
     """``starts``, ``waits``, or ``never``: the machines have too few slots even if all were free."""
+    standing: str = ""
+    """Deprecated: the same as ``status``."""
     ahead: int = 0
 
 

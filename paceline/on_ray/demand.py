@@ -38,7 +38,7 @@ def read_demand(client: Client, names: Collection[str], labels: Mapping[str, str
     agents = client.agents()
     waiting = [job for job in client.jobs(state="submitted") if job.waiting is not None]
     by_turn = sorted(waiting, key=lambda job: (-job.priority, job.id))
-    jobs = [client.job(job.id) for job in by_turn if job.waiting and job.waiting.standing != STARTS][:MOST_READ]
+    jobs = [client.job(job.id) for job in by_turn if job.waiting and job.waiting.status != STARTS][:MOST_READ]
     return demand_of(jobs, agents, frozenset(names), labels)
 
 

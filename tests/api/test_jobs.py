@@ -57,6 +57,7 @@ def test_a_job_reports_why_it_does_not_start(viewer: APIClient, ada: User) -> No
         "and the machine with these labels offers 1 worker slot and 1 server slot in all: 1 worker slot is missing; "
         "have another machine join with --slots 1 and a token from: python manage.py enroll --label gpu=t4, or submit "
         "it with fewer",
+        "status": "never",
         "standing": "never",
         "ahead": 0,
         "blockers": [],
@@ -74,7 +75,7 @@ def test_a_list_of_jobs_reports_why_each_does_not_start(viewer: APIClient, ada: 
     online_agent("m1")
     first, second = submitted_job(ada), submitted_job(ada)
     rows = {row["id"]: row["waiting"] for row in viewer.get("/api/v1/jobs").json()["results"]}
-    assert (rows[first.pk]["standing"], rows[second.pk]["standing"]) == ("starts", "waits")
+    assert (rows[first.pk]["status"], rows[second.pk]["status"]) == ("starts", "waits")
     [blocker] = rows[second.pk]["blockers"]
     assert (blocker["job"], blocker["name"], blocker["relation"]) == (first.pk, "digits", "ahead")
     assert (blocker["worker_slots"], blocker["server_slots"], blocker["priority"]) == (2, 1, 0)

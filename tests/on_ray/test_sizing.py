@@ -77,7 +77,7 @@ def agent(name: str, *, held: int = 0, state: str = "online", **labels: str) -> 
 
 
 def job(number: int, *, launch: str = "native", **labels: str) -> Job:
-    waiting = Waiting(sentence="", standing="waits")
+    waiting = Waiting(sentence="", status="waits")
     return Job(
         id=number,
         name="",

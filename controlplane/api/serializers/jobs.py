@@ -32,11 +32,14 @@ class WaitingDocument(serializers.Serializer[Waiting]):
     """Why a job does not start."""
 
     sentence = serializers.CharField(read_only=True)
-    standing = serializers.ChoiceField(
+    status = serializers.ChoiceField(
         ("starts", "waits", "never"),
         source="outcome",
         read_only=True,
-        help_text="Whether it is about to start, other jobs hold its slots, or there are too few slots in total.",
+        help_text="starts: it is about to start; waits: other jobs hold its slots; never: there are too few slots.",
+    )
+    standing = serializers.ChoiceField(
+        ("starts", "waits", "never"), source="outcome", read_only=True, help_text="Deprecated: the same as status."
     )
     ahead = serializers.SerializerMethodField(
         help_text="Number of jobs ahead of it that need slots on the same machines."

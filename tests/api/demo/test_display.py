@@ -33,7 +33,7 @@ def test_a_run_reports_where_it_ended_and_reports_it_once(console: Console) -> N
 
 
 def test_a_run_that_waits_reports_for_what() -> None:
-    waiting = Waiting(sentence="2 of 4 worker slots are free", standing="waits")
+    waiting = Waiting(sentence="2 of 4 worker slots are free", status="waits")
     job = Job(id=1, name="a", state="submitted", is_over=False, waiting=waiting, awaited="4 worker slots")
     assert numbers(job, Record()) == "2 of 4 worker slots are free"
     assert numbers(replace(job, waiting=None), Record()) == "4 worker slots"
