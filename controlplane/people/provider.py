@@ -158,7 +158,7 @@ def _read(claims: dict[str, Any]) -> Claims:
         raise SignInRefused("The identity provider's answer does not name a user.", status=502)
     if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH:
         raise SignInRefused(
-            f"The identity provider says no user name: the claim {configured.name_claim} is missing or not a name.",
+            f"The identity provider sent no user name: the claim {configured.name_claim} is missing or not a name.",
             cure="An admin of this installation can name another claim, or have the provider send this one.",
         )
     groups = _at(claims, configured.groups_claim)

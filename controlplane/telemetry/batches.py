@@ -1,7 +1,8 @@
 """Encodes the reports of one batch as named columns. Pure.
 
-Ingest writes what it copies of a job at once as one row, so that a report costs a place in arrays and no row of its
-own. Columns are named, and one without any value is left out, so that a batch stays readable after others were added.
+Ingest writes the reports of a job that it copies together as one row, so that a report costs an array element instead
+of a row. Columns are named, and a column without values is omitted, so that a batch stays readable after columns are
+added.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,16 +19,16 @@ from controlplane.protocol.messages import IterationReport
 from controlplane.telemetry.columns import INTEGERS, MEASURES, Block, Column, Rows
 
 PLACES: Final = ("rank", "iteration", "generation", "position", *(each.name for each in OF_WORKERS), "overran")
-"""The fields of each report, after its rank."""
+"""The identifying fields of each report, after its rank."""
 WHOLE: Final = frozenset(("rank", "instance", "iteration", "position", "overran", *INTEGERS))
-"""Columns of whole numbers; the others are floats, with NaN for a value that is not known."""
+"""Integer columns; the others are floats, with NaN for unknown values."""
 OPTIONAL: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional)
 
 _fields = attrgetter(*PLACES[1:])
 
 
 class _Stored(msgspec.Struct, frozen=True, tag="reports-1"):
-    """The stored form; a later one gets another tag."""
+    """The stored form; a later format gets another tag."""
 
     instances: list[str]
     columns: dict[str, bytes]
@@ -53,15 +54,15 @@ class ReportColumns:
     """Reports in the order in which they arrived."""
 
     instances: Sequence[str]
-    """The processes that sent them; ``instance`` in ``columns`` is a place in this list."""
+    """The processes that sent them; ``instance`` in ``columns`` is an index into this list."""
     columns: Block
 
     def __len__(self) -> int:
-        """How many reports."""
+        """The number of reports."""
         return len(self.columns["rank"])
 
     def column(self, name: str) -> Column:
-        """One column; NaN where no report has a value."""
+        """One column; NaN if no report has a value."""
         found = self.columns.get(name)
         return np.full(len(self), np.nan) if found is None else found
 

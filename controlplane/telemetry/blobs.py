@@ -1,18 +1,19 @@
 """The header of stored arrays: their format and the names of their columns.
 
-Arrays from before a column was added or removed stay readable: a reader uses the columns that it knows, by name.
+Arrays stay readable after columns are added or removed: a reader uses the columns that it knows, by name.
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 ITEM_BYTES: Final = 8
-"""Width of every value, so that any iteration is found in stored bytes without reading the values before it; a header
-is made of whole items."""
+"""Width of every value, so that any iteration can be found in stored bytes without reading earlier values; the header
+has a multiple of this size.
+"""
 
 
 def header(kind: bytes, names: Sequence[str]) -> bytes:
-    """``kind`` (8 bytes: what it is, and its version), the size of the names, and the names."""
+    """The header: ``kind`` (8 bytes with format and version), the size of the names, and the names."""
     listed = ",".join(names).encode()
     listed += b" " * (-len(listed) % ITEM_BYTES)
     return kind + len(listed).to_bytes(ITEM_BYTES, "little") + listed

@@ -1,4 +1,4 @@
-"""Digests of the code that reproduced figures come from: a document's are compared with this checkout's."""
+"""Digests of the code that measures reproduced figures: those of a document are compared with this checkout's."""
 
 import ast
 import hashlib
@@ -10,18 +10,18 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 POLICIES: Final = ("controlplane/core", "controlplane/policies", "controlplane/protocol")
 SIMULATED: Final = (*POLICIES, "controlplane/simulator")
-"""What simulated figures come from."""
+"""The code that simulated figures depend on."""
 LIVE: Final = (*POLICIES, "controlplane/runtime", "workers")
-"""What figures of real processes come from; changes of pages and tests are none."""
+"""The code that live figures depend on; pages and tests do not count."""
 DECLARED: Final = "controlplane/simulator/reproduction"
-"""Rows: what each declares is in its own digest, and texts change no figure."""
+"""Modules with declarations of rows: each row has its own digest, and texts do not affect figures."""
 MEASURING: Final = ("claims.py", "measures.py", "mechanisms.py", "runs.py")
-"""Of ``DECLARED``, the modules that figures come from too."""
+"""The modules in ``DECLARED`` that figures depend on too."""
 
 
 @cache
 def digest_of_code(sources: Sequence[str], root: Path = ROOT) -> str:
-    """Of what all modules in those folders do: another comment, docstring or layout of lines changes nothing."""
+    """Digest of all modules in these folders, without comments, docstrings and layout."""
     whole = hashlib.sha256()
     for path in sorted(path for folder in sources for path in (root / folder).rglob("*.py")):
         if path.is_relative_to(root / DECLARED) and path.name not in MEASURING:
@@ -31,7 +31,9 @@ def digest_of_code(sources: Sequence[str], root: Path = ROOT) -> str:
 
 
 def _code(node: object) -> str:
-    """A syntax tree as text, alike in all versions of Python; :func:`ast.dump` differs in what it leaves out."""
+    """A syntax tree as text, equal in all versions of Python; :func:`ast.dump` omits different fields in different
+    versions.
+    """
     if isinstance(node, list):
         return f"[{''.join(_code(child) for child in node if not _is_docstring(child))}]"
     if not isinstance(node, ast.AST):
@@ -44,5 +46,5 @@ def _fields(node: ast.AST) -> list[str]:
 
 
 def _is_docstring(node: object) -> bool:
-    """Also what stands below a field: a string that is a statement has no effect."""
+    """Also for the docstring of a field: a string statement has no effect."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

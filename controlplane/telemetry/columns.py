@@ -1,8 +1,7 @@
 """Reports as columns: blocks of 1,000 iterations of one worker, and their rollups. Pure.
 
-An iteration that was repeated counts as it was done last: in the highest generation and, within one, in the last row.
-Overlaying rows on a block in that order is idempotent, so that a block may be overlaid again with rows that
-it has already.
+For a repeated iteration the last values count: those of the highest generation and, within it, of the last row.
+Overlaying rows on a block in that order is idempotent, so rows may be overlaid again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,20 +16,20 @@ from controlplane.telemetry import blobs
 from controlplane.telemetry.blobs import ITEM_BYTES
 
 STRETCH: Final = 1_000
-"""Iterations of one block."""
+"""Iterations per block."""
 
 WIDTHS: Final = (10, 100, 1_000)
-"""Iterations of one window of a rollup."""
+"""Iterations per window of each rollup."""
 
 COUNTS: Final = tuple(each.name for each in OF_WORKERS if each.is_integer and not each.is_optional)
 INTEGERS: Final = ("generation", "at_ms", *COUNTS)
 MEASURES: Final = tuple(each.name for each in OF_WORKERS if each.name not in COUNTS)
-"""As floats, so that an unknown value is NaN."""
+"""Measured columns, as floats, with NaN for unknown values."""
 
 COLUMNS: Final = (*INTEGERS, *MEASURES)
 
 SCORED: Final = ("scored_samples", "scored_loss")
-"""The samples whose loss is known, and loss times samples: together they weigh losses over workers."""
+"""Samples with a known loss, and loss times samples: together they give the weighted mean loss over workers."""
 
 ROLLED: Final = ("at_ms", *COUNTS, *MEASURES, *SCORED)
 """Columns of a rollup."""
@@ -40,7 +39,7 @@ UNKNOWN: Final = (0.0, 0.0, np.nan, np.nan)
 """Statistics of a column without measurements."""
 
 ROLLUP_FORMAT: Final = b"rollup\x00\x01"
-"""A stored rollup starts with this and names its columns, so that it stays readable after others were added."""
+"""A stored rollup starts with this and names its columns, so that it stays readable after columns are added."""
 
 ABSENT: Final = -1
 """Generation of an iteration that was not reported."""
@@ -82,7 +81,7 @@ def empty_block(columns: Iterable[str]) -> Block:
 
 
 def lay_over(block: Block, rows: Rows) -> None:
-    """Put rows of this block in their places, unless a later value is there."""
+    """Overlay rows of this block, except where it has a later value."""
     order = np.argsort(rows.columns["generation"], kind="stable")
     places, generations = (rows.iteration % STRETCH)[order], rows.columns["generation"][order]
     newer = generations >= block["generation"][places]
@@ -91,7 +90,9 @@ def lay_over(block: Block, rows: Rows) -> None:
 
 
 def encoded(block: Mapping[str, Column]) -> dict[str, bytes]:
-    """Each column as stored: little-endian, up to the last reported iteration; without columns of unknown values."""
+    """Each column as stored: little-endian, up to the last reported iteration; columns without known values are
+    omitted.
+    """
     reported = np.flatnonzero(block["generation"] != ABSENT)
     length = int(reported[-1]) + 1 if len(reported) else 0
     return {
@@ -113,7 +114,7 @@ def rollups(block: Mapping[str, Column]) -> list[bytes]:
 
 
 def summed(columns: Sequence[Column]) -> Column:
-    """Sum of parts: an unknown part is contained in another, or zero; NaN where none is known."""
+    """Sum of parts: an unknown part is contained in another, or zero; NaN if none is known."""
     if len(columns) == 1:
         return columns[0]
     parts = np.stack(columns).astype(np.float64)
@@ -130,7 +131,9 @@ def decoded(name: str, data: bytes, *, length: int = STRETCH) -> Column:
 
 
 def rolled(block: Mapping[str, Column], width: int, names: Sequence[str] = ROLLED) -> NDArray[np.float64]:
-    """Statistics of each window of ``width`` iterations: names by STATISTICS by windows; no minimum of nothing."""
+    """Statistics of each window of ``width`` iterations, with shape (names, STATISTICS, windows); NaN for empty
+    windows.
+    """
     reported = block["generation"] != ABSENT
     whole = np.stack([np.where(reported, _measured(block, name), np.nan) for name in names])
     windows = whole.reshape(len(names), -1, width)
@@ -160,7 +163,8 @@ def rollup_header(names: Sequence[str]) -> bytes:
 
 
 def decoded_rollup(data: bytes) -> NDArray[np.float64]:
-    """ROLLED by STATISTICS by windows, from bytes of any release: columns that were not rolled up then are unknown.
+    """Statistics with shape (ROLLED, STATISTICS, windows) from bytes of any release; columns that did not exist then
+    are unknown.
 
     Raises:
         ValueError: if the bytes are of a later format, or cut off.
@@ -168,7 +172,7 @@ def decoded_rollup(data: bytes) -> NDArray[np.float64]:
     names, values = _named(data)
     if len(values) % (len(names) * len(STATISTICS) * ITEM_BYTES):
         raise ValueError(
-            f"a stored rollup of {', '.join(names)}: {len(values)} bytes are no whole windows: was it cut off?"
+            f"a stored rollup of {', '.join(names)}: {len(values)} bytes are no multiple of a window: was it cut off?"
         )
     found = np.frombuffer(values, dtype="<f8").reshape(-1, len(names), len(STATISTICS)).transpose(1, 2, 0)
     if names == ROLLED:
@@ -182,7 +186,7 @@ def decoded_rollup(data: bytes) -> NDArray[np.float64]:
 
 
 def rollup_names(data: bytes) -> tuple[str, ...]:
-    """The columns of a stored rollup: those with any known value."""
+    """The columns of a stored rollup, which have known values."""
     return _named(data)[0] if data else ()
 
 
@@ -194,7 +198,7 @@ def _named(data: bytes) -> tuple[tuple[str, ...], bytes]:
 
 
 def _measured(block: Mapping[str, Column], name: str) -> Column:
-    """A column of a rollup for every iteration; NaN where it is not known."""
+    """A column of a rollup for every iteration; NaN if unknown."""
     if name not in SCORED:
         return block[name].astype(np.float64)
     known = np.where(np.isfinite(block["loss"]), block["samples"], np.nan)

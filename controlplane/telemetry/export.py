@@ -9,14 +9,15 @@ from controlplane.telemetry.columns import COUNTS, MEASURES, STRETCH
 from controlplane.telemetry.history import Span, newest_iteration, read_measured
 
 HEADING: Final = ("iteration", "worker", "generation", "at_ms", *COUNTS, *MEASURES)
-"""Times in seconds; ``at_ms`` is when the report arrived, in milliseconds since 1970."""
+"""Times are in seconds; ``at_ms`` is the arrival of the report in milliseconds since 1970."""
 
 
 def measurements(job_id: int, ranks: Sequence[int] = ()) -> Iterator[tuple[Any, ...]]:
-    """A line per report, as ``HEADING`` names its values, by iteration and worker; None for a value not reported.
+    """A line per report with the values of ``HEADING``, by iteration and worker; None for a value that was not
+    reported.
 
-    An iteration that was repeated counts once, as it was done last. For a job whose detail was pruned: means over
-    every 10 iterations, each at the first of them. Only a stretch of iterations is held in memory at a time.
+    A repeated iteration counts once, with its last values. After details were pruned: means over every 10 iterations,
+    at the first of them. Only some iterations are in memory at a time.
     """
     newest = newest_iteration(job_id)
     for first in range(0, -1 if newest is None else newest + 1, STRETCH):

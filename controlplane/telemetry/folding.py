@@ -1,7 +1,7 @@
 """Folds a job's reports into chunks and rollups, a piece at a time: short transactions, repeatable at any point.
 
-``Folded`` is updated last and only if no other process updated it. Until then readers overlay the same rows on the
-chunks that have them already, which changes nothing.
+``Folded`` is updated last, and only if no other process updated it. Until then readers overlay the same rows again on
+chunks that already contain them, which has no effect.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +15,14 @@ from controlplane.telemetry.models import Chunk, Folded, Rollup
 from controlplane.telemetry.stored import Place, batches_after, folded_until, rows_of, stored_blocks
 
 ROWS: Final = 32_768
-"""Reports that are folded in one step: memory stays bounded however far behind a job is."""
+"""Reports that are folded in one step, to bound memory however far behind a job is."""
 
 BLOCKS: Final = 16
-"""Blocks per transaction, which keeps it under 50 ms."""
+"""Blocks per transaction, to keep it under 50 ms."""
 
 
 class StaleFold(RuntimeError):
-    """Another process folds this job: nothing was written."""
+    """Another process is folding this job: nothing was written."""
 
 
 def unfolded(job_id: int) -> int:
@@ -32,10 +32,10 @@ def unfolded(job_id: int) -> int:
 
 
 def fold(job_id: int) -> Iterator[int]:
-    """Fold what there is now, yielding between short transactions how many reports are certainly folded so far.
+    """Fold the present reports; yields the number of folded reports after each short transaction.
 
-    What is written meanwhile is left to the next fold: under load there is always more, and each pass writes the
-    chunks of all workers anew.
+    Reports that are written meanwhile are left for the next fold: under load there are always more, and each pass
+    rewrites the chunks of all workers.
 
     Raises:
         StaleFold: if another process moved the mark meanwhile.
@@ -66,7 +66,7 @@ def _hold(job_id: int, mark: int) -> None:
 
 
 def lay_over_stored(job_id: int, parts: Mapping[Place, Rows]) -> None:
-    """Fold reports into the chunks and rollups of their places; repeating it changes nothing."""
+    """Fold reports into their chunks and rollups; repeating it has no effect."""
     blocks = stored_blocks(job_id, parts)
     before = {(place, name) for place, block in blocks.items() for name in block if is_known(name, block[name])}
     for place, rows in parts.items():

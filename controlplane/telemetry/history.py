@@ -1,7 +1,8 @@
-"""Reads of reports: from chunks and rollups, overlaid with rows that are not folded into them yet. Never all rows.
+"""Reads of reports: from chunks and rollups, overlaid with rows that are not folded into them yet. Never reads all
+rows.
 
-The mark is read before rows and chunks: chunks may by then have rows of the tail already, and overlaying those
-again changes nothing.
+The mark is read before rows and chunks: the chunks may by then contain rows of the tail, and overlaying them again has
+no effect.
 """
 
 from collections import defaultdict
@@ -53,7 +54,7 @@ class Span:
     last: int = FOREVER
 
     def includes(self, rank: Column, iteration: Column) -> Column:
-        """Which of these reports are selected."""
+        """A mask of the selected reports."""
         chosen: Column = (iteration >= self.first) & (iteration < self.last)
         return chosen & np.isin(rank, self.ranks) if self.ranks else chosen
 
@@ -64,13 +65,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
-    """Statistics of one worker over windows of equally many iterations, without empty windows."""
+    """Statistics of one worker over windows of equal length, without empty windows."""
 
     first: NDArray[np.int64]
     """First iteration of each window."""
     names: Sequence[str]
     table: NDArray[np.float64]
-    """Names by STATISTICS by windows."""
+    """Shape (names, STATISTICS, windows)."""
 
     def of(self, name: str, statistic: str) -> Column:
         """One statistic of one column."""
@@ -78,18 +79,18 @@ class Windows:
         return values
 
     def mean(self, *names: str) -> Column:
-        """Mean over the reports of the sum of these columns (``summed``); NaN where a window has none."""
+        """Mean over the reports of the sum of these columns (``summed``); NaN if a window has no values."""
         return summed([quotient(self.of(name, "sum"), self.of(name, "count")) for name in names])
 
 
 def quotient(whole: Column, base: Column) -> Column:
-    """The quotient; NaN where ``base`` is 0."""
+    """The quotient; NaN if ``base`` is 0."""
     values: Column = np.divide(whole, base, out=np.full(len(base), np.nan), where=base > 0)
     return values
 
 
 def read_columns(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
-    """As ``read_measured``, for adding up parts of iterations: 0 s for a part that was not measured."""
+    """As ``read_measured``, for sums of parts of iterations: 0 s for a part that was not measured."""
     found = read_measured(job_id, columns, span)
     for block in found.values():
         for name in PARTS.intersection(block):
@@ -98,10 +99,10 @@ def read_columns(job_id: int, columns: Collection[str], span: Span | None = None
 
 
 def read_measured(job_id: int, columns: Collection[str], span: Span | None = None) -> dict[int, Block]:
-    """By rank: these columns and ``iteration`` of every iteration that was reported, in order.
+    """By rank: these columns and ``iteration`` of every reported iteration, in order.
 
-    NaN where a value was not measured. For a job whose detail was pruned: means over every 10 iterations,
-    each at the first of them.
+    NaN for values that were not measured. After details were pruned: means over every 10 iterations, at the first of
+    them.
     """
     span, read = span or Span(), tuple(dict.fromkeys(["generation", *columns]))
     by_rank: dict[int, list[Block]] = defaultdict(list)
@@ -115,7 +116,7 @@ def read_measured(job_id: int, columns: Collection[str], span: Span | None = Non
 
 
 def has_detail(job_id: int) -> bool:
-    """Whether single iterations can be read: they can until they are pruned."""
+    """Whether single iterations can be read, which is until they are pruned."""
     return Chunk.objects.filter(job_id=job_id).exists() or not Rollup.objects.filter(job_id=job_id).exists()
 
 
@@ -130,7 +131,7 @@ def newest_iteration(job_id: int) -> int | None:
 def read_windows(
     job_id: int, width: int, ranks: Sequence[int] = (), names: Sequence[str] = ROLLED
 ) -> dict[int, Windows]:
-    """By rank: the rollup of that width; width 1 takes every report for its own window."""
+    """By rank: the rollup of that width; width 1 gives each report its own window."""
     if width == 1:
         return {
             rank: Windows(first=block["iteration"], names=names, table=rolled(block, 1, names))
@@ -145,7 +146,7 @@ def read_windows(
 
 
 def width_for(iterations: int, workers: int, most: int) -> int:
-    """The smallest width at which ``workers`` with so many iterations make at most ``most`` windows."""
+    """The smallest width with which ``workers`` workers and ``iterations`` iterations have at most ``most`` windows."""
     fitting = (width for width in (1, *WIDTHS) if -(-iterations // width) * workers <= most)
     return next(fitting, WIDTHS[-1])
 
@@ -187,7 +188,7 @@ def _means(job_id: int, columns: Collection[str], span: Span) -> dict[int, Block
 
 
 def _open_blocks(job_id: int, ranks: Sequence[int]) -> dict[Place, Block]:
-    """Whole blocks to which unfolded rows belong."""
+    """Complete blocks that have unfolded rows."""
     rows = _tail(job_id, folded_until(job_id), COLUMNS, Span(ranks=ranks))
     parts = dict(rows.by_block())
     blocks = stored_blocks(job_id, parts)

@@ -1,4 +1,6 @@
-"""``manage.py reproduce --live``: runs rows with real processes, keeps what each run gave, and makes the document."""
+"""``manage.py reproduce --live``: runs rows with real processes, stores the result of each run, and writes the
+document.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,17 +43,17 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where results are."""
+    """Paths of the results."""
 
     kept: Path
-    """A line for each run that was made: an interrupted command continues behind them."""
+    """A line for each finished run; an interrupted command continues after them."""
     document: Path
     simulated: Stored
-    """Of docs/reproduction.md."""
+    """The results of docs/reproduction.md."""
 
     @property
     def results(self) -> Path:
-        """Of the rows in the document."""
+        """The results of the rows in the document."""
         return self.document.with_suffix(".json")
 
 
@@ -59,7 +61,7 @@ def chosen_rows(paper: str, only: Sequence[str]) -> list[LiveRow]:
     """The rows of a paper, or of all, or those named in ``only``, in that order.
 
     Raises:
-        SimulationError: for a paper or a name that is none.
+        SimulationError: for an unknown paper or name.
     """
     papers = chosen_papers(paper)
     by_name = {row.name: row for row in ROWS if row.paper in papers}
@@ -88,10 +90,10 @@ def _made_by(row: LiveRow, stored: LiveStored | None) -> str:
 
 
 def run_rows(rows: Sequence[LiveRow], seeds: range, files: Files, say: Say) -> str:
-    """Make the runs that are missing, one after another, and write the document after each row; its text.
+    """Make the missing runs one after another, and write the document after each row; returns its text.
 
     Raises:
-        SimulationError: if there is nothing here to run jobs with, or a job fails.
+        SimulationError: if jobs cannot be run here, or a job fails.
     """
     made = read_runs(files.kept)
     missing = [
@@ -100,7 +102,7 @@ def run_rows(rows: Sequence[LiveRow], seeds: range, files: Files, say: Say) -> s
         if run_digest(run, seed) not in made
     ]
     known = len({(run, seed) for row in rows for seed in seeds for run in row.runs}) - len(missing)
-    say(f"{len(rows)} rows: {len(missing)} runs to make, {known} made before")
+    say(f"{len(rows)} rows: {len(missing)} runs to make, {known} already made")
     failures = []
     for done in _played(missing):
         if isinstance(done, FailedRun):
@@ -113,12 +115,12 @@ def run_rows(rows: Sequence[LiveRow], seeds: range, files: Files, say: Say) -> s
         write_document(files, made, seeds)
     text = write_document(files, made, seeds)
     if failures:
-        raise SimulationError("live: found runs that did not succeed:\n  " + "\n  ".join(failures))
+        raise SimulationError("live: these runs did not succeed:\n  " + "\n  ".join(failures))
     return text
 
 
 def write_document(files: Files, made: Mapping[str, LiveRun], seeds: range) -> str:
-    """The document of every row whose runs were made, here or before."""
+    """The document of every row with finished runs, present or earlier."""
     before = read_results(files.results)
     results = {row.name: _result(row, made, before, seeds) for row in ROWS}
     rows = {name: result for name, result in results.items() if result is not None}
@@ -132,7 +134,7 @@ def write_document(files: Files, made: Mapping[str, LiveRun], seeds: range) -> s
 
 
 def _result(row: LiveRow, made: Mapping[str, LiveRun], before: LiveStored | None, seeds: range) -> LiveResult | None:
-    """Of the runs that were made, else as it was stored before; None: it was not measured as it is declared now."""
+    """The result from the present runs, otherwise the stored one; None if it was not measured as declared now."""
     if is_complete(row, seeds, made):
         result = result_of(row, seeds, made, _twins(row, seeds))
         return replace(result, spread=_spread(row)) if is_outside(row, result) else result
@@ -146,7 +148,7 @@ def _spread(row: LiveRow) -> list[float]:
 
 
 def simulated_figures(stored: Stored) -> dict[str, float | None]:
-    """By the name of a live row, the mean of the simulated one; none of a row that is declared otherwise now."""
+    """By live row: the mean of the simulated row; without rows that have changed since."""
     found: dict[str, float | None] = {}
     for row in ROWS:
         rows = stored.papers.get(row.paper, [])
@@ -169,28 +171,28 @@ def verdicts(rows: Sequence[LiveRow], files: Files) -> list[str]:
 
 
 def read_runs(path: Path) -> dict[str, LiveRun]:
-    """Runs that were made, by digest; the last of each counts.
+    """Finished runs by digest; the last of each counts.
 
     Raises:
-        SimulationError: for a line that is none.
+        SimulationError: for an invalid line.
     """
     if not path.exists():
         return {}
     try:
         runs = [msgspec.json.decode(line, type=LiveRun) for line in path.read_bytes().splitlines()]
     except msgspec.DecodeError as error:
-        raise SimulationError(f"keep: {path} holds a line that is no run ({error}): remove the line") from None
+        raise SimulationError(f"keep: {path} has a line that is not a run ({error}): remove the line") from None
     return {run.digest: run for run in runs}
 
 
 def read_results(path: Path) -> LiveStored | None:
-    """The results beside the document; None where there are none."""
+    """The results stored next to the document; None if there are none."""
     if not path.exists():
         return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=LiveStored)
     except msgspec.DecodeError as error:
-        raise SimulationError(f"results: {path} holds no results ({error}): remove the file") from None
+        raise SimulationError(f"results: {path} has no results ({error}): remove the file") from None
 
 
 def _twins(row: LiveRow, seeds: range) -> dict[str, Played]:

@@ -1,7 +1,7 @@
 """Series that scripts of attached jobs log by name: one value per iteration, the mean over the ranks that logged it.
 
-An iteration that was repeated counts as it was done last: in the highest generation. Each series is stored in blocks of
-1,000 iterations; only ingest writes them, from reports that are new.
+For a repeated iteration the values of the highest generation count. Each series is stored in blocks of 1,000
+iterations; only ingest writes them, from new reports.
 """
 
 from collections import defaultdict
@@ -18,10 +18,10 @@ from controlplane.telemetry.columns import STRETCH
 from controlplane.telemetry.models import LoggedSeries
 
 NAMES: Final = MAX_LOGGED
-"""Most series of a job: the ones that were logged first."""
+"""The most series of a job: the first ones that were logged."""
 
 BLOCKS_READ: Final = 4_096
-"""Of long jobs with many series only the newest blocks are read: 64 MB at most."""
+"""For long jobs with many series only the newest blocks are read: 64 MB at most."""
 
 ENTRY: Final = np.dtype([("generation", "<i4"), ("count", "<i4"), ("sum", "<f8")])
 
@@ -41,7 +41,7 @@ class Series:
 
 
 def record_logged(job_id: int, reports: Iterable[IterationReport]) -> None:
-    """Add the logged values of these reports, all of them new."""
+    """Add the logged values of these reports, all of which are new."""
     found: dict[tuple[str, int], list[tuple[int, int, float]]] = defaultdict(list)
     for report in reports:
         number, place = divmod(report.iteration, STRETCH)

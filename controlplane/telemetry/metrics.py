@@ -23,11 +23,11 @@ class Metric:
 
     @property
     def all_columns(self) -> tuple[str, ...]:
-        """Every column that is read for it."""
+        """All columns that the metric needs."""
         return self.columns + self.per
 
     def values(self, columns: Sequence[Column]) -> Column:
-        """The metric, from ``all_columns`` in their order; NaN where it has no value."""
+        """The metric from ``all_columns``, in their order; NaN if it has no value."""
         whole = summed(columns[: len(self.columns)])
         if not self.per:
             return np.asarray(whole, dtype=np.float64)
@@ -41,7 +41,7 @@ BUSY = (*PROCESSING, "push_s", "pull_s")
 LOST = ("waiting_s", "coordination_s")
 """Waiting for other workers, and for the control plane."""
 ITERATION = (*BUSY, *LOST)
-"""Parts of an iteration, in their order. A part that was not measured separately adds nothing to a sum (``summed``)."""
+"""Parts of an iteration, in order. A part that was not measured separately adds nothing to a sum (``summed``)."""
 
 METRICS: dict[str, Metric] = {
     **{each.name: Metric(unit=each.unit, title=each.title, columns=(each.name,)) for each in OF_WORKERS},

@@ -6,7 +6,7 @@ from django.utils import timezone
 
 
 class Cursor(models.Model):
-    """How far ingest has copied one stream of one job."""
+    """The position up to which ingest has copied one stream of one job."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="cursors", db_index=False)
     stream = models.CharField(max_length=10)
@@ -30,20 +30,20 @@ class MessageCursor(models.Model):
 
 
 class EngineSnapshot(models.Model):
-    """The engine of a job as of lately: the start of a recovery if Redis no longer has anything of the job.
+    """A recent state of a job's engine: a recovery starts from it if Redis has lost the job.
 
-    Everything up to it is in the database: it is written in the transaction that moves the cursors past it.
+    It is written in the transaction that moves the cursors past it, so all earlier entries are in the database.
     """
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="engine_snapshot", primary_key=True)
     cursor = models.CharField(max_length=40)
-    """The last entry that it has handled."""
+    """The last entry that the engine had handled."""
     sequence = models.BigIntegerField()
-    """The number of the last command that it had given,"""
+    """The number of the engine's last command,"""
     incarnation = models.PositiveIntegerField()
     """in this incarnation."""
     version = models.CharField(max_length=20)
-    """Version of the engine: another one would have decided otherwise."""
+    """Version of the engine's rules; another version may decide differently."""
     data = models.BinaryField()
 
 
@@ -60,7 +60,7 @@ class DeadLetter(models.Model):
     cause = models.TextField()
     """Why it could not be written."""
     payload = models.BinaryField()
-    """Its first bytes, as in the stream."""
+    """The first bytes of the entry, as in the stream."""
 
 
 class RawEvent(models.Model):
@@ -78,11 +78,11 @@ class RawEvent(models.Model):
 
 
 class ReportBatch(models.Model):
-    """Reports that ingest copied at once, as typed arrays (``batches``)."""
+    """Reports that ingest copied together, as typed arrays (``batches``)."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="report_batches", db_index=False)
     reports = models.PositiveIntegerField()
-    """How many."""
+    """The number of reports."""
     data = models.BinaryField()
 
     class Meta:
@@ -90,7 +90,7 @@ class ReportBatch(models.Model):
 
 
 class Folded(models.Model):
-    """Up to which batch a job's chunks and rollups are certainly complete; they may contain later ones."""
+    """The batch up to which a job's chunks and rollups are complete; they may contain later ones."""
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="folded", primary_key=True)
     batch_id = models.BigIntegerField(default=0)
@@ -103,7 +103,7 @@ class Chunk(models.Model):
     column = models.CharField(max_length=40)
     rank = models.PositiveIntegerField()
     number = models.PositiveIntegerField()
-    """The stretch: its first iteration divided by 1,000."""
+    """The first iteration divided by 1,000."""
     data = models.BinaryField()
 
     class Meta:
@@ -111,7 +111,7 @@ class Chunk(models.Model):
 
 
 class Rollup(models.Model):
-    """Count, sum, minimum and maximum of a worker's columns over windows of one stretch of 1,000 iterations."""
+    """Count, sum, minimum and maximum of a worker's columns over windows of 1,000 iterations."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="rollups", db_index=False)
     rank = models.PositiveIntegerField()
@@ -130,7 +130,7 @@ class LoggedSeries(models.Model):
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="logged_series", db_index=False)
     name = models.CharField(max_length=255)
     number = models.PositiveIntegerField()
-    """The stretch: its first iteration divided by 1,000."""
+    """The first iteration divided by 1,000."""
     data = models.BinaryField()
 
     class Meta:
@@ -138,7 +138,7 @@ class LoggedSeries(models.Model):
 
 
 class Tally(models.Model):
-    """Durations of a running job that fell into one bucket of a histogram (``tallies``)."""
+    """Durations of a running job in one bucket of a histogram (``tallies``)."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="tallies", db_index=False)
     name = models.CharField(max_length=20)
@@ -231,7 +231,7 @@ class Simulation(models.Model):
     """By name, in order."""
     seed = models.PositiveBigIntegerField(default=0)
     variation = models.JSONField(default=dict)
-    """Differences from the scenario; empty: none."""
+    """Differences from the scenario; empty if there are none."""
     submitted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     team = models.ForeignKey("people.Team", null=True, on_delete=models.PROTECT, related_name="simulations")
     """Owns it and the jobs of its runs; null: none, all users see them."""
@@ -244,7 +244,7 @@ class Simulation(models.Model):
     done = models.PositiveIntegerField(default=0)
     """How many policies have an outcome."""
     outcomes = models.JSONField(default=list)
-    """As ``simulate --json`` prints them."""
+    """The outcomes, as printed by ``simulate --json``."""
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)

@@ -1,4 +1,4 @@
-"""Up to which message number each process's messages are stored without a gap; updated in the same transaction."""
+"""The message number up to which each process's messages are stored without a gap; updated in the same transaction."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,10 +10,10 @@ from controlplane.telemetry.models import MessageCursor
 
 
 def next_messages(known: Mapping[str, int], events: Iterable[Event]) -> tuple[list[bool], dict[str, int]]:
-    """Which events, in order of the log, are the next message of their sender; and the numbers that rise by these.
+    """For each event, in log order, whether it is the next message of its sender; and the new numbers.
 
-    A message that was received before is not, and neither is one after a gap: the engine refuses it too, and its sender
-    resends all from the gap on.
+    A repeated message is not, and neither is a message after a gap: the engine rejects it too, and its sender resends
+    all messages from the gap on.
     """
     risen: dict[str, int] = {}
     are_next: list[bool] = []

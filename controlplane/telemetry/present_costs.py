@@ -1,4 +1,4 @@
-"""The current cost of flagged workers: a finding is made once, and balanced shares may have ended its cost since."""
+"""The current cost of flagged workers, since balanced shares may have removed the cost that a finding states."""
 
 import logging
 from collections import defaultdict
@@ -17,33 +17,33 @@ from controlplane.telemetry.history import Span, read_columns
 from controlplane.telemetry.metrics import BUSY
 
 ITERATIONS: Final = 10
-"""The latest iterations, over which busy times are averaged."""
+"""Number of latest iterations over which busy times are averaged."""
 
 MOST_ROWS: Final = 2_000
-"""Of a very large roster fewer iterations are read."""
+"""The most rows that are read; for a very large roster this means fewer iterations."""
 
 KEPT_S: Final = 5.0
-"""Seconds for which a job's busy times are kept: lists, tiles, machines and alerts all ask for them."""
+"""How many seconds a job's busy times are cached: lists, tiles, machines and alerts all read them."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentCost:
-    """Mean seconds of the busiest worker, and of the busiest of the others."""
+    """Mean busy seconds of the busiest worker, and of the busiest of the others."""
 
     iteration_s: float
     without_s: float
 
     @property
     def evidence(self) -> dict[str, float]:
-        """As a finding's own figures."""
+        """In the form of a finding's evidence."""
         cost_s = max(0.0, self.iteration_s - self.without_s)
         return {"iteration_s": self.iteration_s, "without_s": self.without_s, "cost_s": cost_s}
 
 
 def present_costs(flags: Iterable[Flag]) -> dict[int, PresentCost]:
-    """By primary key, for open findings about what a worker costs, as far as it and others are measured."""
+    """By primary key: the present cost of open findings about workers, if it and other workers are measured."""
     by_job: dict[int, list[Flag]] = defaultdict(list)
     for flag in flags:
         if flag.closed_at is None and flag.subject == "worker" and "without_s" in flag.evidence:
@@ -54,8 +54,10 @@ def present_costs(flags: Iterable[Flag]) -> dict[int, PresentCost]:
             busy = _busy(job)
         except DatabaseError:
             raise
-        except Exception:  # one job's columns: the findings of all others are judged
-            logger.exception("measurements of job %d cannot be read: what its findings cost now is not known", job.pk)
+        except Exception:  # only this job's columns: the findings of other jobs are still judged
+            logger.exception(
+                "measurements of job %d cannot be read: the present cost of its findings is unknown", job.pk
+            )
             continue
         for flag in by_job[job.pk]:
             others = [seconds for rank, seconds in busy.items() if rank != flag.rank]
@@ -78,13 +80,13 @@ def pressing(flags: Iterable[Flag], now: datetime) -> list[Flag]:
 
 
 def present_evidence(flag: Flag, costs: Mapping[int, PresentCost]) -> dict[str, Any]:
-    """The finding's figures, with its present cost in the place of the earlier one where that is known."""
+    """The finding's evidence, with its present cost if known."""
     evidence: dict[str, Any] = dict(flag.evidence)
     return evidence | costs[flag.pk].evidence if flag.pk in costs else evidence
 
 
 def _busy(job: Job) -> dict[int, float]:
-    """By rank, the mean busy seconds of the latest iterations, as of a few seconds ago at most."""
+    """By rank: the mean busy seconds of the latest iterations; cached for a few seconds."""
     key = f"busy-{job.pk}-{job.created_at.timestamp()}-{job.iteration // ITERATIONS}"
     kept: dict[int, float] | None = cache.get(key)
     if kept is not None:

@@ -1,7 +1,8 @@
 """Writes history from a job's log: every event as it was logged, reports as columns, and evaluations as rows.
 
-Called by ingest, in the transaction that moves its cursor, and for the log of a simulated run (``simulated``). An event
-arrives here once; a report may be in the log twice, since its sender resends it after a reconnect, and is stored once.
+Called by ingest, in the transaction that moves its cursor, and for the log of a simulated run (``simulated``). Each
+event is passed once. A report may be in the log twice, since its sender resends it after a reconnect, but is stored
+once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,10 +36,10 @@ Reported = tuple[Entry, WorkerMessageReceived, Any]
 
 
 def record_events(job_id: int, incarnation: int, logged: Sequence[Logged], are_next: Sequence[bool]) -> Progress:
-    """Write the events and what is derived from them; what they add to the job.
+    """Write the events and the rows derived from them; returns what they add to the job.
 
-    Reports count if they ``are_next`` message of their sender (``numbers``): a repeated one is stored already, and one
-    after a gap will be sent again.
+    A report counts if ``are_next`` marks it as the next message of its sender (``numbers``): a repeated one is already
+    stored, and one after a gap will be sent again.
     """
     record_raw(job_id, incarnation, logged)
     progress = Progress()
@@ -51,7 +52,7 @@ def record_events(job_id: int, incarnation: int, logged: Sequence[Logged], are_n
 
 
 def record_raw(job_id: int, incarnation: int, logged: Sequence[Logged]) -> None:
-    """Write the events as they are in the log, and nothing derived from them."""
+    """Write the events as they are in the log, without derived rows."""
     insert_rows(
         RawEvent,
         EVENT_FIELDS,
@@ -63,7 +64,7 @@ def record_raw(job_id: int, incarnation: int, logged: Sequence[Logged]) -> None:
 
 
 def incarnations(before: int, logged: Iterable[Logged]) -> Iterator[int]:
-    """The incarnation of each entry: the one that it begins, or the previous entry's."""
+    """The incarnation of each entry: a new one if the entry begins it, otherwise the previous entry's."""
     for item in logged:
         if isinstance(item.entry.event, IncarnationBegan):
             before = item.entry.event.incarnation
@@ -84,7 +85,7 @@ def _reported(logged: Sequence[Logged], kind: type) -> Iterable[Reported]:
 
 
 def _record_reports(job_id: int, reported: Sequence[Reported], progress: Progress) -> None:
-    """Write reports that are new."""
+    """Write new reports."""
     if not reported:
         return
     received = []
@@ -98,7 +99,7 @@ def _record_reports(job_id: int, reported: Sequence[Reported], progress: Progres
 
 
 def add_report(progress: Progress, event: WorkerMessageReceived, report: messages.IterationReport) -> None:
-    """Count a report that is new."""
+    """Count a new report."""
     progress.reports += 1
     progress.samples += report.samples
     progress.busy_s += report.busy_s

@@ -1,4 +1,4 @@
-"""Recorded jobs as input of simulations: whether one can be simulated, and what is known before its log is read."""
+"""Recorded jobs as input of simulations: whether a job can be simulated, and a scenario without its machines."""
 
 from controlplane.core.states import ProcessState
 from controlplane.jobs.models import Job, Process
@@ -13,20 +13,20 @@ from controlplane.telemetry.models import RawEvent
 
 
 class NotRecorded(SimulationError):
-    """There is no such job, or its log is not in the database from its beginning on."""
+    """There is no such job, or the start of its log is not in the database."""
 
 
 def recorded_job(job_id: int) -> Job:
     """The job, if the current user may see it.
 
     Raises:
-        NotRecorded: if there is none, its events are gone, or this release refuses its spec.
+        NotRecorded: if there is none, its events were deleted, or this release refuses its spec.
     """
     job = visible(Job.objects.filter(pk=job_id)).select_related("simulation").first()
     if job is None:
         last = Job.objects.filter(simulation=None).order_by("-pk").values_list("pk", flat=True).first()
         known = f"the latest is job {last}" if last is not None else "none was ever submitted here"
-        raise NotRecorded(f"job {job_id}: there is none in this database; {known}")
+        raise NotRecorded(f"job {job_id}: not in this database; {known}")
     if job.simulation is not None:
         raise NotRecorded(
             f"job {job_id}: it is a run of simulation {job.simulation.pk}, which anybody can make again: "
@@ -46,10 +46,10 @@ def recorded_job(job_id: int) -> Job:
 
 
 def job_outline(job_id: int) -> Scenario:
-    """The job as a scenario without its machines, which are learned from its log: cheap, for choosing what to simulate.
+    """The job as a scenario without its machines, whose models need its log: cheap, for choosing what to simulate.
 
     Raises:
-        ScenarioError: of the field ``scenario``, if there is no such job, or this release refuses its spec.
+        ScenarioError: for the field ``scenario``, if there is no such job, or this release refuses its spec.
     """
     job = Job.objects.filter(pk=job_id, simulation=None).first()
     if job is None:
@@ -64,14 +64,14 @@ def recorded_outline(job_id: int) -> Scenario:
     """The same for a job that can be simulated: a finished one with enough recorded iterations.
 
     Raises:
-        ScenarioError: of the field ``scenario``, with what is missing.
+        ScenarioError: for the field ``scenario``, with what is missing.
     """
     try:
         job = recorded_job(job_id)
     except NotRecorded as error:
         raise _refused(job_id, str(error)) from None
     if not job.is_over:
-        raise _refused(job_id, f"job {job_id} is {job.state}; its tab What if plays what it has recorded so far")
+        raise _refused(job_id, f"job {job_id} is {job.state}; its tab What if simulates what was recorded so far")
     spec, needed = stored_spec(job), WARM_UP + LEAST
     reported = {rank: len(block["iteration"]) for rank, block in read_columns(job_id, ()).items()}
     lost = Process.objects.filter(job=job, role="worker", state=ProcessState.LOST).values_list("index", flat=True)

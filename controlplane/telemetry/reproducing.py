@@ -1,4 +1,4 @@
-"""Simulates the runs for rows of docs/reproduction.md, several at a time, and reads and writes their results."""
+"""Simulates the runs for rows of docs/reproduction.md in parallel, and reads and writes their results."""
 
 import gc
 import multiprocessing
@@ -19,9 +19,9 @@ from controlplane.simulator.reproduction.runs import play_run
 from controlplane.simulator.reproduction.stored import Stored
 
 WORTH_A_PROCESS = 4
-"""Least runs per process."""
+"""Fewest runs per process."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Each is set to 1: the runs themselves are done in parallel."""
+"""Variables that are set to 1, since the runs themselves are parallel."""
 
 Key = tuple[Run, int]
 
@@ -39,7 +39,7 @@ class Done(Value, frozen=True, kw_only=True):
 def play_all(
     keys: Sequence[Key], keep: Path | None, *, processes: int, stderr: object, silent: bool
 ) -> dict[Key, Played]:
-    """The result of each run and seed; those in the file ``keep`` are taken from there, and others added to it."""
+    """The result of each run and seed; finished ones are read from the file ``keep``, and others are added to it."""
     known = _kept(keep)
     played = {key: known[key] for key in keys if key in known}
     missing = [key for key in keys if key not in played]
@@ -78,30 +78,30 @@ def _in_processes(keys: Sequence[Key], processes: int) -> Iterator[tuple[Key, Pl
 
 
 def play_timed(key: Key) -> tuple[Key, Played]:
-    """One run, with the CPU time that it took."""
+    """One run with its CPU time."""
     began = time.process_time()
     one = play_run(*key)
     return key, msgspec.structs.replace(one, cpu_s=time.process_time() - began)
 
 
 def read_stored(path: Path) -> Stored:
-    """What the last whole run gave.
+    """The results of the last complete run.
 
     Raises:
-        SimulationError: where there is none.
+        SimulationError: if there are none.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Stored)
     except OSError as error:
         raise SimulationError(
-            f"results: {path} cannot be read ({error.strerror}), expected what reproduce all has written"
+            f"results: {path} cannot be read ({error.strerror}), expected the file that reproduce all writes"
         ) from None
     except msgspec.DecodeError as error:
-        raise SimulationError(f"results: {path} holds no results ({error}), expected those of reproduce all") from None
+        raise SimulationError(f"results: {path} has no results ({error}), expected those of reproduce all") from None
 
 
 def write_stored(path: Path, stored: Stored) -> None:
-    """One row a line, so that a difference is read easily."""
+    """One row per line, for readable diffs."""
     lines = [f'"first_seed":{stored.first_seed},"seeds":{stored.seeds},"runs":{stored.runs},']
     for paper, rows in stored.papers.items():
         lines.append(f'{"" if paper == next(iter(stored.papers)) else ","}"{paper}":[')
@@ -122,7 +122,7 @@ def check_writable(name: str, path: Path | None) -> None:
         path.open("ab").close()
     except OSError as error:
         raise SimulationError(
-            f"{name}: {path} cannot be written ({error.strerror}), expected a file in a folder that is there"
+            f"{name}: {path} cannot be written ({error.strerror}), expected a file in an existing folder"
         ) from None
     if is_new:
         path.unlink()
@@ -134,7 +134,7 @@ def _kept(path: Path | None) -> dict[Key, Played]:
     try:
         lines = [msgspec.json.decode(line, type=Done) for line in path.read_bytes().splitlines()]
     except msgspec.DecodeError as error:
-        raise SimulationError(f"keep: {path} holds a line that is no run ({error}): remove the file") from None
+        raise SimulationError(f"keep: {path} has a line that is not a run ({error}): remove the file") from None
     return {(Run(one.scenario, one.policy, one.to_target), one.seed): one.played for one in lines}
 
 

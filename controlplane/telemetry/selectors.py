@@ -38,7 +38,7 @@ def series(
 ) -> list[Series]:
     """The metrics from iteration ``since`` on, of ``ranks`` or of all workers, at most ``points`` points each.
 
-    An iteration that was repeated in a later generation counts once, as it was done last.
+    An iteration that was repeated in a later generation counts once, with its last values.
     """
     names = list(metrics)
     columns = {column for name in names if name in METRICS for column in METRICS[name].all_columns}
@@ -53,7 +53,7 @@ def series(
 
 
 def thin(x: NDArray[np.int64], y: NDArray[np.float64], points: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """At most ``points`` of a line, with the same shape: extremes per bucket first, then largest triangles."""
+    """At most ``points`` points of a line with the same shape: extremes per bucket first, then largest triangles."""
     if len(x) <= points:
         return x, y
     kept = MinMaxLTTBDownsampler().downsample(x, y, n_out=points)  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
-"""A simulated run as a job's: its log makes the same rows, so the same figures, tables and pages show it.
+"""Stores a simulated run like a job: its log makes the same rows, so the same figures, tables and pages show it.
 
-The job's row names its simulation. It has no raw events, since it can be simulated again, and no reports as
-rows: they are folded at once. Virtual times are moved so that the run ends when it is stored.
+The job's row names its simulation. It has no raw events, since it can be simulated again, and no report rows: reports
+are folded immediately. Virtual times are shifted so that the run ends when it is stored.
 """
 
 import math
@@ -29,15 +29,15 @@ from controlplane.telemetry.projections import Reported, add_report, record_eval
 
 COLUMNS: Final = ("rank", "iteration", *INTEGERS, *MEASURES)
 BATCH: Final = 400
-"""Commands of one transaction, as ingest has it."""
-UNFINISHED: Final = "the time that the scenario gives it was over before the job was"
+"""Commands per transaction, as in ingest."""
+UNFINISHED: Final = "the job was not over at the scenario's time limit"
 
 
 class Series:
     """Collects the parts of a run's log that become rows."""
 
     def __init__(self, *, has_losses: bool) -> None:
-        """Without ``has_losses`` nothing was trained, and losses in reports are ignored."""
+        """Without ``has_losses``, training was not computed, and losses in reports are ignored."""
         self._has_losses = has_losses
         self._reports = array("d")
         """COLUMNS, report after report."""
@@ -49,7 +49,7 @@ class Series:
         self._last_ms = 0
 
     def add(self, entry: Entry, commands: list[AnyCommand]) -> None:
-        """One entry and the engine's answer."""
+        """Add an entry and the engine's commands for it."""
         self._last_ms = _ms(entry.id)
         event = entry.event
         if isinstance(event, WorkerMessageReceived):
@@ -62,7 +62,7 @@ class Series:
         self._commands += [command for command in commands if not isinstance(command, CARRIERS)]
 
     def store(self, job: Job, now: datetime) -> None:
-        """Write it all, in short transactions, as the history of ``job``, which ended at ``now``."""
+        """Write everything, in short transactions, as the history of ``job``, which ended at ``now``."""
         later_ms = int(now.timestamp() * 1000) - self._last_ms
         parts = list(self._rows(later_ms).by_block())
         for start in range(0, len(parts), BLOCKS):
@@ -98,9 +98,9 @@ class Series:
 
 
 def run_store(simulation: Simulation, policy: str, spec: JobSpec, series: Series, now: datetime) -> Job:
-    """A finished job, with everything that ``series`` collected, for one policy of a simulation.
+    """Store a finished job with all that ``series`` collected, for one policy of a simulation.
 
-    No row of it stays if this fails.
+    If this fails, no rows remain.
     """
     job = Job.objects.create(
         name=f"{simulation.scenario} {policy}"[:100],
@@ -121,7 +121,7 @@ def run_store(simulation: Simulation, policy: str, spec: JobSpec, series: Series
 
 
 def _stored(command: AnyCommand, later_ms: int) -> AnyCommand:
-    """As stored: at a later time, on no machine of the fleet, and without what only the engine needs."""
+    """The command as stored: with shifted time, without machines, and without data that only the engine needs."""
     command = replace(command, cause=_moved(command.cause, later_ms))
     if isinstance(command, MoveProcess):
         return replace(command, agent=0, restart=None)

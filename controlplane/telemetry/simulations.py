@@ -1,8 +1,8 @@
 """Simulations requested over REST: their rows, from the request to the outcomes and series.
 
-A row is written by the request and by the one task that runs it; each step is a conditional update, so a task that runs
-twice, or continues after a cancel, changes nothing. A task sends heartbeats: the row of a task without one for
-``SILENCE`` is queued for another, which continues after the policies that have an outcome.
+The request and the one task that runs it write the row; each step is a conditional update, so a task that runs twice,
+or continues after a cancellation, has no effect. A task sends heartbeats: the row of a task without one for ``SILENCE``
+is queued for another, which continues after the policies that have an outcome.
 
 Users take turns: after each policy, the user with the longest wait since the last turn is next.
 """
@@ -43,7 +43,7 @@ MOST_ATTEMPTS: Final = 3
 """A simulation is not retried after this many tasks have died of it."""
 
 MOST_S: Final = 900.0
-"""A policy that takes longer is ended, with its simulation: others wait for the same process."""
+"""The time limit of a policy; its simulation ends, since others wait for the same process."""
 
 USUAL: Final = Variation()
 
@@ -56,7 +56,7 @@ class Cancelled(Exception):
 
 
 class Stopping(Exception):
-    """The process that runs it is about to stop, or has another user's to run."""
+    """The process that runs it is about to stop, or another user's turn has come."""
 
 
 def simulation_submit(
@@ -68,12 +68,12 @@ def simulation_submit(
     variation: Variation = USUAL,
     team: Team | None = None,
 ) -> Simulation:
-    """A row that waits for its task, for the team if one is to own it. ``scenario`` is a scenario's name, or ``job-7``
+    """Store a row that waits for its task; ``team`` owns it if given. ``scenario`` is a scenario's name, or ``job-7``
     for machines as in that job.
 
     Raises:
-        SimulationError: for a scenario or a policy that does not exist or cannot be, a job that was not recorded, or a
-        variation that it does not support.
+        SimulationError: for an unknown or impossible scenario or policy, a job that was not recorded, or an unsupported
+        variation.
     """
     job = job_of(scenario)
     found = varied(find(scenario) if job is None else recorded_outline(job), variation)
@@ -108,8 +108,10 @@ def simulation_cancel(*, pk: int, user: User) -> bool:
 
 @transaction.atomic
 def simulation_give(*, row: Simulation, team: Team | None, actor: str) -> None:
-    """Give it, with the jobs of its runs, to a team, or to none: then all users see it."""
-    row = Simulation.objects.select_for_update().get(pk=row.pk)  # a run that ends meanwhile has its owner from it
+    """Assign it, with the jobs of its runs, to a team, or to none: then all users see it."""
+    row = Simulation.objects.select_for_update().get(
+        pk=row.pk
+    )  # a run that ends meanwhile takes its owner from this row
     detail = {"from": str(row.team) if row.team else None, "to": team.name if team else None}
     row.team = team
     row.save(update_fields=["team"])
@@ -119,7 +121,7 @@ def simulation_give(*, row: Simulation, team: Team | None, actor: str) -> None:
 
 def learn_nothing(job: int) -> Run:
     """For callers that simulate scenarios only."""
-    raise SimulationError(f"job {job}: nothing here reads what it has recorded")
+    raise SimulationError(f"job {job}: recorded jobs cannot be read here")
 
 
 def simulation_run(pk: int, is_stopping: Callable[[], bool] = lambda: False, learn: Learn = learn_nothing) -> None:
@@ -171,7 +173,7 @@ def simulations_run(is_stopping: Callable[[], bool] = lambda: False, learn: Lear
 def simulations_rescue(now: datetime) -> bool:
     """Requeue those whose task has died; whether any waits.
 
-    One whose tasks have died repeatedly is ended instead.
+    A simulation whose tasks have died repeatedly is ended instead.
     """
     dead = Simulation.objects.filter(state=S.RUNNING, seen_at__lt=now - SILENCE)
     reason = f"each of the {MOST_ATTEMPTS} processes that ran it died: see their logs, and how much memory they had"
@@ -186,7 +188,7 @@ def simulation_runs(row: Simulation) -> QuerySet[Job]:
 
 
 def simulation_scenario(row: Simulation) -> Scenario:
-    """What is requested: its scenario, with the requested differences. Machines of a recorded job are not learned yet.
+    """The requested scenario, with the requested differences. The machines of a recorded job have no model yet.
 
     Raises:
         SimulationError: if this release no longer has such a scenario, or no longer supports the variation.
@@ -199,7 +201,7 @@ def simulation_played(row: Simulation, learn: Learn) -> tuple[Scenario, Run | No
     """The scenario, with a recorded job's machines learned, and the recorded run to compare with, if comparable.
 
     Raises:
-        SimulationError: as ``simulation_scenario``, or if nothing can be learned of the job.
+        SimulationError: as ``simulation_scenario``, or if the job has too little data for a model.
     """
     job, variation = job_of(row.scenario), variation_of(row.variation)
     if job is None:

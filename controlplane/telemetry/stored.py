@@ -10,29 +10,29 @@ from controlplane.telemetry.columns import COLUMNS, Block, Rows, decoded, empty_
 from controlplane.telemetry.models import Chunk, Folded, ReportBatch, Rollup
 
 LOOKED_AT = 64
-"""How many of the newest batches and rollups are read, to find out which measurements a job has."""
+"""How many of the newest batches and rollups are read to determine which measurements a job has."""
 
 READ_AT_ONCE = 64
-"""Batches that are fetched at a time."""
+"""Number of batches that are fetched at a time."""
 
 Place = tuple[int, int]
 """Rank, and number of the stretch."""
 
 
 def folded_until(job_id: int) -> int:
-    """Id of the last batch up to which everything is folded."""
+    """Id of the last batch up to which all reports are folded."""
     return Folded.objects.filter(job_id=job_id).values_list("batch_id", flat=True).first() or 0
 
 
 def batches_after(job_id: int, mark: int) -> "QuerySet[ReportBatch]":
-    """The job's batches behind that one, as they were written."""
+    """The job's batches after that one, in the order of writing."""
     return ReportBatch.objects.filter(job_id=job_id, id__gt=mark).order_by("id")
 
 
 def rows_of(batches: "QuerySet[ReportBatch]", columns: Collection[str], *, most: int | None = None) -> tuple[Rows, int]:
-    """The reports as they were written, and the highest id among their batches (0 where there are none).
+    """The reports in the order of writing, and the highest id among their batches (0 if there are none).
 
-    With ``most``: of the first batches that have at least so many reports together.
+    With ``most``: only the first batches that together have at least this many reports.
     """
     read = list(dict.fromkeys(["generation", *columns]))
     found: list[ReportColumns] = []
@@ -50,13 +50,13 @@ def rows_of(batches: "QuerySet[ReportBatch]", columns: Collection[str], *, most:
 
 
 def reports_of(job_id: int) -> Iterator[ReportColumns]:
-    """All stored reports as they were written, a batch at a time."""
+    """All stored reports in the order of writing, one batch at a time."""
     for data in batches_after(job_id, 0).values_list("data", flat=True).iterator(READ_AT_ONCE):
         yield decoded_batch(bytes(data))
 
 
 def known_measurements(job_id: int) -> set[str]:
-    """Which of the workers' measurements a job has values of; none before the first report."""
+    """The workers' measurements for which a job has values; empty before the first report."""
     names = [each.name for each in OF_WORKERS]
     known = {name for name in names if Chunk.objects.filter(job_id=job_id, column=name).exists()}
     newest = batches_after(job_id, folded_until(job_id)).order_by("-id")
@@ -68,7 +68,7 @@ def known_measurements(job_id: int) -> set[str]:
 
 
 def stored_blocks(job_id: int, places: Collection[Place]) -> dict[Place, Block]:
-    """Whole blocks of these places, as chunks have them; empty where there is none."""
+    """The complete blocks at these places from chunks; empty blocks if there are none."""
     blocks = {place: empty_block(COLUMNS) for place in places}
     ranks, numbers = {rank for rank, _ in places}, {number for _, number in places}
     stored = Chunk.objects.filter(job_id=job_id, column__in=COLUMNS, rank__in=ranks, number__in=numbers)

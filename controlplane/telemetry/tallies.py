@@ -1,7 +1,7 @@
-"""Counters of running jobs for metrics: added to as reports and decisions are written, so that reading them is cheap.
+"""Counters of running jobs for metrics, updated as reports and decisions are written, so that reading them is cheap.
 
-Ingest writes them in the transaction that moves its cursor: they count each report once, and never decrease, in any
-process and after any restart.
+Ingest writes them in the transaction that moves its cursor, so they count each report once and never decrease, even
+after a restart.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ ITERATION_S: Final = "iteration"
 DECISION_S: Final = "decision"
 
 OF_JOB: Final = -1
-"""The rank under which counts of a job as a whole are stored."""
+"""The rank under which counts of the whole job are stored."""
 
 WITHOUT_BOUND: Final = 2**31 - 1
 
@@ -37,7 +37,7 @@ NEWEST: Final = tuple(each.name for each in OF_WORKERS if each.name not in (*ITE
 
 
 def tally_reports(job_id: int, reports: ReportColumns) -> None:
-    """Add reports that are new to the sums and iteration times of their workers."""
+    """Add new reports to the sums and iteration times of their workers."""
     if not len(reports):
         return
     ranks, of_rank = np.unique(reports.columns["rank"], return_inverse=True)
@@ -49,7 +49,7 @@ def tally_reports(job_id: int, reports: ReportColumns) -> None:
         *(np.bincount(of_rank, column).tolist() for column in times),
     ]
     last = np.zeros(len(ranks), np.int64)
-    last[of_rank] = np.arange(len(of_rank))  # of several reports of a worker the last one is kept
+    last[of_rank] = np.arange(len(of_rank))  # the last of several reports of a worker is kept
     _upsert(
         WorkerSums,
         key=("job_id", "rank"),
@@ -63,7 +63,7 @@ def tally_reports(job_id: int, reports: ReportColumns) -> None:
 
 
 def tally_decisions(job_id: int, latencies_s: Iterable[float]) -> None:
-    """Count how long entries of the log waited until orders that follow from them were published."""
+    """Count how long log entries waited until the resulting orders were published."""
     seconds = np.fromiter(latencies_s, np.float64)
     _add_durations(job_id, DECISION_S, np.full(len(seconds), OF_JOB), seconds)
 

@@ -1,4 +1,4 @@
-"""Files of the public cluster-usage traces, as they are published; the simulator interprets their contents."""
+"""Reads files of the public cluster-usage traces; the simulator interprets their contents."""
 
 import gzip
 import zlib

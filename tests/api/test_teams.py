@@ -280,7 +280,7 @@ def test_the_form_of_simulations_reports_nothing_of_another_teams_job(path: str,
     for user, sees in ((insider, True), (person("eve", "operator"), False)):
         browser.force_login(user)
         body = browser.get(path, {"job": job.pk}).content.decode()
-        assert (f"job {job.pk}: there is none in this database" in html.unescape(body)) != sees, body
+        assert (f"job {job.pk}: not in this database" in html.unescape(body)) != sees, body
 
 
 def test_an_admin_of_the_team_deletes_notes_of_others(vision: Team) -> None:

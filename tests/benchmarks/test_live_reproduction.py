@@ -154,7 +154,7 @@ def test_rows_that_are_none_are_refused_with_those_that_there_are(tmp_path: Path
     with pytest.raises(CommandError, match="live: found --only or --list without it"):
         call_command("reproduce", list=True, stdout=io.StringIO(), stderr=io.StringIO())
     (tmp_path / "runs").write_text("nothing\n")
-    with pytest.raises(CommandError, match="holds a line that is no run"):
+    with pytest.raises(CommandError, match="has a line that is not a run"):
         call_command(
             "reproduce",
             live=True,

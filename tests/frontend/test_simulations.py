@@ -166,7 +166,7 @@ def test_the_page_of_a_job_that_is_over_leads_to_the_form_filled_in(viewer: Clie
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [
-        ("99999", "expected a job that is over and recorded (job 99999: there is none in this database"),
+        ("99999", "expected a job that is over and recorded (job 99999: not in this database"),
         ("seven", "job: found 'seven', expected the ID of a recorded job"),
         ("", "job: found '', expected the ID of a recorded job"),
     ],

@@ -120,5 +120,5 @@ def test_the_process_that_plays_reports_in_one_line_why_it_cannot(
     monkeypatch.setattr(forecasts, "MOST_S", 600.0)
     monkeypatch.setenv("PACELINE_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{connection.settings_dict['NAME']}")
-    with pytest.raises(CannotPlay, match=r"^job 12345: there is none in this database"):
+    with pytest.raises(CannotPlay, match=r"^job 12345: not in this database"):
         in_a_process(Event())(12345)

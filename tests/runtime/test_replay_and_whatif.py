@@ -104,7 +104,7 @@ def test_a_simulated_run_is_played_otherwise_on_its_scenario() -> None:
 
 @pytest.mark.parametrize("command", ["replay", "whatif"])
 def test_a_job_that_is_not_there_is_refused(command: str, job: Job) -> None:
-    assert f"job 99999: there is none in this database; the latest is job {job.pk}" in str(refused(command, 99999))
+    assert f"job 99999: not in this database; the latest is job {job.pk}" in str(refused(command, 99999))
 
 
 @pytest.mark.parametrize("command", ["replay", "whatif"])

@@ -123,7 +123,7 @@ def test_what_was_not_recorded_is_refused_on_the_field(client: APIClient, job: J
     Job.objects.filter(pk=job.pk).update(state=JobState.SUCCEEDED)
     RawEvent.objects.filter(kind="job-submitted").delete()
     assert "its log begins with slots-assigned" in refusal(client, job.pk)
-    with pytest.raises(CommandError, match="there is none in this database"):
+    with pytest.raises(CommandError, match="not in this database"):
         printed("job-99999")
 
 

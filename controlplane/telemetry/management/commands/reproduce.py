@@ -1,6 +1,7 @@
-"""``manage.py reproduce [PAPER|all]``: every headline of the papers, simulated; ``all`` writes docs/reproduction.md.
+"""``manage.py reproduce [PAPER|all]``: simulates the headlines of the papers; ``all`` writes docs/reproduction.md.
 
-``--live`` runs headlines with real processes, beside their simulation, and writes docs/reproduction-live.md.
+``--live`` runs headlines with real processes, compares them with their simulation, and writes
+docs/reproduction-live.md.
 """
 
 import json
@@ -33,9 +34,9 @@ from controlplane.telemetry.reproducing import check_writable, cost_of, play_all
 
 DIFFERS, REFUSED, INTERRUPTED = 1, 2, 130
 LEAST_SEEDS = 8
-"""Least seeds for the document."""
+"""Fewest seeds for the document."""
 ENDING = ".json"
-"""Of the results beside the document."""
+"""Suffix of the file with the document's results."""
 
 Chosen = Mapping[str, tuple[str, Mapping[int, Claim]]]
 """By paper: its title, and the rows to be measured by their number."""
@@ -71,11 +72,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--processes", type=int, default=os.cpu_count() or 1, help="parallel processes (default: %(default)s)"
         )
-        parser.add_argument("--live", action="store_true", help="run rows with real processes, beside their simulation")
         parser.add_argument(
-            "--only", action="append", default=[], metavar="NAME", help="live: this row; may be repeated"
+            "--live", action="store_true", help="run rows with real processes and compare them with their simulation"
         )
-        parser.add_argument("--list", action="store_true", help="live: list the rows and the runs that each needs")
+        parser.add_argument(
+            "--only", action="append", default=[], metavar="NAME", help="with --live: this row only; may be repeated"
+        )
+        parser.add_argument("--list", action="store_true", help="with --live: list the rows and their runs")
         parser.add_argument("--json", action="store_true", help="print one JSON document only")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -146,7 +149,7 @@ class Command(BaseCommand):
     def _measure(
         self, chosen: Chosen, seeds: range, before: Stored | None, keep: Path | None, options: Mapping[str, Any]
     ) -> tuple[dict[str, tuple[str, dict[int, Finding]]], Stored]:
-        """Findings of all rows; those that ``before`` has as they are declared are taken from there."""
+        """Findings of all rows; unchanged rows are taken from ``before``."""
         code = digest_of_code(SIMULATED)
         kept = {
             (name, row): (finding_of(claim, one), one.code)
@@ -178,7 +181,7 @@ class Command(BaseCommand):
             runs=len(used) * len(seeds),
             cost_s={name: round(seconds, 2) for name, seconds in cost.items()},
         )
-        # As it is stored, so that the document is what its results make.
+        # As stored, so that the document agrees with its results.
         found = {
             name: (title, {row: finding_of(claim, rows[name][row]) for row, claim in claims.items()})
             for name, (title, claims) in chosen.items()
@@ -186,7 +189,7 @@ class Command(BaseCommand):
         return found, stored
 
     def _sample(self, stored: Stored, keep: Path | None, options: Mapping[str, Any]) -> None:
-        """A tenth of the rows again, with one seed each."""
+        """Measure a tenth of the rows again, with one seed each."""
         claims = {name: rows for name, (_, rows) in PAPERS.items()}
         outdated = [
             f"{name} {row}: {claim.statement}"
@@ -197,7 +200,7 @@ class Command(BaseCommand):
         ]
         if outdated:
             raise CommandError(
-                "the stored results are not of these rows; make them again with reproduce --changed:\n  "
+                "the stored results are of other rows; measure them again with reproduce --changed:\n  "
                 + "\n  ".join(outdated),
                 returncode=DIFFERS,
             )
@@ -215,17 +218,17 @@ class Command(BaseCommand):
                 differing.append(f"{name} {row}, seed {seed}: stored {shown[0]}, now {shown[1]} ({claim.statement})")
         if differing:
             raise CommandError(
-                f"{len(differing)} of {len(rows)} rows of the sample do not come out as stored:\n  "
+                f"{len(differing)} of {len(rows)} rows of the sample differ from the stored ones:\n  "
                 + "\n  ".join(differing),
                 returncode=DIFFERS,
             )
         others = stored.codes.total() - stored.codes[code]
         whose = f"{others} of {stored.codes.total()} rows were measured by other code" if others else "all by this code"
-        self.stdout.write(f"{len(rows)} rows, measured again with a seed each, are as stored; {whose} ({code})")
+        self.stdout.write(f"{len(rows)} rows, measured again with one seed each, are as stored; {whose} ({code})")
 
 
 def _alone(claim: Claim) -> Claim:
-    """Without our own policies beside it."""
+    """The claim without Paceline's own policies."""
     return replace(claim, beside=())
 
 
@@ -238,7 +241,7 @@ def _seeds(first: int, count: int) -> range:
 
 
 def _numbered(claims: Sequence[Claim], rows: str) -> dict[int, Claim]:
-    """Results by their row in the document; those in ``rows``, or all."""
+    """Claims by their row in the document; those in ``rows``, or all."""
     every = dict(enumerate(claims, start=1))
     if not rows:
         return every
