@@ -135,25 +135,6 @@ def hears(ear: ClientConnection, job: int, state: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("killed", ["web", "web-2", "decisions", "decisions-2"])
-def test_a_killed_process_is_made_up_for_by_the_other(several: Several, killed: str) -> None:
-    job = several.submit(**LONG)["id"]
-    several.await_iteration(job, 5)
-    several.kill(killed)
-    there = several.job(job)["iteration"]
-    several.await_iteration(job, there + 30)
-    now = several.job(job)
-    assert now["state"] == "running"
-    several.restart(killed)
-    several.await_iteration(job, now["iteration"] + 20)
-    several.stop(job)
-    done = several.job(job)
-    lives = [(row["role"], row["index"]) for row in pages(several, f"/api/v1/jobs/{job}/processes")]
-    assert sorted(lives) == [("server", 0), *(("worker", rank) for rank in range(4))], "each has had one life"
-    assert {k for _, k in reports(several, job)} >= set(range(done["iteration"]))
-    assert 0 <= done["samples"] - done["iteration"] * 64 < 64, "all, and of the last iteration a part"
-
-
 def test_a_job_continues_through_one_fault_after_another(several: Several) -> None:
     """Kills, and decision processes that are frozen past their lease and wake up beside their successors."""
     faults = [
