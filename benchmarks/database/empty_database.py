@@ -1,4 +1,4 @@
-"""An empty database for a benchmark, beside the configured one: made, migrated, and dropped at the end."""
+"""An empty database for a benchmark: created next to the configured one, migrated, and dropped at the end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from controlplane.protocol.spec import parse_spec, spec_document
 
 @contextmanager
 def empty_database() -> Iterator[str]:
-    """Have this process use it; gives the kind of database."""
+    """Let this process use it; yields the kind of database."""
     name = connection.settings_dict["NAME"]
     connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
     try:
@@ -22,7 +22,7 @@ def empty_database() -> Iterator[str]:
 
 
 def measured_job(workers: int) -> Job:
-    """A job for the rows to write."""
+    """A job to which the written rows belong."""
     stop = {"iterations": 10**6}
     spec = parse_spec(
         {"name": "bench", "workload": "softmax-regression", "workers": workers, "batch_size": 64, "stop": stop}

@@ -1,4 +1,4 @@
-"""Rows of a large installation, as if it had run for long: machines that are here, and jobs that are over."""
+"""Rows of a large installation that has run for a long time: online machines and finished jobs."""
 
 from datetime import timedelta
 
@@ -34,13 +34,13 @@ def add_machines(count: int) -> list[Agent]:
 
 
 def add_jobs(count: int) -> None:
-    """Jobs that left no reports."""
+    """Add jobs without reports."""
     for _ in range(count):
         _over(workers=8, iterations=100)
 
 
 def add_job(workers: int, iterations: int, machines: list[Agent]) -> Job:
-    """A job with every report, its workers on these machines in turn."""
+    """Add a job with all reports, with its workers on these machines in turn."""
     job = _over(workers=workers, iterations=iterations)
     Process.objects.bulk_create(
         Process(
@@ -63,7 +63,7 @@ def add_job(workers: int, iterations: int, machines: list[Agent]) -> Job:
 
 
 def _over(*, workers: int, iterations: int) -> Job:
-    """No one sees it before it is over."""
+    """Create a job that is already over."""
     with transaction.atomic():
         job = measured_job(workers)
         job.state, job.state_since = JobState.SUCCEEDED, BEGAN + LASTED

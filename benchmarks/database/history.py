@@ -1,4 +1,4 @@
-"""How fast a long job is read: one metric of all workers, from chunks as pages do it and from batches, in one run."""
+"""Time to read one metric of all workers of a long job: from chunks, as pages do, and from batches."""
 
 import gc
 import time
@@ -26,15 +26,15 @@ WORKERS: Final = 64
 ITERATIONS: Final = 10_000
 ROUNDS: Final = 3
 TOGETHER: Final = 6
-"""Iterations per batch: with 64 workers about as many reports as ingest copies at once."""
+"""Iterations per batch: with 64 workers about as many reports as ingest copies together."""
 BEGAN: Final = datetime(2026, 3, 2, tzinfo=UTC)
 BAR: Final = 0.6
-"""The chunks' time by that of all batches at most."""
+"""Target: highest ratio of the time from chunks to the time from batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run measured."""
+    """The result of one run."""
 
     database: str
     workers: int
@@ -49,7 +49,7 @@ class Result:
     longest_piece_ms: float
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as JSON values."""
         ratio = self.chunks_s / self.rows_s
         failures = [f"chunks take {ratio:.2f} of the batches' time, at most {BAR} expected"] if ratio > BAR else []
         return {**asdict(self), "ratio": ratio, "failures": failures}
@@ -82,7 +82,7 @@ def run(options: Namespace) -> dict[str, Any]:
 
 
 def write_reports(job: int, workers: int, iterations: int) -> list[float]:
-    """Write and fold the reports of a job of that size; how long each piece of the folding took, in seconds."""
+    """Write and fold the reports of a job of that size; returns the duration of each step of folding in seconds."""
     for first in range(0, iterations, TOGETHER):
         reports = _reports(workers, first, min(iterations, first + TOGETHER))
         ReportBatch.objects.create(job_id=job, reports=len(reports), data=encoded_batch(reports))
@@ -90,7 +90,7 @@ def write_reports(job: int, workers: int, iterations: int) -> list[float]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The result as a table."""
     what = f"{METRIC} of {document['workers']} workers x {document['iterations']:,} iterations ({document['database']})"
     lines = [
         f"{what:60}{'time':>10}{'JSON':>12}",
@@ -128,7 +128,7 @@ def _reports(workers: int, first: int, last: int) -> ReportColumns:
 
 
 def _raw(job: int) -> dict[int, list[tuple[int, float]]]:
-    """Without chunks: every report, grouped by worker."""
+    """Read without chunks: every report, grouped by worker."""
     columns = METRICS[METRIC].all_columns
     found: dict[int, list[tuple[int, float]]] = {}
     for batch in reports_of(job):
@@ -149,7 +149,7 @@ def _timed(steps: Iterator[int]) -> Iterator[float]:
 
 
 def _best(read: Callable[[], bytes]) -> tuple[float, bytes]:
-    """Median time of several reads, and what was read."""
+    """Median time of several reads, and the data read."""
     times, body = [], b""
     for _ in range(ROUNDS):
         gc.collect()

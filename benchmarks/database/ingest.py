@@ -1,4 +1,4 @@
-"""How fast ingest writes: its batches of a real log, beside a bare executemany of its raw events, in one run."""
+"""Write rate of ingest for batches of a real log, compared with a bare executemany of the raw events."""
 
 import time
 from argparse import Namespace
@@ -22,15 +22,17 @@ from controlplane.telemetry.projections import EVENT_FIELDS
 WORKERS: Final = 64
 ROUNDS: Final = 5
 BATCHES: Final = 25
-"""Of each way in each round."""
+"""Batches of each kind per round."""
 BAR: Final = 0.15
-"""Ingest's reports/s by the bare statement's at least: it also decodes, and keeps columns, sums and cursors."""
+"""Target: lowest ratio of ingest's reports/s to the bare statement's. Ingest also decodes, and updates columns, sums
+and cursors.
+"""
 LONGEST_MS: Final = 50.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one run measured; a report's raw event is a row, the reports of a batch are another."""
+    """The result of one run; each report's raw event is a row, and so is each batch of reports."""
 
     database: str
     rows: int
@@ -40,7 +42,7 @@ class Result:
     transaction_p95_ms: float
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as JSON values."""
         ratio = self.ingest_rows_per_s / self.bare_rows_per_s
         failures = [f"{ratio:.2f} of a bare executemany's rows/s, at least {BAR} expected"] if ratio < BAR else []
         if self.transaction_p50_ms > LONGEST_MS:
@@ -54,7 +56,7 @@ def run(_: Namespace) -> dict[str, Any]:
 
 
 def measure() -> Result:
-    """Both ways in turn, so that a noisy machine is noisy for both."""
+    """Measure both in turn, so that noise of the machine affects both."""
     ingest_s: list[float] = []
     bare_s: list[float] = []
     with empty_database() as kind:
@@ -84,7 +86,7 @@ def measure() -> Result:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The result as a table."""
     lines = [
         f"{document['rows']:,} rows into {document['database']}, {BATCH} reports per transaction",
         f"bare executemany: {document['bare_rows_per_s']:10,.0f} rows/s",

@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster for tests and benches, in a temporary folder, behind a password, on a loopback port."""
+"""A PostgreSQL cluster for tests and benches, in a temporary folder, with a password, on a loopback port."""
 
 import os
 import pwd
@@ -18,11 +18,11 @@ from controlplane.runtime.embedded.processes import start_service, stop_services
 INSTALL = "PostgreSQL is not installed; on Debian and Ubuntu: apt-get install postgresql"
 START_S = 30.0
 ACCOUNTS = ("postgres", "nobody")
-"""Who may run it: PostgreSQL refuses to run as root."""
+"""Accounts that may run it: PostgreSQL refuses to run as root."""
 
 
 def postgres_folder() -> Path | None:
-    """Where initdb and postgres are: Debian keeps them off the PATH."""
+    """The folder of initdb and postgres, which Debian does not put on the PATH."""
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
@@ -31,7 +31,7 @@ def postgres_folder() -> Path | None:
 
 @contextmanager
 def running_postgres(binaries: Path) -> Iterator[str]:
-    """Start a cluster; gives the URL of its database ``postgres`` and removes it all afterwards."""
+    """Start a cluster; yields the URL of its database ``postgres``, and removes the cluster afterwards."""
     with tempfile.TemporaryDirectory(prefix="paceline-pg-") as name:
         folder, port, password = Path(name), free_port(), secrets.token_hex(16)
         initialise(binaries, folder / "data", user="paceline", password=password)
@@ -53,7 +53,7 @@ def _await_start(ready: list[str]) -> None:
 
 
 def initialise(binaries: Path, data: Path, *, user: str, password: str, database: str = "") -> None:
-    """Make a cluster in ``data`` that listens on loopback alone, lets ``user`` in and has ``database``."""
+    """Create a cluster in ``data`` that listens on loopback only, with ``user`` and ``database``."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     secret = data.with_name("password")
     secret.touch(mode=0o600)
@@ -75,7 +75,7 @@ def initialise(binaries: Path, data: Path, *, user: str, password: str, database
 
 
 def become() -> list[str]:
-    """The prefix that runs a command as an ordinary user; empty if we are one."""
+    """The prefix that runs a command as an ordinary user; empty if this process is not root's."""
     if os.getuid() != 0:
         return []
     group = str(pwd.getpwnam(_account()).pw_gid)

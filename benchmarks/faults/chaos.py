@@ -1,6 +1,6 @@
 """``manage.py bench chaos``: kills, pauses and partitions at random while a job trains.
 
-Faults are injected into workers, servers, an agent with all that it runs, the links of machines to the control plane,
+Faults are injected into workers, servers, an agent with all its processes, the links of machines to the control plane,
 those of workers to servers, and the control plane's own services. They are chosen by a seed; their exact time is up to
 the machine, so a run is not exactly repeatable. Afterwards the log must contain every report once, its replay must
 give the stored decisions, and the model must be as good as one trained without faults.
@@ -60,7 +60,7 @@ SERVICES: Final = ("decisions", "history", "web")
 
 
 class Injected(msgspec.Struct, kw_only=True, frozen=True):
-    """One fault, and when the job made progress again."""
+    """One fault, and how long the job was interrupted."""
 
     at_s: float
     kind: str

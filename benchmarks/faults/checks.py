@@ -17,34 +17,34 @@ from controlplane.telemetry.stored import reports_of
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """All that must be so, as far as it is not."""
+    """Violated expectations."""
 
     sent: int = 0
     rows: int = 0
     lost: int = 0
     doubled: int = 0
     unknown: int = 0
-    """Rows of reports that no one sent."""
+    """Rows of reports that were never sent."""
     evicted: list[str] = field(default_factory=list)
     replays: list[str] = field(default_factory=list)
-    """Where a replay of the stored log does not give the stored decisions."""
+    """Differences between the replay of the stored log and the stored decisions."""
     decisions: int = 0
-    """That a replay gave again."""
+    """Number of decisions that the replay reproduced."""
     incarnations: dict[int, int] = field(default_factory=dict)
-    """By job, how many began after the first."""
+    """By job: number of incarnations after the first."""
 
     @property
     def failures(self) -> list[str]:
-        """As sentences."""
+        """The violations as sentences."""
         found = [*self.evicted, *self.replays]
-        for count, what in ((self.lost, "were lost"), (self.doubled, "count twice"), (self.unknown, "nobody sent")):
+        for count, what in ((self.lost, "were lost"), (self.doubled, "count twice"), (self.unknown, "were never sent")):
             if count:
                 found.append(f"{count} reports {what}")
         return found
 
 
 def judge(jobs: list[int], records: Records) -> Verdict:
-    """Compare, once everything has been copied and the jobs are over."""
+    """Compare after everything has been copied and the jobs are over."""
     verdict = Verdict(sent=len(records.reports))
     found = Counter(key for job in jobs for key in _stored(job))
     verdict.rows = sum(found.values())

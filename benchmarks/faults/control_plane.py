@@ -1,8 +1,8 @@
-"""``manage.py bench faults``: faults of a control plane, and whether anything was lost, doubled, or evicted.
+"""``manage.py bench faults``: faults of a control plane, and whether anything was lost, duplicated, or evicted.
 
 Simulated trainers over real websockets, a real Redis with an append-only file, Celery, uvicorn and the database; faults
-and what the jobs combine are drawn from a seed. Recovery is timed from when a fault is over (see
-``injection``) until every worker of every job has had an answer to a report that it sent afterwards.
+and combinations of policies are drawn from a seed. Recovery is timed from when a fault is over (see ``injection``)
+until every worker of every job has had an answer to a report that it sent afterwards.
 """
 
 import asyncio
@@ -60,8 +60,9 @@ COMBINATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     "lb-bsp-linear, pssp": {"batching": {"name": "lb-bsp-linear"}, "barrier": {"name": "pssp"}},
     "ssp, psld": {"barrier": {"name": "ssp"}, "placement": {"name": "psld"}},
 }
-"""Choices under each of which workers get orders of another kind. Those with long grants (``asp`` on shared data)
-are not among them: they are answered every other second even without faults."""
+"""Combinations of policies that need different kinds of orders. Those with long grants (``asp`` on shared data) are
+excluded: their workers are answered only every other second even without faults.
+"""
 
 START: Final = "the start"
 CONTINUES_S: Final = 300.0
@@ -157,13 +158,17 @@ class Run:
         self._combined = self._chance.sample(sorted(COMBINATIONS), JOBS)
         self._jobs: list[int] = []
         self._stalled_s = 0.0
-        """The longest time for which the simulated workers' own event loop was blocked: from 4 s on they look dead."""
+        """The longest time for which the simulated workers' event loop was blocked: from 4 s on they would count as
+        lost.
+        """
 
     async def run(self) -> dict[str, Any]:
         """The result, for scripts."""
         base = self._services.plane.url.replace("http://", "ws://")
         credential = await sync_to_async(join)("faults")
-        for name in self._combined:  # before there are slots: a job that scales out would take those of the next one
+        for (
+            name
+        ) in self._combined:  # before there are slots, since a job that scales out would take those of the next one
             self._jobs.append(await sync_to_async(submit)(WORKERS, COMBINATIONS[name], servers=SERVERS))
         slots, server_slots = JOBS * WORKERS, JOBS * (SERVERS + 1)
         agent = ResilientAgent(
@@ -212,7 +217,7 @@ class Run:
             done += 1
 
     async def _go_on(self, since: float, kind: str) -> None:
-        """Wait until every worker has an answer to what it sent since then."""
+        """Wait until every worker has an answer to a report that it sent since then."""
         everybody = [(job, rank) for job in self._jobs for rank in range(WORKERS)]
         answered, answered_at = self._records.answered, self._records.answered_at
         while waiting := [who for who in everybody if answered.get(who, 0.0) <= since]:
@@ -227,7 +232,7 @@ class Run:
             _note(f"{kind}: {took_s:.2f} s")
 
     async def _settle(self, agent: ResilientAgent) -> None:
-        """Reports end, all become durable, the jobs are stopped, and their logs are copied whole."""
+        """Stop reports, wait until all are durable, stop the jobs, and wait until their logs are copied completely."""
         self._records.over = True
         await self._until("all sent messages are durable", lambda: not _unacknowledged(agent))
         await sync_to_async(self._stop_jobs)()
@@ -264,7 +269,7 @@ def _summary(times: list[float]) -> dict[str, Any]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The results as a table."""
     lines = [f"{'fault':34}{'count':>7}{'recovery: median':>18}{'worst':>10}"]
     for kind, found in [*document["kinds"].items(), ("all", document["all"])]:
         lines.append(f"{kind:34}{found['count']:7}{found['median_s']:16.2f} s{found['worst_s']:8.2f} s")
@@ -273,7 +278,7 @@ def table(document: dict[str, Any]) -> str:
     lines.append(
         f"{document['database']}, seed {document['seed']}: {verdict['sent']:,} reports sent, {verdict['rows']:,} rows, "
         f"{verdict['lost']} lost, {verdict['doubled']} doubled, {len(verdict['evicted'])} evicted; "
-        f"{verdict['decisions']:,} decisions replayed alike, {sum(verdict['incarnations'].values())} new incarnations; "
+        f"{verdict['decisions']:,} decisions replayed, {sum(verdict['incarnations'].values())} new incarnations; "
         f"the simulated workers' event loop was blocked for {document['stalled_s']:.2f} s at most"
     )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Fault injection for ``bench chaos`` and ``bench faults``: what is done to which process, service or link, by a seed.
+"""Fault injection for ``bench chaos`` and ``bench faults``: faults of processes, services and links, chosen by a seed.
 
 A fault of a service is *over* once what it stopped has been started again, continues, or may connect; Redis once it
 answers. How long a service takes to start is part of the recovery time, which counts from then. Waits for processes
@@ -35,12 +35,12 @@ KILLED: Final = ("web", "decisions", "history", "beat")
 PAUSED: Final = ("web", "decisions", "history", REDIS)
 LONG_PAUSE_S: Final = 10.0
 ARMED_S: Final = 20.0
-"""How long a part that is armed may take to reach its point; then it is killed where it is."""
+"""How long an armed part may take to reach its point; after that it is killed."""
 
 PART_OF: Final = {"coordinator": "decisions", "recovery": "decisions", "ingest": "history", "gateway": "web"}
 
 Inject = Callable[[], str | None]
-"""Injects a fault: into what, or None where nothing of the kind is running."""
+"""Injects a fault; returns its target, or None if no such target is running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class Fault:
     inject: Inject
     weight: int = 1
     waits: bool = False
-    """Injecting it takes as long as the fault lasts."""
+    """Whether injecting it takes as long as the fault lasts."""
 
 
 def processes_of(job: int, roles: str) -> list[psutil.Process]:
-    """The live processes of that job below this one, of these roles (``w``, ``s``)."""
+    """The live child processes of that job with these roles (``w``, ``s``)."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -98,12 +98,12 @@ def cut_link(link: LinkProxy, chance: random.Random, span: tuple[float, float]) 
 
 
 def cut_data(links: DataLinkProxies, chance: random.Random, span: tuple[float, float]) -> Inject:
-    """Cut the links of one server to everyone, and wait until they are back."""
+    """Cut all links of one server, and wait until they are restored."""
     return lambda: links.cut_one(chance, span)
 
 
 def choose(faults: Sequence[Fault], chance: random.Random) -> Fault:
-    """One of them, by their weights."""
+    """A random fault, by weight."""
     return chance.choices(faults, weights=[fault.weight for fault in faults])[0]
 
 
@@ -210,7 +210,7 @@ class ServiceFaults:
             self._is_over()
 
     async def _die_at(self, point: str) -> None:
-        """Start the part anew so that it dies there, wait for that, and start it once more."""
+        """Restart the part so that it dies at this point, wait for that, and restart it again."""
         part = PART_OF[point.partition(".")[0]]
         count = self._chance.randint(1, 40) if "recovery" not in point else 1
         await asyncio.to_thread(self._services.kill, part)
@@ -255,7 +255,7 @@ class ServiceFaults:
         await self._cut(list(self._agent.sockets.values()))
 
     async def _cut(self, sockets: list[ResilientSocket]) -> None:
-        """Cut for up to 3 s: who comes back within 4 s lives."""
+        """Cut for up to 3 s: a process that reconnects within 4 s is not lost."""
         for socket in sockets:
             socket.may_connect.clear()
             socket.cut()

@@ -28,7 +28,7 @@ class LinkProxy:
         threading.Thread(target=self._accept, name="link proxy", daemon=True).start()
 
     def cut(self, seconds: float) -> None:
-        """End every connection, and let none be made for so long."""
+        """Close all connections, and refuse new ones for ``seconds``."""
         self._cut.set()
         with self._lock:
             for each in list(self._open):
@@ -38,7 +38,7 @@ class LinkProxy:
         timer.start()
 
     def close(self) -> None:
-        """No longer listen, and end what there is."""
+        """Stop listening, and close all connections."""
         _end(self._listening)
         self._listening.close()
         self.cut(0.0)
@@ -79,7 +79,7 @@ class DataLinkProxies:
     """Proxies in front of the servers of a job, which announce ``ANNOUNCED``: there, at the ports that they listen at.
 
     Args:
-        servers: their processes as they are now.
+        servers: returns their present processes.
     """
 
     def __init__(self, servers: Callable[[], Sequence[psutil.Process]]) -> None:
@@ -90,7 +90,7 @@ class DataLinkProxies:
         self._thread.start()
 
     def cut_one(self, chance: random.Random, span: tuple[float, float]) -> str | None:
-        """Cut all links of one live server, and wait until they are back."""
+        """Cut all links of one live server, and wait until they are restored."""
         ports = sorted({port for process in self._servers() for port in _listening_at(process)} & self._proxies.keys())
         if not ports:
             return None
@@ -100,7 +100,7 @@ class DataLinkProxies:
         return f"server at {port}, {seconds:.1f} s"
 
     def close(self) -> None:
-        """No longer follow the servers, and end every proxy."""
+        """Stop following the servers, and close every proxy."""
         self._closing.set()
         self._thread.join()
         for proxy in self._proxies.values():

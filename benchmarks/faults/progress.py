@@ -1,4 +1,4 @@
-"""How far a job is by its own log, as its workers' reports reach it: no matter who copies that to the database."""
+"""A job's progress by its log, as reports arrive, independently of ingest."""
 
 import time
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ AT_ONCE: Final = 1000
 """Entries that are read with one call."""
 
 FLOWING_S: Final = 1.0
-"""Progress so long ago still continues."""
+"""A job continues if it made progress within this time."""
 
 
 class Progress:
-    """When iterations of one job were newly reported, of those reports that came since this was made.
+    """When iterations of one job were first reported, since this object was created.
 
-    In lockstep the first report of an iteration says that the one before is complete. Going back to a checkpoint is a
-    new generation, whose first iteration is new again.
+    In lockstep the first report of an iteration means that the previous one is complete. A rollback begins a new
+    generation, in which iterations count as new again.
 
     Args:
         client: one with a connection of its own.
@@ -35,7 +35,7 @@ class Progress:
         self._after = f"{int(time.time() * 1000)}-0"
 
     def since_last_look(self) -> list[float]:
-        """When, on the monotonic clock and in their order; none while Redis does not answer."""
+        """Times since the last call, on the monotonic clock and in order; empty while Redis does not answer."""
         times: list[float] = []
         epoch_s = time.time() - time.monotonic()
         with suppress(redis.RedisError):
@@ -57,16 +57,16 @@ class Progress:
 
 
 class Watch:
-    """The longest time without progress since ``began``, in seconds of a clock of the caller's."""
+    """The longest time without progress since ``began``, in seconds of the caller's clock."""
 
     def __init__(self, began: float) -> None:
         self.last, self.longest = began, 0.0
 
     def see(self, *times: float) -> None:
-        """Progress was made at these times, in their order."""
+        """Record progress at these times, in order."""
         for at in times:
             self.longest, self.last = max(self.longest, at - self.last), max(self.last, at)
 
     def longest_by(self, now: float) -> float | None:
-        """``longest``, or None where nothing flows."""
+        """``longest``, or None if there is no progress."""
         return self.longest if now - self.last < FLOWING_S else None

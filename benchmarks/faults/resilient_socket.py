@@ -1,7 +1,7 @@
 """The control socket of a simulated process that survives every fault: messages are kept until they are durable.
 
 It sends what ``protocol.outbox`` holds, as the sockets of real workers do (``workers.control``), but on an event loop
-and without threads, so that one process can play many.
+and without threads, so that one process can simulate many.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class ResilientSocket:
         self._changed = asyncio.Event()
         self._socket: ClientConnection | None = None
         self.ended: int | None = None
-        """The close code that ended it for good."""
+        """The close code that ended it permanently."""
         self.rejections: list[Rejection] = []
         self.may_connect = asyncio.Event()
         """Cleared while its link is cut."""
@@ -51,7 +51,7 @@ class ResilientSocket:
         return self._outbox.unacknowledged
 
     def say(self, build: Build) -> int:
-        """Number, keep and send; the number."""
+        """Number, keep and send a message; returns the number."""
         number = self._outbox.say(build)
         self._changed.set()
         return number
@@ -79,7 +79,7 @@ class ResilientSocket:
                 await asyncio.sleep(pause_s)
 
     async def _converse(self, socket: ClientConnection) -> bool:
-        """Until the connection ends; whether it received anything."""
+        """Serve the connection until it ends; returns whether it received anything."""
         self._socket, received_any = socket, False
         if not self._outbox.last:
             self._outbox.say(self._hello)
@@ -111,12 +111,12 @@ class ResilientSocket:
             self._on_reply(reply)
 
     def observe_incarnation(self, incarnation: int) -> None:
-        """Orders of that incarnation came."""
+        """Record that orders of that incarnation arrived."""
         self._outbox.observe_incarnation(incarnation)
         self._changed.set()
 
     def _say_again(self, number: int = 0) -> None:
-        """Send all again from that message on that is not durable."""
+        """Resend all messages from that number on that are not durable."""
         self._outbox.resend(number)
         self._changed.set()
 

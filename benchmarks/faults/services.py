@@ -44,7 +44,7 @@ loglevel warning
 
 
 class Settings(msgspec.Struct, kw_only=True, frozen=True):
-    """Where a control plane runs; travels in an environment variable, since it holds a password."""
+    """Settings of a control plane; passed in an environment variable, since they contain a password."""
 
     folder: str
     database: str
@@ -55,12 +55,12 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def redis_url(self) -> str:
-        """Of its own Redis."""
+        """The URL of its own Redis."""
         return f"redis://:{self.password}@127.0.0.1:{self.redis_port}/0"
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of its services, and of commands that join them."""
+        """The environment of its services and of commands."""
         own = {"REDIS_URL": self.redis_url, "DATABASE_URL": self.database, "PACELINE_DATA_DIR": self.folder}
         url = f"http://127.0.0.1:{self.port}"
         return {**os.environ, "PYTHONPATH": str(CHECKOUT), "PACELINE_URL": url, **own}
@@ -112,7 +112,7 @@ class Services:
         return [f"{name} {service.ending()}" for name, service in self._services.items() if service.is_over()]
 
     def kill(self, *names: str) -> None:
-        """SIGKILL: as a crash, or the kernel when memory runs out."""
+        """Send SIGKILL, like a crash, or the kernel when memory is full."""
         for name in names:
             with suppress(ProcessLookupError):
                 os.killpg(self._services[name].process.pid, signal.SIGKILL)
@@ -120,7 +120,7 @@ class Services:
             self._services[name].process.wait()
 
     def stop(self, *names: str) -> None:
-        """SIGTERM, with time to end: as a release would."""
+        """Send SIGTERM and wait, as a deployment does."""
         stop_services([self._services[name] for name in names], seconds=STOP_S)
 
     def signal(self, names: Iterable[str], number: signal.Signals) -> None:
@@ -145,19 +145,19 @@ class Services:
             time.sleep(0.02)
 
     def copy_file(self) -> Path:
-        """What Redis' append-only file holds now."""
+        """The present content of Redis' append-only file."""
         copy = self._folder / "redis-before"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self._redis_folder, copy, ignore_dangling_symlinks=True)
         return copy
 
     def put_back_file(self, copy: Path) -> None:
-        """Redis, which does not run, is to find this; it lost what came since."""
+        """Restore the append-only file of a stopped Redis: later data are lost."""
         self.forget_file()
         shutil.copytree(copy, self._redis_folder, dirs_exist_ok=True)
 
     def forget_file(self) -> None:
-        """Redis, which does not run, is to find nothing."""
+        """Delete the append-only file of a stopped Redis: all data are lost."""
         for each in self._redis_folder.iterdir():
             if each.is_dir():
                 shutil.rmtree(each)

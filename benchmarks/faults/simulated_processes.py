@@ -1,7 +1,7 @@
 """A simulated machine: its workers and servers survive faults, and record what they sent and were granted.
 
-They do what orders ask of real ones, whatever the job's policies are; a worker's half is ``WorkerMachine``. Nothing is
-computed, and no block exists.
+They follow orders like real processes, under any policies; workers use ``WorkerMachine``. They compute nothing and have
+no blocks.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from controlplane.protocol.orders import Orders, Placement, ProcessOrder, Server
 from controlplane.protocol.worker import Step, WorkerMachine
 
 STEP_S: Final = 0.05
-"""About how long an iteration takes besides waiting."""
+"""Approximate duration of an iteration without waiting."""
 
 PROGRESS_S: Final = STEP_S / 2
-"""Between two progress messages: less often than real workers, since their number is not what is tested here."""
+"""Interval of progress messages: longer than for real workers, since their number is not tested here."""
 
 LOOK_S: Final = 0.02
 TENSOR_SIZES: Final = [2**20] * 4
-"""In elements: so many blocks of 4 MiB."""
+"""In elements; determines the number of blocks of 4 MiB."""
 
 BYTES_PER_S: Final = 2e9
 SLOW: Final = 4.0
@@ -51,7 +51,7 @@ class Records:
     reports: dict[tuple[int, str, int, int], int] = field(default_factory=dict)
     """Samples of every sent report, by job, instance, generation and iteration."""
     answered: dict[tuple[int, int], float] = field(default_factory=dict)
-    """By job and rank: when the latest report was sent that has been answered, on the monotonic clock."""
+    """By job and rank: when the latest answered report was sent, on the monotonic clock."""
     answered_at: dict[tuple[int, int], float] = field(default_factory=dict)
     """By job and rank: when that answer came."""
     quorums: dict[int, dict[int, list[int]]] = field(default_factory=dict)
@@ -70,11 +70,11 @@ class SimulatedWorker:
         self.socket = ResilientSocket(url, credentials_of(order), to_worker, _worker_hello, self._take)
         self._worker = WorkerMachine(self.socket.say)
         self._samples = 0
-        """Of the update that is under way."""
+        """The placement of the update in progress."""
         self._sent: dict[int, float] = {}
 
     async def run(self) -> None:
-        """Until the control plane ends it."""
+        """Run until the control plane ends it."""
         async with asyncio.TaskGroup() as group:
             training = group.create_task(self._train())
             await self.socket.run()
@@ -89,12 +89,12 @@ class SimulatedWorker:
             return
         self.socket.observe_incarnation(reply.incarnation)
         if before is not None and _has_fallen(before, reply):
-            self._records.violations.append(f"{self._order.instance}: the grant fell from {before} to {reply}")
+            self._records.violations.append(f"{self._order.instance}: the grant decreased from {before} to {reply}")
         self._note_answers(reply)
         self._changed.set()
 
     def _note_answers(self, orders: Orders) -> None:
-        """Which of the reports led to these orders: those before the iteration that they speak of."""
+        """Mark the reports that led to these orders: those before the iteration that the orders name."""
         who = (self._order.job, self._order.index)
         first_unknown = orders.ranges[0].first if orders.ranges else orders.share_until
         for iteration in [number for number in self._sent if number < first_unknown]:
@@ -118,7 +118,7 @@ class SimulatedWorker:
                 await self._wait(None if worker.wake_at_s is None else worker.wake_at_s - time.monotonic())
 
     async def _compute(self) -> None:
-        """All samples of the share, or those before the cut."""
+        """Process all samples of the share, or those before the cut."""
         worker, attempt, task = self._worker, self._worker.attempt, self._worker.task
         assert task is not None
         took_s = STEP_S * self._chance.uniform(0.5, 1.5)
@@ -140,7 +140,7 @@ class SimulatedWorker:
             worker.computed(self._samples)
 
     async def _push(self) -> None:
-        """Where others are waited for first, servers take an update once it is known that it is among those."""
+        """With backup workers, servers accept an update only once its worker is named."""
         worker, attempt, task = self._worker, self._worker.attempt, self._worker.task
         assert task is not None
         assert worker.orders is not None
@@ -167,7 +167,7 @@ class SimulatedWorker:
         )
 
     def _exchanges(self, iteration: int) -> list[Exchanged]:
-        """With each server that holds anything. They are slow by turns, so that blocks have reason to move."""
+        """Exchanges with each server that has blocks. Servers are slow in turn, so that blocks move."""
         if self._placement is None:
             return []
         held = dict.fromkeys((server.index for server in self._placement.servers), 0)
@@ -182,14 +182,14 @@ class SimulatedWorker:
         ]
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until there are newer orders than when this was last called, or so long."""
+        """Wait for newer orders than at the last call, at most ``seconds``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
         self._changed.clear()
 
 
 class SimulatedServer:
-    """One server: it reports the updates in an iteration, and that it handed its blocks over."""
+    """One server: it reports the updates in an iteration, and that its blocks were transferred."""
 
     def __init__(self, base: str, order: ProcessOrder, records: Records) -> None:
         self._job, self._records = order.job, records
@@ -228,7 +228,7 @@ class ResilientAgent(SimulatedAgent):
         """The control sockets of its processes."""
 
     async def run_process(self, order: ProcessOrder) -> None:
-        """Until the control plane ends it."""
+        """Run until the control plane ends it."""
         key = (order.job, order.role, order.index, order.instance)
         if order.role == "worker":
             worker = SimulatedWorker(self._base, order, self._records, random.Random(self._chance.random()))
@@ -240,12 +240,12 @@ class ResilientAgent(SimulatedAgent):
             await server.socket.run()
 
     def stopped(self, key: Key) -> None:
-        """Its socket can no longer be cut."""
+        """The process has stopped: its socket can no longer be cut."""
         self.sockets.pop(key, None)
 
 
 def _has_fallen(before: Orders, now: Orders) -> bool:
-    """Whether less is granted than before, in the same incarnation and generation."""
+    """Whether a grant decreased within an incarnation and generation."""
     is_same_term = (now.incarnation, now.generation) == (before.incarnation, before.generation)
     return is_same_term and now.watermark < before.watermark
 

@@ -31,7 +31,7 @@ from tests.support.waiting import eventually  # noqa: E402
 
 LOOK_S: Final = 0.1
 CALM_S: Final = 10.0
-"""How long a job is watched that continues."""
+"""How long a job that continues is watched."""
 
 LONGEST_S: Final = 240.0
 SHOWN: Final = 12
@@ -49,15 +49,15 @@ checkpoint: {every: 10}
 
 
 class Stalled(msgspec.Struct, kw_only=True, frozen=True):
-    """One happening."""
+    """The result for one event."""
 
     what: str
     stalled_s: float | None
     """The longest time without a new iteration; None: the job ended."""
     whole_s: float
-    """Until all of it was back, or until the job had ended."""
+    """Time until everything was back, or the job had ended."""
     messages: list[str]
-    """The messages on its page meanwhile, in order."""
+    """The messages on its page during that time, in order."""
 
 
 class Eye:
@@ -87,7 +87,7 @@ class Eye:
             self.messages.append(line)
 
     def until(self, what: str, happened: Callable[[dict[str, Any]], Any]) -> "Stalled":
-        """Watch until then."""
+        """Watch the job until ``happened`` is true."""
         eventually(lambda: happened(self.look()), what=what, seconds=LONGEST_S, every=LOOK_S)
         stalled = None if self.is_over else self.longest
         return Stalled(what=what, stalled_s=stalled, whole_s=time.monotonic() - self._began, messages=self.messages)
@@ -179,14 +179,14 @@ def take_a_node(user: User, stack: Stack) -> Stalled:
         stack.stop(sent.job)
         user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
     finally:
-        with suppress(AssertionError):  # it may have come back by itself
+        with suppress(AssertionError):  # it may have recovered by itself
             user.cluster.ask("scontrol", "update", f"node={node}", "state=resume")
     return found
 
 
 @contextmanager
 def user_of(cluster: slurm.Cluster, stack: Stack) -> Iterator[User]:
-    """Someone with a folder of their own."""
+    """A user with a separate folder."""
     with TemporaryDirectory(prefix="paceline-") as folder:
         yield User(cluster, stack, Path(folder))
 
@@ -200,7 +200,7 @@ ON_SLURM: Final = {
 
 
 def measure(only: str | None) -> Iterator[Stalled]:
-    """Each happening in turn, with the clusters that it takes."""
+    """Measure each event in turn, with the clusters that it needs."""
     with TemporaryDirectory(prefix="paceline-") as folder, running_stack(Path(folder)) as stack:
         if on_ray.is_installed() and only in (None, "ray-node"):
             with on_ray.running_cluster(nodes=3, cpus=2) as rays:
@@ -214,7 +214,7 @@ def measure(only: str | None) -> Iterator[Stalled]:
 
 
 def line(stalled: Stalled) -> str:
-    """For people."""
+    """A line of the table."""
     still = "ended" if stalled.stalled_s is None else f"{stalled.stalled_s:.1f} s"
     return "\n".join(
         [f"{stalled.what:90}{still:>9}{stalled.whole_s:8.1f} s", *(f"    {each}" for each in stalled.messages)]
@@ -222,7 +222,7 @@ def line(stalled: Stalled) -> str:
 
 
 def main() -> int:
-    """Measure what can be measured here."""
+    """Measure all events that are possible on this machine."""
     parser = ArgumentParser(prog="manage.py bench standstill", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print a JSON document for each happening")
     parser.add_argument("--only", choices=("ray-node", *ON_SLURM), help="one of them")

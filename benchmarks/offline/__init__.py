@@ -1,1 +1,1 @@
-"""Measures the engine, the simulator, predictors and detectors by themselves, without a control plane."""
+"""Measures the engine, the simulator, predictors and detectors alone, without a control plane."""

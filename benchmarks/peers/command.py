@@ -1,4 +1,4 @@
-"""``manage.py bench peers``: the same task on the same emulated machines, by Paceline and by others.
+"""``manage.py bench peers``: the same task on the same emulated machines, with Paceline and with other libraries.
 
 Two scenes: steady machines of 1000, 1000, 500 and 250 samples per second, and machines whose speeds change every ten
 seconds. The table has the time to the target accuracy (from the first training pass); the mean iteration (per 256
@@ -35,20 +35,20 @@ LIMIT_S = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """What all runs have in common."""
+    """Common settings of all runs."""
 
     options: argparse.Namespace
     plane_s: float
-    """What starting the control plane took."""
+    """How long the control plane took to start."""
     pause: Callable[[float], object]
-    """Waits, and raises ``Interrupted`` where a signal asks for the end."""
+    """Waits; raises ``Interrupted`` if a signal was received."""
 
 
 def run(contender: Contender, setting: str, scene: Scene, effort: Effort, *, limit_s: float) -> Figures:
     """One run, from nothing to the target.
 
     Raises:
-        NotReached: if it does not get there.
+        NotReached: if it does not reach the target.
         Interrupted: by a signal.
     """
     name = f"peers-{os.getpid()}-{time.monotonic_ns()}"
@@ -79,9 +79,9 @@ def best(contender: Contender, scene: Scene, effort: Effort, *, known: str) -> R
 
 
 def attempt(contender: Contender, row: Row, scene: Scene, effort: Effort, *, limit_s: float) -> Row:
-    """One setting within that limit; a run that fails is made once more, and the row says so.
+    """Run one setting within that limit; a failed run is repeated once, and the row says so.
 
-    A limit below the usual one is the time of another setting: who does not keep it is behind, and not run again.
+    A limit below the usual one is the time of another setting: a run that exceeds it is slower, and is not repeated.
     """
     found = row
     for failed in ("", " (first run failed)"):
@@ -123,13 +123,13 @@ def compare(options: argparse.Namespace, stack: ExitStack) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run those that are asked for; 1 if a bar is missed."""
+    """Run the requested contenders; 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scene", action="append", choices=list(SCENES), help="may be given more than once")
-    parser.add_argument("--only", action="append", default=[], metavar="WORD", help="those whose name has that word")
     parser.add_argument(
-        "--search", action="store_true", help="each one's best of a few settings, found in the first scene"
+        "--only", action="append", default=[], metavar="WORD", help="only those whose name contains this word"
     )
+    parser.add_argument("--search", action="store_true", help="search each one's best setting in the first scene")
     parser.add_argument("--target", type=float, default=TARGET, help="accuracy (default: %(default)s)")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of one run (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -1,4 +1,4 @@
-"""Who takes part, with the settings among which each one's best is looked for."""
+"""The contenders, and the settings among which the best one of each is searched."""
 
 import subprocess
 import sys
@@ -28,18 +28,18 @@ class Contender:
 
     name: str
     settings: tuple[str, ...]
-    """The first is taken unless the best is searched for."""
+    """The first setting is used unless the best is searched."""
     train: Callable[[Ground, str], AbstractContextManager[None]]
-    """Trains while the block lasts."""
+    """A context manager that trains until its end."""
     package: str = ""
-    """What must be installed in the peers' environment."""
+    """The package that must be installed in the peers' environment."""
     ours: bool = False
     judged: bool = False
-    """Whether it takes the same steps of the same samples as others."""
+    """Whether it makes the same steps on the same samples as others."""
     by_hand: bool = False
 
     def choices(self, scene: Scene, known: str, *, search: bool) -> tuple[str, ...]:
-        """The settings to be tried: ``known`` alone if it was found before, which shares set by hand never are."""
+        """The settings to try: only ``known`` if the best was found before, except for shares set by hand."""
         if self.by_hand:
             return self.settings if search and len(scene.phases) > 1 else self.settings[:1]
         if known:
@@ -47,7 +47,7 @@ class Contender:
         return self.settings if search else self.settings[:1]
 
     def absent(self) -> str:
-        """Why it cannot take part; empty if it can."""
+        """Why it cannot run; empty if it can."""
         if not self.package:
             return ""
         if not (ADAPTERS / "python").exists():
@@ -70,7 +70,7 @@ def plain(ground: Ground, setting: str) -> AbstractContextManager[None]:
 
 
 def shares_by_hand(scene: Scene, setting: str) -> list[int]:
-    """The global batch divided in proportion to what someone has measured."""
+    """The global batch divided in proportion to speeds that a user has measured."""
     speeds = {"first speeds": FIRST, "mean speeds": scene.mean_speeds}[setting]
     divided = apportion(BATCH * WORLD, dict(enumerate(speeds)), dict.fromkeys(range(WORLD), (1, BATCH * WORLD)))
     return [divided[rank] for rank in range(WORLD)]
@@ -122,7 +122,7 @@ BARRIERS: Final[dict[str, dict[str, Any]]] = {
     "aggressive, ratio 0.5": {"barrier": {"name": "aggressive", "ratio": 0.5}},
     "pssp, 1 sampled, s = 4": {"barrier": {"name": "pssp", "sample": 1, "staleness": 4}},
 }
-"""A row each, in every scene: which barrier is best depends on whether speeds change."""
+"""One row each in every scene: which barrier is best depends on whether speeds change."""
 
 OURS: Final = (
     "Paceline attached",
@@ -132,7 +132,7 @@ OURS: Final = (
 
 
 def ours(paceline: Any) -> tuple[Contender, ...]:
-    """Paceline's, on that ``PacelineRuns``."""
+    """Paceline's contenders, on that ``PacelineRuns``."""
     native, barrier = partial(paceline.native, NATIVE), partial(paceline.native, BARRIERS)
     return (
         Contender(

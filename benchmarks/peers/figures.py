@@ -1,4 +1,4 @@
-"""What the logs of one run tell: read, and added up."""
+"""Reads and summarizes the logs of one run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.peers.machine import SCORES
 
 GLOBAL_BATCH: Final = 256
-"""Samples of an iteration of all machines; whoever takes other steps is counted by these."""
+"""Samples of an iteration of all machines; other steps are converted to this size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +25,10 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """What a run has written so far."""
+    """The logs that a run has written so far."""
 
     passes: Mapping[int, Sequence[Pass]]
-    """Of each machine."""
+    """Passes of each machine."""
     scores: Sequence[tuple[float, float]]
     """Time and accuracy."""
 
@@ -38,7 +38,7 @@ class Logs:
         return min((rows[0].begin for rows in self.passes.values() if rows), default=None)
 
     def reached(self, target: float) -> float | None:
-        """When the line through the accuracies first crosses the target; None if it does not."""
+        """When the linearly interpolated accuracy first reaches the target; None if it does not."""
         line = [(self.begun or 0.0, 0.0), *self.scores]
         for (before, low), (after, high) in pairwise(line):
             if high >= target:
@@ -53,15 +53,15 @@ class Figures:
     start_s: float
     to_target_s: float
     iteration_s: float
-    """Mean, per 256 samples of all machines."""
+    """Mean time per 256 samples of all machines."""
     late_iteration_s: float
-    """The mean of the second half of that time: whoever adapts has done so."""
+    """The mean of the second half of that time, after adaptation."""
     iterations: float
-    """Until the target, in such samples."""
+    """Iterations to the target, of that many samples."""
     waiting: float
-    """The part of the machines' time that no training pass took: sums, servers, evaluation, the library's own work."""
+    """Fraction of the machines' time outside training passes: sums, servers, evaluation, the library's own work."""
     late: float
-    """The part of the passes that is this computer's and not the emulated machines'."""
+    """Fraction of the passes' time by which this computer was slower than the emulated machines."""
     memory_mb: float = 0.0
 
 
@@ -70,7 +70,7 @@ class NotReached(Exception):
 
 
 def read(folder: Path) -> Logs:
-    """Of a run, also one that is under way: a line that is not whole yet is left out."""
+    """Read the logs of a run, which may still be running: an incomplete line is ignored."""
     passes: dict[int, list[Pass]] = {}
     for path in sorted(folder.glob("machine-*.log")):
         rows = (Pass(begin=b, due=d, end=e, samples=int(n)) for b, d, e, n in _numbers(path, 4))
@@ -80,10 +80,10 @@ def read(folder: Path) -> Logs:
 
 
 def figures_of(logs: Logs, *, target: float, launched: float, memory_mb: float = 0.0) -> Figures:
-    """Of the time up to the target.
+    """Figures of the time up to the target.
 
     Raises:
-        NotReached: if it was not reached; with the best accuracy that was.
+        NotReached: if it was not reached; names the best accuracy.
     """
     reached, begun = logs.reached(target), logs.begun
     if reached is None or begun is None:

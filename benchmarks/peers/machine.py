@@ -1,7 +1,7 @@
-"""The emulated machine that a process is, and its log: the same for all peers, whatever runs their scripts.
+"""The emulated machine of a process, and its log: the same for all peers and launchers.
 
-As in ``examples/emulate.py`` a training pass is the real work, then a pause, in ``forward``: so gradients come late,
-and whoever sums them waits, however that is done. Machines of one run share a clock, which starts at the first pass.
+As in ``examples/emulate.py`` a training pass is the real work, then a pause, in ``forward``: so gradients are late, and
+their sum waits, in any library. Machines of one run share a clock, which starts at the first pass.
 
 Logs are lines of numbers, times by the monotonic clock that all processes of this host share: ``machine-K.log`` has
 begin, due time, end and samples of each pass; ``scores.log`` has the time and the accuracy.
@@ -30,14 +30,14 @@ SCORES: Final = "scores.log"
 
 
 class Under(threading.local):
-    """The pass of a thread: Paceline's own workers evaluate beside training."""
+    """The pass of a thread: Paceline's own workers evaluate during training."""
 
     depth = 0
     began = 0.0
 
 
 class Machine:
-    """Slows this process's training passes down to a machine's speed, and notes them."""
+    """Slows this process's training passes down to a machine's speed, and logs them."""
 
     def __init__(self, number: int, scene: Scene, folder: Path) -> None:
         self._folder, self._course = folder, Course(scene.emulation(number))
@@ -69,7 +69,7 @@ class Machine:
 
 
 def started(folder: Path, at: float) -> float:
-    """When the first pass of all machines began: what the first of them writes."""
+    """When the first pass of all machines began, as written by the first of them."""
     clock, own = folder / CLOCK, folder / f"{CLOCK}.{os.getpid()}"
     if not clock.exists():
         own.write_text(f"{at:.6f}")
@@ -83,7 +83,7 @@ _current: list[Machine] = []
 
 
 def emulate(number: int) -> None:
-    """From now on this process is that machine, as the environment says; without it nothing is changed."""
+    """Emulate the machine that the environment names; without the variable nothing changes."""
     torch.set_num_threads(1)
     if FOLDER not in os.environ:
         return
@@ -96,7 +96,7 @@ def emulate(number: int) -> None:
 
 
 def score(model: nn.Module, test: TensorDataset) -> float:
-    """Evaluate, and note it."""
+    """Evaluate, and log the accuracy."""
     found = accuracy(model, test)
     note(found)
     return found

@@ -1,4 +1,4 @@
-"""One run: processes started, looked at until the target is reached, and ended."""
+"""One run: starts processes, watches them until the target is reached, and ends them."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ MARKER: Final = "PEERS_RUN"
 
 LOOK_S: Final = 0.5
 START_S: Final = 120.0
-"""What a start may take on top of a run's limit."""
+"""Additional time for the start, on top of a run's limit."""
 
 STOP_S: Final = 10.0
 TAIL: Final = 2000
@@ -30,7 +30,7 @@ TAIL: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Where one run takes place."""
+    """The folder, environment and log of one run."""
 
     scene: Scene
     folder: Path
@@ -80,7 +80,7 @@ class Ground:
             self.commands.remove(process)
 
     def check(self) -> None:
-        """See that all commands run.
+        """Check that all commands are running.
 
         Raises:
             NotReached: with the end of what was printed, if one has ended.
@@ -93,11 +93,11 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """When a run is over."""
+    """The limits of a run."""
 
     target: float
     limit_s: float
-    """From the first pass on."""
+    """Time limit from the first pass on."""
     launched: float
 
     def over(self, logs: Logs) -> bool:

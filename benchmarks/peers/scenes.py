@@ -1,4 +1,4 @@
-"""How fast the emulated machines are, in samples per second, from the first training pass on."""
+"""Speeds of the emulated machines in samples per second, from the first training pass on."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from controlplane.protocol.emulation import Emulation, TracePoint
 
 EVERY_S: Final = 10.0
-"""How long speeds last that change."""
+"""Interval of changes of speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Scene:
     phases: tuple[tuple[float, ...], ...]
 
     def emulation(self, machine: int) -> Emulation:
-        """Of one machine."""
+        """The emulation of one machine."""
         if len(self.phases) == 1:
             return Emulation(samples_per_second=self.phases[0][machine])
         points = [TracePoint(time=EVERY_S * k, speed=speeds[machine]) for k, speeds in enumerate(self.phases)]
@@ -26,7 +26,7 @@ class Scene:
 
     @property
     def mean_speeds(self) -> tuple[float, ...]:
-        """Of each machine over all phases."""
+        """Mean speed of each machine over all phases."""
         return tuple(sum(speeds) / len(self.phases) for speeds in zip(*self.phases, strict=True))
 
 

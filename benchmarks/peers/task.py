@@ -1,4 +1,4 @@
-"""What everyone trains: handwritten digits by a small convolutional network, plain SGD, 64 samples per rank.
+"""The common task: handwritten digits, a small convolutional network, plain SGD, 64 samples per rank.
 
 ``examples/train.py`` has batch norm, whose statistics depend on how a batch is divided; here it is group norm, so that
 shares of any size compute the same gradient.
@@ -18,10 +18,10 @@ BATCH: Final = 64
 RATE: Final = 0.02
 SEED: Final = 7
 EPOCHS: Final = 10_000
-"""Whoever runs a script ends it once the target is reached."""
+"""An upper bound: the benchmark ends a script once the target is reached."""
 
 SCORE_EVERY: Final = 5
-"""Iterations between two evaluations by the first rank, where a script does not say otherwise."""
+"""Iterations between two evaluations by the first rank, by default."""
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
@@ -34,7 +34,7 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
 
 
 def network() -> nn.Module:
-    """The same values at each rank."""
+    """The network, with the same initial values at each rank."""
     torch.manual_seed(SEED)
     return nn.Sequential(
         *(nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.MaxPool2d(2)),
@@ -44,7 +44,7 @@ def network() -> nn.Module:
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    """Everyone's optimizer."""
+    """The common optimizer."""
     return torch.optim.SGD(model.parameters(), lr=RATE)
 
 
@@ -53,7 +53,7 @@ criterion: Final[Callable[..., torch.Tensor]] = nn.CrossEntropyLoss()
 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: TensorDataset) -> float:
-    """The part of the test images that the model tells right."""
+    """The fraction of test images that the model classifies correctly."""
     images, labels = test.tensors
     found: float = model(images).argmax(1).eq(labels).float().mean().item()
     return found

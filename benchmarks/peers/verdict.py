@@ -1,4 +1,4 @@
-"""Whether the bars are kept: who is ahead, by the time to the target."""
+"""Checks the targets: compares the times to the target accuracy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from benchmarks.peers.figures import Figures
 OURS: Final = "Paceline"
 BEHIND_BY_HAND: Final = 0.03
 MOST_LATE: Final = 0.05
-"""Of the passes' time; above it a run measures this computer."""
+"""Highest fraction of late passes; above it, a run measures this computer instead of the emulated machines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Row:
     tried: int = 1
     remark: str = ""
     judged: bool = False
-    """One of Paceline's ways that takes the same steps of the same samples as others."""
+    """Whether it makes the same steps on the same samples as others."""
     by_hand: bool = False
 
     @property
@@ -36,7 +36,7 @@ class Row:
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Bars that were missed, in each scene by Paceline's fastest way."""
+    """Targets that Paceline's fastest contender missed, for each scene."""
     found = []
     for scene in dict.fromkeys(row.scene for row in rows):
         here = [row for row in rows if row.scene == scene]
@@ -51,7 +51,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
             ratio = _seconds(best) / _seconds(other)
             if ratio > allowed:
                 found.append(
-                    f"{scene}: {best.name} took {ratio:.3f} of {other.name}'s time, at most {allowed:g} is wanted"
+                    f"{scene}: {best.name} took {ratio:.3f} of {other.name}'s time, expected at most {allowed:g}"
                 )
     return found + [f"{row.scene}: {row.name} is {row.invalid}" for row in rows if row.invalid]
 

@@ -1,4 +1,4 @@
-"""Gain and cost of pacing for an attached script: each figure is a ratio within one run.
+"""Gain and cost of Paceline for an attached script: each figure is a ratio within one run.
 
     manage.py bench attached [--part speeds|constant|even|long|outage|client|memory ...] [--json]
 
@@ -90,7 +90,7 @@ BARS: Final = {
 
 
 def run_ranks(cluster: BenchCluster, options: dict[str, Any], *, workers: int, batching: str) -> dict[str, Any]:
-    """What rank 0 found; the job is finished behind it."""
+    """Rank 0's result; the job is finished afterwards."""
     job = submit(cluster, workers, batching, options["batch_size"])
     attached = {
         "PACELINE_URL": cluster.plane.url,
@@ -103,7 +103,7 @@ def run_ranks(cluster: BenchCluster, options: dict[str, Any], *, workers: int, b
 
 
 def launch(options: dict[str, Any], workers: int, attached: dict[str, str]) -> dict[str, Any]:
-    """What rank 0 of so many processes found."""
+    """Rank 0's result with that many processes."""
     port, processes = free_port(), []
     for rank in range(workers):
         environment = os.environ | {
@@ -196,7 +196,7 @@ def quick(lengths: Sequence[float]) -> float:
 
 
 def measure_outage(cluster: BenchCluster) -> dict[str, Any]:
-    """Everything of the control plane is killed for a minute."""
+    """The control plane is killed for a minute."""
     options = {"speeds": [500.0, 500.0], "batch_size": 32, "layers": 1, "pairs": 1, "iterations": LONG}
     found: dict[str, Any] = {}
     beside: dict[str, Any] = {}
@@ -301,7 +301,7 @@ async def _speak(port: int, iterations: int, barrier: threading.Barrier, spent: 
 
 
 class Meeting:
-    """Where threads add their words up, in place of gloo."""
+    """Replaces gloo: threads add their words here."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -310,11 +310,11 @@ class Meeting:
         self.cpu_s = self.wall_s = 0.0
 
     def channel(self, rank: int) -> "ThreadChannel":
-        """That of one rank."""
+        """The channel of one rank."""
         return ThreadChannel(self)
 
     def add(self, number: int, words: Sequence[float]) -> Callable[[], list[float]]:
-        """Add to the sum of that number; what gives it once it is complete."""
+        """Add to the sum of that number; returns a handle that has the total once it is complete."""
         with self._lock:
             each = self._sums.setdefault(number, Total(len(words), self.world))
             each.values += words
@@ -332,7 +332,7 @@ class Total:
         self.values, self.missing, self.complete = np.zeros(length), world, threading.Event()
 
     def result(self) -> list[float]:
-        """Once every rank has added its part."""
+        """The total, once every rank has added its part."""
         self.complete.wait()
         found: list[float] = self.values.tolist()
         return found
@@ -386,7 +386,7 @@ def _iterate(pacer: Any, iterations: int, meeting: Meeting) -> None:
 
 
 def measure_memory(cluster: BenchCluster) -> dict[str, Any]:
-    """What being attached adds to the memory of a rank."""
+    """The additional memory of an attached rank."""
     options = {"speeds": [0.0, 0.0], "batch_size": 8, "layers": 1, "pairs": 1, "iterations": 300}
     plain, paced = [], []
     for _ in range(PAIRS_OF_MEMORY):
@@ -446,14 +446,14 @@ PARTS: Final[dict[str, Callable[[BenchCluster], dict[str, Any]]]] = {
 
 
 def failures(document: dict[str, Any]) -> list[str]:
-    """Bars that were missed."""
+    """Missed targets, as sentences."""
     missed = []
     for part in ("speeds", "constant", "even", "long", "outage"):
         if part in document and document[part]["ratio"] > BARS[part]:
             beside = f" (a plain script beside it: {document[part]['bystander']:.3f})" if part == "outage" else ""
-            missed.append(f"{part}: {document[part]['ratio']:.3f}{beside}, at most {BARS[part]:.3g} is wanted")
+            missed.append(f"{part}: {document[part]['ratio']:.3f}{beside}, expected at most {BARS[part]:.3g}")
     if document.get("outage", {}).get("lost"):
-        missed.append(f"outage: {document['outage']['lost']} reports are no rows")
+        missed.append(f"outage: {document['outage']['lost']} reports are missing in the database")
     if "client" in document and document["client"]["cpu_ms"] > BARS["client_ms"]:
         missed.append(f"client: {document['client']['cpu_ms']:.2f} ms of CPU per rank and iteration")
     if "memory" in document and document["memory"]["most_mib"] > BARS["memory_mib"]:
@@ -462,7 +462,7 @@ def failures(document: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Measure the parts that are asked for; 1 if one misses its bar."""
+    """Measure the requested parts; 1 if one misses its target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=list(PARTS), help="may be given more than once")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -474,7 +474,7 @@ def main() -> int:
             if not options.json:
                 say(f"{part}: {json.dumps(document[part])}")
     document["failures"] = failures(document)
-    say(json.dumps(document) if options.json else "\n".join(document["failures"]) or "every bar is kept")
+    say(json.dumps(document) if options.json else "\n".join(document["failures"]) or "all targets are met")
     return 1 if document["failures"] else 0
 
 

@@ -1,4 +1,4 @@
-"""One rank of what `bench attached` trains: DistributedDataParallel, as it is and paced, in blocks that take turns."""
+"""One rank of the job of `bench attached`: DistributedDataParallel with and without Paceline, in alternating blocks."""
 
 import json
 import os
@@ -22,7 +22,7 @@ WIDTH = 256
 
 
 class Machine(nn.Module):
-    """A network on a machine of so many samples per second, and a constant time for each batch."""
+    """A network on a machine with a given speed in samples per second, plus a constant time per batch."""
 
     def __init__(self, speed: float, constant_s: float, layers: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Machine(nn.Module):
         self._speed, self._constant_s = speed, constant_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The emulated time includes what computing takes here."""
+        """The emulated time includes the real computation."""
         begun_s = time.perf_counter()
         found: torch.Tensor = self.layers(x)
         if self._speed:
@@ -47,7 +47,7 @@ class Loop:
         self._batches = self._forever()
 
     def run(self, iterations: int) -> list[float]:
-        """So many more."""
+        """Run more iterations."""
         lengths, before_s = [], time.perf_counter()
         for _ in range(iterations):
             (x,) = next(self._batches)
@@ -83,7 +83,7 @@ def main(options: dict[str, Any]) -> dict[str, Any]:
     plain = Loop(model(), DataLoader(data, batch, sampler=DistributedSampler(data)), None)
     if options.get("only") == "plain":
         return {"plain": [plain.run(options["iterations"])], "resident": resident()}
-    import paceline  # here: the memory of a plain rank is that of a script which knows nothing of it
+    import paceline  # imported here, so that the memory of a plain rank does not include Paceline
 
     pacer = paceline.attach()
     paced = Loop(pacer.watch(model()), pacer.loader(data, batch, seed=7), pacer)

@@ -1,4 +1,4 @@
-"""Traces of machines that training shares with others, for emulated machines of real jobs.
+"""Traces of shared machines, for emulated machines of real jobs.
 
 Speeds, CPU and memory are those of ``speed_series`` (LB-BSP's cluster B, setting *leftovers*: long tasks of others come
 and go, and all of them show), one point each second, faster by a stated factor so that an iteration is short.

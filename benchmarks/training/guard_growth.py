@@ -24,7 +24,7 @@ from controlplane.protocol.filling import lr_scale
 from controlplane.protocol.guard import Guard
 
 KIND: Final = 10
-"""Jobs of each."""
+"""Number of jobs of each kind."""
 
 AFTER: Final = 120
 """Batches of the smaller size after the change."""
@@ -38,7 +38,7 @@ LARGE: Final = 1.0
 """Harm that doubles the held-out loss, or more."""
 
 MOST_LOSS: Final = 2.2
-"""A job above it has not learned anything: ten classes at random have 2.3."""
+"""A job with a higher loss has not learned anything: random guesses of ten classes have 2.3."""
 
 TRAINED: Final = 1400
 """Samples; the rest is held out."""
@@ -59,13 +59,13 @@ class Drawn:
 
     @property
     def title(self) -> str:
-        """In one line."""
+        """The job in one line."""
         return f"{self.model}, batch {self.batch}, lr {self.lr:.3g} {self.rule}, momentum {self.momentum:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One job, and what the guard said."""
+    """One job, and the guard's verdict."""
 
     title: str
     excess: float
@@ -129,7 +129,7 @@ def _digits() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def rows(seed: int, count: int) -> tuple[list[Row], list[Row]]:
-    """So many harmed jobs, and as many that are not."""
+    """``count`` harmed jobs, and as many that are not."""
     chance, number = np.random.default_rng(seed), 0
     harmful: list[Row] = []
     harmless: list[Row] = []

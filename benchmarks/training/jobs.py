@@ -15,7 +15,9 @@ POLL_S: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A job that has succeeded. Seconds are of the workers' own clocks, one figure per iteration: the slowest one's."""
+    """A job that has succeeded. Seconds are by the workers' clocks, one value per iteration: that of the slowest
+    worker.
+    """
 
     job: dict[str, Any]
     iteration_s: list[float]
@@ -27,14 +29,14 @@ class Outcome:
 
     @property
     def start_s(self) -> float:
-        """From its submission until it ran: what starting its processes anew costs."""
+        """Time from its submission until it ran: the cost of starting its processes."""
         began, ran = (datetime.fromisoformat(self.job[name]).timestamp() for name in ("created_at", "started_at"))
         return ran - began
 
 
 @contextmanager
 def training_cluster(speeds: Sequence[float | Path], *, server_slots: int) -> Iterator[BenchCluster]:
-    """A control plane with one machine of those emulated speeds."""
+    """A control plane with one machine with slots of these emulated speeds."""
     with running_cluster() as cluster:
         cluster.join("bench", speeds=speeds, server_slots=server_slots, restarts=False)
         yield cluster
@@ -55,7 +57,7 @@ def run_job(cluster: BenchCluster, document: Mapping[str, Any], *, limit_s: floa
         time.sleep(POLL_S)
     if job["state"] != "succeeded":
         raise RuntimeError(f"job {number} ({document['name']}) {job['state']}: {job['reason']}")
-    time.sleep(2 * POLL_S)  # the last rows are on their way to the database
+    time.sleep(2 * POLL_S)  # the last rows are still being copied to the database
     series = cluster.ask("GET", f"jobs/{number}/metrics", params={"metric": "iteration_s", "points": 5000})["series"]
     columns = zip(*(row["values"] for row in series), strict=False)
     return Outcome(

@@ -1,8 +1,9 @@
-"""``manage.py bench training lb-bsp|lb-bsp-shared|a-bsp|psp``: systems of the papers, as real processes, beside others.
+"""``manage.py bench training lb-bsp|lb-bsp-shared|a-bsp|psp``: systems of the papers, as real processes, compared with
+baselines.
 
-Machines are emulated, and slow enough that their time is theirs and not that of this machine's processors: the part of
-the computing time that is this machine's is printed, and above a twentieth the run says that it is invalid. Samples,
-seeds and steps are the same for all runs of an experiment, and stated; what is not the same is stated too.
+Machines are emulated, and slow enough that their times do not depend on this machine's processors: the fraction of
+computing time that does is printed, and above a twentieth the run is reported as invalid. Samples, seeds and steps are
+the same for all runs of an experiment, and stated; differences are stated too.
 """
 
 import argparse
@@ -28,12 +29,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """Runs to be laid side by side; the first is the baseline."""
+    """Runs to compare; the first is the baseline."""
 
     name: str
     title: str
     speeds: tuple[float, ...] = ()
-    """Of the machines; without any they follow the traces of ``shared_cpu``."""
+    """Speeds of the machines; without any they follow the traces of ``cpu_traces``."""
     job: Mapping[str, Any]
     runs: Mapping[str, Choices]
     judge: Callable[[Sequence[Record]], tuple[list[Row], list[str]]]
@@ -55,7 +56,7 @@ def _job(**changes: Any) -> dict[str, Any]:
 def _by_time(
     records: Sequence[Record], measure: Callable[[Record], float] = Record.iteration_s, *, may_be_better: bool = False
 ) -> tuple[list[Row], list[str]]:
-    """Same samples per iteration: time per iteration, at equal final accuracy, or at a better one if that may be."""
+    """Same samples per iteration: compare time per iteration at equal final accuracy (or better)."""
     base, rows, failures = records[0], [], []
     for record in records:
         ratio = measure(record) / measure(base)
@@ -70,16 +71,18 @@ def _by_time(
 
 TRACED_S: Final = 75
 SETTLED_S: Final = 28
-"""NARX was trained by then."""
+"""The time after which NARX is trained."""
 
 NARX: Final = {"name": "narx", "samples": 60, "retrain_every": 60}
-"""Trained within these runs, which are shorter than the paper's: there its first training is after 500 iterations."""
+"""Settings for training within these runs, which are shorter than the paper's, where the first training is after 500
+iterations.
+"""
 
 
 def _by_clock(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
-    """The same machines at the same times: time per iteration in the same span of the clock.
+    """The same machines at the same times: compare time per iteration in the same interval.
 
-    Who makes more iterations in it may end with a better accuracy, not with a worse one.
+    A run with more iterations may end with a better accuracy, not with a worse one.
     """
     return _by_time(records, lambda record: record.iteration_within_s(SETTLED_S, TRACED_S), may_be_better=True)
 
@@ -88,7 +91,7 @@ TARGET_LOSS: Final = 0.6
 
 
 def _by_loss(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
-    """Different samples per iteration: time to the same loss."""
+    """Different samples per iteration: compare time to the same loss."""
     rows, failures = [], []
     base = records[0].clock_to_loss(TARGET_LOSS)
     for record in records:
@@ -96,7 +99,7 @@ def _by_loss(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
         ratio = took / base if took and base else None
         rows.append(_row(record) | {"to_loss_s": took, "to_baseline": ratio})
         if took is None:
-            failures.append(f"{record.label}: never came to a loss of {TARGET_LOSS}")
+            failures.append(f"{record.label}: never reached a loss of {TARGET_LOSS}")
         elif record is not records[0] and ratio is not None and ratio >= 1.0:
             failures.append(
                 f"{record.label}: {ratio:.2f} of {records[0].label}'s time to the loss, expected less than 1"
@@ -105,7 +108,7 @@ def _by_loss(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
 
 
 def _by_updates(records: Sequence[Record]) -> tuple[list[Row], list[str]]:
-    """The same time for all: updates made in it, and accuracy at its end."""
+    """The same time for all: compare updates in it, and accuracy at its end."""
     base = records[0].updates / records[0].seconds
     rows = [_row(record) | {"to_baseline": record.updates / record.seconds / base} for record in records]
     slower = [
@@ -209,7 +212,7 @@ EXPERIMENTS: Final = {
 
 
 def untrained(experiment: Experiment, records: Sequence[Record]) -> list[str]:
-    """Runs whose predictor is to be trained within them, and was not."""
+    """Runs whose predictor should have been trained and was not."""
     return [
         f"{record.label}: its predictor was never trained"
         for record, choices in zip(records, experiment.runs.values(), strict=True)
@@ -218,7 +221,7 @@ def untrained(experiment: Experiment, records: Sequence[Record]) -> list[str]:
 
 
 def run(name: str) -> dict[str, Any]:
-    """Every run of an experiment, one after another; what came of it.
+    """Run an experiment; returns the results.
 
     Raises:
         RuntimeError: if a run does not succeed.
@@ -267,7 +270,7 @@ COLUMNS: Final = {
 
 
 def table(document: Mapping[str, Any]) -> str:
-    """For a person."""
+    """The results as a table."""
     rows = document["rows"]
     shown = [key for key in COLUMNS if key in rows[0]]
     lines = [document["title"], f"{'':26}" + "".join(f"{COLUMNS[key][0]:>14}" for key in shown)]
@@ -278,7 +281,7 @@ def table(document: Mapping[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the experiment that the first argument names, and print what came of it; 1 if a bar was missed."""
+    """Run the experiment that the first argument names, and print the results; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=sorted(EXPERIMENTS))
     parser.add_argument("--json", action="store_true", help="print one JSON document")

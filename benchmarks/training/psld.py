@@ -1,17 +1,16 @@
-"""PSLD against MXNet's placement, round robin and proportional shares, on servers of which one is thin.
+"""PSLD against MXNet's placement, round robin and proportional shares, with one server on a slow link.
 
     manage.py bench training psld [--iterations 60] [--scale 0.002] [--pause] [--json]
 
 Real jobs, one after another: 4 workers that push and pull the parameters of VGG16 (each tensor scaled down), 4 servers
-with emulated links of which one has a tenth of the others' speed, lastingly or for the second quarter of the
-iterations. Same samples, seeds and step everywhere; the links are so thin that they, and not this machine's processors,
-make the time. Reported are the length of an iteration in each quarter (median; of the slowest worker), the
+with emulated links, one of which has a tenth of the others' speed, permanently or for the second quarter of the
+iterations. Samples, seeds and steps are the same everywhere; the links are so slow that they determine the time, not
+this machine's processors. Reported are the length of an iteration in each quarter (median; of the slowest worker), the
 whole job's against MXNet's, and what the changes of placement cost: the longest pause of a worker, beside what the
 change costs through a checkpoint. For that the same job is stopped at a checkpoint and a new one continues from it.
-This
-takes from its submission to the end of its first iteration, less an iteration; writing the checkpoint comes on top and
-is not counted. Bar: a tenth of that. ``--pause`` tells only this, of PSLD with a lastingly thin server, over links four
-times as wide: blocks must go through that thin link, on which a restart spends none of its time.
+This takes from its submission to the end of its first iteration, less an iteration; writing the checkpoint comes on top
+and is not counted. Bar: a tenth of that. ``--pause`` tells only this, of PSLD with a lastingly thin server, over links
+four times as wide: blocks must go through that thin link, on which a restart spends none of its time.
 """
 
 import argparse
@@ -31,7 +30,7 @@ CUT = 6
 """Iterations before the checkpoint from which another job continues, and after it."""
 
 RARELY = 10
-"""Iterations between two changes at least, where each is to be measured before the next."""
+"""Fewest iterations between two changes, so that each is measured before the next."""
 
 LINK = 16e6
 """Bytes per second, each way."""
@@ -50,17 +49,17 @@ class Row:
     total_s: float
     quarters_s: list[float]
     speedup: float
-    """Over MXNet's placement: its total by this one's."""
+    """MXNet's total time divided by this one's."""
     changes: int
     moved: int
-    """Blocks, over all changes."""
+    """Number of moved blocks, over all changes."""
     paused_s: float | None
-    """The longest of a worker by one change; None without a change that was measured."""
+    """The longest pause of a worker by one change; None if no change was measured."""
     loss: float | None
 
 
 def links_of(disturbance: str, iterations: int, link: float = LINK) -> list[dict[str, Any]]:
-    """Those of all servers, of which the last one's is thin: ``link`` is that of the others, in bytes per second."""
+    """The links of all servers; the last one is slow, the others have ``link`` bytes per second."""
     usual, thin = {"bytes_per_second": link}, {"bytes_per_second": THIN * link / LINK}
     if disturbance == "lasting":
         return [*[usual] * (SERVERS - 1), thin]
@@ -98,7 +97,7 @@ def measure(plan: argparse.Namespace) -> dict[str, Any]:
     with training_cluster([100_000.0] * WORKERS, server_slots=SERVERS) as cluster:
         restart_s = restart_from_checkpoint_s(partial(run_job, cluster), plan.scale)
         if not plan.json:
-            say(f"stopped at a checkpoint and gone on from it in a new job: {restart_s:.2f} s")
+            say(f"stopped at a checkpoint and continued in a new job: {restart_s:.2f} s")
             say("disturbance placement        total  over mxnet   median iteration in each quarter       changes")
         for disturbance in ("lasting", "transient"):
             baseline: Row | None = None
@@ -113,7 +112,7 @@ def measure(plan: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_pause(plan: argparse.Namespace) -> dict[str, Any]:
-    """Run only what the pause of a change is compared with, and one job that has changes."""
+    """Measure only the pause of changes and the restart from a checkpoint."""
     with training_cluster([100_000.0] * WORKERS, server_slots=SERVERS) as cluster:
         restart_s = restart_from_checkpoint_s(partial(run_job, cluster), plan.scale)
         outcome = run_job(cluster, spec_of("lasting", "psld", plan.iterations, plan.scale, every=RARELY, link=WIDE))
@@ -127,9 +126,11 @@ def measure_pause(plan: argparse.Namespace) -> dict[str, Any]:
 
 
 def pause_line(row: Row, restart_s: float) -> str:
-    """The longest pause beside a restart, in a sentence."""
+    """A sentence that compares the longest pause with a restart."""
     held = (
-        "nobody was measured" if row.paused_s is None else f"a worker was held up {row.paused_s * 1000:.0f} ms at most"
+        "no pause was measured"
+        if row.paused_s is None
+        else f"workers were delayed by at most {row.paused_s * 1000:.0f} ms"
     )
     part = "" if row.paused_s is None else f": {row.paused_s / restart_s:.0%} (bar {PAUSE_BAR:.0%})"
     moved = f"{row.moved} blocks moved in {row.changes} change{'' if row.changes == 1 else 's'} of placement"
@@ -137,7 +138,7 @@ def pause_line(row: Row, restart_s: float) -> str:
 
 
 def restart_from_checkpoint_s(run: Callable[[dict[str, Any]], Outcome], scale: float) -> float:
-    """What a change of placement costs by a checkpoint and a new job that continues from it."""
+    """The cost of a change of placement by a checkpoint and a new job that continues from it."""
     document = spec_of("lasting", "round-robin", CUT, scale) | {"checkpoint": {"every": CUT}}
     stopped = run(document)
     onward = {"name": "goes-on", "stop": {"iterations": 2 * CUT}, "start_from": {"job": stopped.job["id"]}}
@@ -170,7 +171,7 @@ def _longest_pause(outcome: Outcome) -> float | None:
 
 def _failures(rows: list[Row], restart_s: float) -> list[str]:
     failures = [
-        f"{row.disturbance} {row.placement}: a worker was held up {row.paused_s:.3f} s by a change,"
+        f"{row.disturbance} {row.placement}: a change delayed a worker by {row.paused_s:.3f} s,"
         f" more than {PAUSE_BAR:.0%} of a restart from a checkpoint ({restart_s:.2f} s)"
         for row in rows
         if row.paused_s is not None and row.paused_s > PAUSE_BAR * restart_s
@@ -191,11 +192,11 @@ def _line(row: Row) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table; 0 if every bar is reached, else 1."""
+    """Print the table; 0 if every target is met, else 1."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--scale", type=float, default=0.002, help="of each tensor of VGG16 (default: %(default)s)")
-    parser.add_argument("--pause", action="store_true", help="only what a change of placement costs")
+    parser.add_argument("--pause", action="store_true", help="only the cost of a change of placement")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     given = parser.parse_args(arguments)
     document = measure_pause(given) if given.pause else measure(given)

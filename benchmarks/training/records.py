@@ -1,4 +1,4 @@
-"""What real jobs on emulated machines said of themselves."""
+"""Reports of real jobs on emulated machines."""
 
 import time
 from collections import defaultdict
@@ -15,57 +15,57 @@ LOOK_S: Final = 0.5
 SETTLE_S: Final = 30.0
 LIMIT_S: Final = 300.0
 SETTLED_FROM: Final = 30
-"""Iterations before this one are shares being found."""
+"""Shares have converged from this iteration on."""
 
 WARM_UP: Final = 2
-"""A process's first iterations load and measure what later ones need not."""
+"""The first iterations of a process, which include loading and calibration."""
 
 SCORER: Final = 0
-"""The worker that evaluates; its clock is the run's."""
+"""The worker that evaluates; its clock is used for the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What one run said of itself: by metric, iteration and worker; scores by iteration of the one who scores."""
+    """The record of one run: values by metric, iteration and worker; scores by iteration of the evaluating worker."""
 
     label: str
     series: Mapping[str, Mapping[int, Mapping[int, float]]]
     accuracy: Mapping[int, float]
     loss: Mapping[int, float]
-    """On the held-out split."""
+    """Loss on the held-out split."""
     speeds: Mapping[int, float]
-    """Samples per second of each worker's machine, where it has one speed."""
+    """Samples per second of each worker's machine, if it is constant."""
     trained: tuple[str, ...] = ()
-    """What was said whenever its predictor was trained."""
+    """The sentences about each training of its predictor."""
     reported_late: float = 0.0
-    """Part of the reports that said of themselves that the real work outlasted the emulated."""
+    """Fraction of reports in which the real computation took longer than the emulated one."""
 
     @property
     def seconds(self) -> float:
-        """From the first iteration to the end, on the clock of the one who scores."""
+        """From the first iteration to the end, on the clock of the evaluating worker."""
         return self.clock_s(None)
 
     @property
     def updates(self) -> int:
-        """Reports of all workers."""
+        """The number of reports of all workers."""
         return sum(len(row) for row in self.series["samples"].values())
 
     @property
     def samples(self) -> int:
-        """Processed by all workers."""
+        """Samples processed by all workers."""
         return int(sum(sum(row.values()) for row in self.series["samples"].values()))
 
     @property
     def final_accuracy(self) -> float:
-        """Of the last evaluation."""
+        """Accuracy of the last evaluation."""
         return self.accuracy[max(self.accuracy)] if self.accuracy else 0.0
 
     @property
     def overruns(self) -> float:
-        """The part of all computing time that is this machine's and not that of the emulated ones.
+        """The fraction of computing time by which this machine is slower than the emulated ones.
 
-        That is what lies beyond samples by speed. Machines that follow a trace have no such figure: of these it is the
-        part of the reports that said so of themselves, which does not know of a rest that lasted too long.
+        That is the time beyond samples divided by speed. For machines that follow a trace it is the fraction of reports
+        with an overrun, which does not include pauses that were too long.
         """
         if not self.speeds:
             return self.reported_late
@@ -80,7 +80,7 @@ class Record:
 
     @property
     def waiting_share(self) -> float:
-        """Waiting as a part of all workers' time."""
+        """Waiting as a fraction of all workers' time."""
         whole = sum(sum(row.values()) for row in self.series["iteration_s"].values())
         return sum(sum(row.values()) for row in self.series["waiting_s"].values()) / whole if whole else 0.0
 
@@ -90,7 +90,7 @@ class Record:
         return fmean(seconds) if seconds else float("nan")
 
     def iteration_within_s(self, begin_s: float, end_s: float) -> float:
-        """Mean over workers of the iterations that the scorer began in that span of its clock."""
+        """Mean over workers of the iterations that the evaluating worker began in that interval of its clock."""
         row, at_s, seconds = self.series["iteration_s"], 0.0, list[float]()
         for k in sorted(row):
             if begin_s <= at_s < end_s:
@@ -99,18 +99,18 @@ class Record:
         return fmean(seconds) if seconds else float("nan")
 
     def clock_s(self, before: int | None) -> float:
-        """Time of the scorer's iterations before that one."""
+        """Time of the evaluating worker's iterations before that one."""
         row = self.series["iteration_s"]
         return sum(row[k].get(SCORER, 0.0) for k in row if before is None or k < before)
 
     def clock_to_loss(self, target: float) -> float | None:
-        """When an evaluation first found that loss on the held-out split, or less; None if none did."""
+        """When an evaluation first reached that loss on the held-out split; None if none did."""
         reached = min((k for k, loss in self.loss.items() if loss <= target), default=None)
         return None if reached is None else self.clock_s(reached)
 
 
 def take_down(cluster: BenchCluster, label: str, document: Mapping[str, Any]) -> Record:
-    """Run a job and take down its history, once nothing is added to it any more.
+    """Run a job and read its history once that is complete.
 
     Raises:
         RuntimeError: if it does not succeed.

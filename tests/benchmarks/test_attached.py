@@ -18,8 +18,8 @@ def test_what_a_rank_keeps_is_measured_whatever_the_bench_frees_meanwhile() -> N
 
 def test_an_outage_is_judged_without_the_script_that_runs_beside_it() -> None:
     document = {"outage": {"ratio": 1.6, "bystander": 2.0, "lost": 0}}
-    assert failures(document) == ["outage: 1.600 (a plain script beside it: 2.000), at most 1.5 is wanted"]
+    assert failures(document) == ["outage: 1.600 (a plain script beside it: 2.000), expected at most 1.5"]
 
 
 def test_even_machines_are_judged_by_the_mean() -> None:
-    assert failures({"even": {"ratio": 1.02, "quartile_ratio": 1.0}}) == ["even: 1.020, at most 1.01 is wanted"]
+    assert failures({"even": {"ratio": 1.02, "quartile_ratio": 1.0}}) == ["even: 1.020, expected at most 1.01"]

@@ -48,7 +48,7 @@ def test_a_bsp_is_judged_by_the_time_to_the_same_loss() -> None:
     runs = [record("BSP", 0.2), record("A-BSP", 0.1), record("never", 0.1, losses=(2.0, 1.0))]
     rows, failures = EXPERIMENTS["a-bsp"].judge(runs)
     assert [row["to_loss_s"] for row in rows] == [pytest.approx(4.0), pytest.approx(2.0), None]
-    assert failures == ["never: never came to a loss of 0.6"]
+    assert failures == ["never: never reached a loss of 0.6"]
 
 
 def test_psp_is_judged_by_updates_in_the_same_time() -> None:

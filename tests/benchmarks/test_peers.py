@@ -104,17 +104,17 @@ PACED = Row(scene="steady", name="Paceline attached", figures=figures(102.0), ju
 def test_batches_by_hand_may_be_a_little_ahead_on_steady_machines_only() -> None:
     assert failures([HAND, PACED]) == []
     assert failures([HAND, replace(PACED, figures=figures(104.0))]) == [
-        "steady: Paceline attached took 1.040 of DDP, batches by hand's time, at most 1.03 is wanted"
+        "steady: Paceline attached took 1.040 of DDP, batches by hand's time, expected at most 1.03"
     ]
     changing = [replace(row, scene="changing") for row in (HAND, PACED)]
     assert failures(changing) == [
-        "changing: Paceline attached took 1.020 of DDP, batches by hand's time, at most 1 is wanted"
+        "changing: Paceline attached took 1.020 of DDP, batches by hand's time, expected at most 1"
     ]
 
 
 def test_no_other_may_be_ahead_and_who_is_absent_is_not() -> None:
     other = Row(scene="steady", name="Ray Train", figures=figures(90.0))
-    assert failures([other, PACED]) == ["steady: Paceline attached took 1.133 of Ray Train's time, at most 1 is wanted"]
+    assert failures([other, PACED]) == ["steady: Paceline attached took 1.133 of Ray Train's time, expected at most 1"]
     assert failures([replace(other, figures=None, absent="ray is not installed"), PACED]) == []
 
 

@@ -37,11 +37,11 @@ def test_rows_tell_gain_moves_and_pause() -> None:
     assert (row.total_s, row.speedup, row.changes, row.moved, row.paused_s) == (17.5, 2.29, 1, 2, 0.5)
     assert row.quarters_s == [1.0, 0.25, 0.25, 0.25]
     assert psld._failures([base, row], 4.0) == [
-        "lasting psld: a worker was held up 0.500 s by a change, more than 10% of a restart from a checkpoint (4.00 s)"
+        "lasting psld: a change delayed a worker by 0.500 s, more than 10% of a restart from a checkpoint (4.00 s)"
     ]
     assert psld._failures([base, row], 5.0) == []
     assert psld.pause_line(row, 4.0) == (
-        "2 blocks moved in 1 change of placement: a worker was held up 500 ms at most; "
+        "2 blocks moved in 1 change of placement: workers were delayed by at most 500 ms; "
         "a restart from a checkpoint takes 4000 ms: 12% (bar 10%)"
     )
 

@@ -1,1 +1,1 @@
-"""What a user of each library would write. The line with ``emulate`` makes the machine slow; ``score`` evaluates."""
+"""Scripts as a user of each library would write them. ``emulate`` slows the machine down; ``score`` evaluates."""

@@ -1,6 +1,7 @@
-"""DistributedDataParallel with uneven batches that someone has worked out: ``by_hand.py 93,93,47,23``.
+"""DistributedDataParallel with uneven batches that a user has computed: ``by_hand.py 93,93,47,23``.
 
-Each pass is the permutation that Paceline takes for this seed, so that both see the same samples in the same order.
+Each pass uses the permutation that Paceline uses for this seed, so that both process the same samples in the same
+order.
 """
 
 import sys
@@ -18,7 +19,7 @@ from benchmarks.peers.task import EPOCHS, SCORE_EVERY, SEED, digits, network, sg
 
 
 class Shares(Sampler[list[int]]):
-    """The part of this rank of every global batch; the last one of a pass, which is smaller, is divided alike."""
+    """The rank's part of every global batch; the smaller last one of a pass is divided in the same proportions."""
 
     def __init__(self, samples: int, shares: list[int], rank: int) -> None:
         self._samples, self._rank, self._total = samples, rank, sum(shares)

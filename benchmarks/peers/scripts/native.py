@@ -12,11 +12,11 @@ from workers.workloads.network import Network
 from workers.workloads.objectives import CROSS_ENTROPY, Objective
 
 MACHINE: Final = "PEERS_MACHINE"
-"""Of an agent, whose processes have its environment."""
+"""An environment variable of an agent, which its processes inherit."""
 
 
 def right(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Which answers are right; those of an evaluation are noted."""
+    """Whether each answer is right; the accuracy of an evaluation is logged."""
     found = outputs.argmax(1) == labels
     if not torch.is_grad_enabled():
         note(found.float().mean().item())
