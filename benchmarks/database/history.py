@@ -19,7 +19,7 @@ from controlplane.telemetry.folding import fold
 from controlplane.telemetry.metrics import METRICS
 from controlplane.telemetry.models import ReportBatch
 from controlplane.telemetry.selectors import series
-from controlplane.telemetry.stored import reports_of
+from controlplane.telemetry.stored_reports import reports_of
 
 METRIC: Final = "iteration_s"
 WORKERS: Final = 64
@@ -98,7 +98,7 @@ def table(document: dict[str, Any]) -> str:
             f"{title:60}{document[f'{key}_s'] * 1000:7.1f} ms{document[f'{key}_json_bytes'] / 1e6:9.2f} MB"
             for title, key in (("from chunks, 500 points each", "chunks"), ("from batches, every point", "rows"))
         ),
-        f"chunks take {document['ratio']:.3f} of the batches' time (bar: at most {BAR})",
+        f"chunks take {document['ratio']:.3f} of the batches' time (target: at most {BAR})",
         f"folding: {document['folded_rows_per_s']:,.0f} rows/s, longest piece {document['longest_piece_ms']:.0f} ms",
     ]
     return "\n".join(lines)

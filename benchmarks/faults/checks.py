@@ -12,7 +12,7 @@ from controlplane.jobs.models import Job, Process
 from controlplane.policies.registry import resolve
 from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.simulator.replay import replay
-from controlplane.telemetry.stored import reports_of
+from controlplane.telemetry.stored_reports import reports_of
 
 
 @dataclass(slots=True, kw_only=True)

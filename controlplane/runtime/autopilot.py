@@ -27,7 +27,7 @@ from controlplane.runtime.recorded_jobs import recent_log
 from controlplane.runtime.redis import Client, shared
 from controlplane.runtime.subprocesses import BrokenOff, Failed, run_in_subprocess
 from controlplane.simulator.autopilot import play_alternatives
-from controlplane.telemetry.recorded import recorded_job
+from controlplane.telemetry.job_outlines import recorded_job
 
 Play = Callable[[int, str], AlternativesPlayed]
 """Maps a job and its request, as stored by ``request_plays``, to the answer."""

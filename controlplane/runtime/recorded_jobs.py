@@ -16,8 +16,8 @@ from controlplane.runtime import log
 from controlplane.simulator.recorded_run import Run, as_if_begun, read_run
 from controlplane.simulator.replay import Decided
 from controlplane.simulator.scenario import Scenario
+from controlplane.telemetry.job_outlines import recorded_job
 from controlplane.telemetry.models import RawEvent
-from controlplane.telemetry.recorded import recorded_job
 from controlplane.telemetry.simulations import simulation_played
 
 CHUNK: Final = 2000

@@ -12,7 +12,7 @@ from django.db import connection, models, transaction
 from controlplane.jobs.rows import update_rows
 from controlplane.telemetry.columns import COLUMNS, Rows, encoded, is_known, lay_over, rollups
 from controlplane.telemetry.models import Chunk, Folded, Rollup
-from controlplane.telemetry.stored import Place, batches_after, folded_until, rows_of, stored_blocks
+from controlplane.telemetry.stored_reports import Place, batches_after, folded_until, rows_of, stored_blocks
 
 ROWS: Final = 32_768
 """Reports that are folded in one step, to bound memory however far behind a job is."""

@@ -38,7 +38,7 @@ from controlplane.telemetry.columns import (
 )
 from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Chunk, Rollup
-from controlplane.telemetry.stored import Place, batches_after, folded_until, rows_of, stored_blocks
+from controlplane.telemetry.stored_reports import Place, batches_after, folded_until, rows_of, stored_blocks
 
 FOREVER: Final = 2**62
 PARTS: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional and each.name in ITERATION)

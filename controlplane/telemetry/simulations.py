@@ -29,8 +29,8 @@ from controlplane.simulator.scenario import Scenario, check, chosen
 from controlplane.simulator.scenarios import find
 from controlplane.simulator.tables import ratio
 from controlplane.simulator.variations import Variation, variation_of, varied
+from controlplane.telemetry.job_outlines import job_outline, recorded_outline
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.recorded import job_outline, recorded_outline
 from controlplane.telemetry.simulated import Series, run_store
 
 S: Final = Simulation.State

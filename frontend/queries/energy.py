@@ -13,7 +13,7 @@ from controlplane.jobs.stored_specs import stored_spec
 from controlplane.protocol.energy import Draw, draw_of, labelled_power
 from controlplane.telemetry.history import Windows
 from controlplane.telemetry.metrics import BUSY, ITERATION
-from controlplane.telemetry.stored import known_measurements
+from controlplane.telemetry.stored_reports import known_measurements
 from frontend import formats
 from frontend.queries.figures import MAX_SUMMED
 from frontend.queries.history import History

@@ -7,7 +7,7 @@ import numpy as np
 
 from controlplane.jobs.models import Job
 from controlplane.telemetry.columns import Column
-from controlplane.telemetry.stored import known_measurements
+from controlplane.telemetry.stored_reports import known_measurements
 from frontend.queries.history import History
 from frontend.queries.lanes import machines
 

@@ -13,7 +13,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.stored_specs import stored_spec
 from controlplane.protocol.measurements import OF_MACHINES, OF_WORKERS
 from controlplane.telemetry.history import Windows
-from controlplane.telemetry.stored import known_measurements
+from controlplane.telemetry.stored_reports import known_measurements
 from frontend.figures.measured import groups
 from frontend.figures.measured_rows import Measured, MeasuredWorker, Samples
 from frontend.figures.rows import View

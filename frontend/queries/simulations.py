@@ -18,8 +18,8 @@ from controlplane.simulator.scenario import Scenario, check
 from controlplane.simulator.scenarios import scenarios
 from controlplane.simulator.tables import HEADS, against_paper, against_recorded, rows
 from controlplane.simulator.variations import variation_of
+from controlplane.telemetry.job_outlines import recorded_outline
 from controlplane.telemetry.models import Simulation
-from controlplane.telemetry.recorded import recorded_outline
 from controlplane.telemetry.simulations import simulation_runs, simulation_scenario
 from frontend.figures.rows import Simulated, SimulatedOutcome
 from frontend.parameters import Query, QueryError, number_of

@@ -18,8 +18,8 @@ from controlplane.runtime.recorded_jobs import learned_run, simulated_run
 from controlplane.simulator.cluster import Cluster
 from controlplane.simulator.control import Recording
 from controlplane.simulator.disturbances import Wavering
+from controlplane.telemetry.job_outlines import job_outline
 from controlplane.telemetry.models import RawEvent, Simulation
-from controlplane.telemetry.recorded import job_outline
 from controlplane.telemetry.simulations import simulations_run
 from tests.runtime.test_replay_and_whatif import stored
 from tests.simulator.worlds import LB_BSP, world

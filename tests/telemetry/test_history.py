@@ -19,7 +19,7 @@ from controlplane.telemetry.history import Span, has_detail, read_columns, read_
 from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Chunk, Folded, ReportBatch, Rollup
 from controlplane.telemetry.selectors import series
-from controlplane.telemetry.stored import folded_until, known_measurements
+from controlplane.telemetry.stored_reports import folded_until, known_measurements
 from tests.support.examples import examples
 from tests.support.rows import submitted_job
 from tests.telemetry.reports import OTHERS, store_reports, stored_reports

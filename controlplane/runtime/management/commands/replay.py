@@ -12,7 +12,7 @@ from controlplane.core.engine import ENGINE_VERSION
 from controlplane.policies.registry import resolve
 from controlplane.runtime.recorded_jobs import recorded_decisions, recorded_log
 from controlplane.simulator.replay import Replayed, replay
-from controlplane.telemetry.recorded import NotRecorded, recorded_job
+from controlplane.telemetry.job_outlines import NotRecorded, recorded_job
 
 DIFFERS, REFUSED = 1, 2
 

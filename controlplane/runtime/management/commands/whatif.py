@@ -33,7 +33,7 @@ from controlplane.simulator.whatif import (
     what_if,
     what_if_simulated,
 )
-from controlplane.telemetry.recorded import recorded_job
+from controlplane.telemetry.job_outlines import recorded_job
 
 REFUSED, INTERRUPTED = 2, 130
 PLAIN_WIDTH = 110
