@@ -1,4 +1,4 @@
-"""What several benchmarks print."""
+"""Lines that several benchmarks print."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -6,18 +6,18 @@ from typing import Any
 
 
 def say(line: str) -> None:
-    """A line to standard output, at once."""
+    """Print a line, without buffering."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def waits_title() -> str:
-    """Heads the lines of ``waits_line``."""
+    """The heading for ``waits_line``."""
     return f"{'':34}{'p50':>10}{'p95':>10}{'p99':>10}{'slowest p95':>14}{'reports/s':>12}"
 
 
 def waits_line(name: str, waits: Mapping[str, Any]) -> str:
-    """One stretch."""
+    """One measurement."""
     milliseconds = "".join(f"{waits[key]:7.1f} ms" for key in ("p50_ms", "p95_ms", "p99_ms"))
     return f"{name:34}{milliseconds}{waits['slowest_job_p95_ms']:11.1f} ms{waits['reports_per_s']:12,.0f}"
 

@@ -7,7 +7,7 @@ documentation has it, with equal batches, which is all that it can average; *our
 an all-reduce job: sums of gradients, begun while the rest is computed, and of counts, the mean's step at every member,
 parameters handed out.
 The figure is the median of the rounds' ratios of time, for a network whose steps are mostly work and for one whose
-steps are mostly transfer. Bar: 0.95. Afterwards the parameters of both must agree.
+steps are mostly transfer. Target: 0.95. Afterwards the parameters of both must agree.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def _ask_all(controls: Sequence[Connection], kind: str) -> list[float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each network; 1 if a bar was missed."""
+    """Print a line for each network; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=2)
@@ -162,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(json.dumps({"networks": found, "bar": BAR}) + "\n")
     for row in () if given.json else found:
         verdict = "reached" if row["reached"] else "missed"
-        times = f"DDP {row['ddp_ms']} ms a step, ours {row['ours_ms']} ms, ratio {row['ratio']:.2f} (bar {BAR})"
+        times = f"DDP {row['ddp_ms']} ms a step, ours {row['ours_ms']} ms, ratio {row['ratio']:.2f} (target {BAR})"
         sys.stdout.write(f"{row['network']}: {times}; parameters {row['largest_difference']:.0e} apart: {verdict}\n")
     return 0 if all(row["reached"] for row in found) else 1
 

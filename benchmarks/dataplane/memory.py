@@ -299,7 +299,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each case; 1 if a bar was missed."""
+    """Print a line for each case; 1 if a target was missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", default="", help="cases whose names begin so")
     parser.add_argument("--json", action="store_true")
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in (case for case in CASES if case.name.startswith(given.only)):
         found.append(row := measure(case))
         if not given.json:
-            verdict = f"(bar {case.bar:g}): {'reached' if row['reached'] else 'missed'}"
+            verdict = f"(target {case.bar:g}): {'reached' if row['reached'] else 'missed'}"
             text = f"{row['case']}: {row['peak_mib']} MiB, {row['ratio']:.2f} times the model {verdict}\n"
             sys.stdout.write(text)
             sys.stdout.flush()

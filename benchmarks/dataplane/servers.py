@@ -7,8 +7,8 @@ First, blocks through one and two parameter servers, against bare socket loops: 
 Four worker processes on loopback, a thread per server in each. *Bare* moves the same bytes in the same order over the
 same kind of sockets and threads, and does nothing with them. *Server* is the real one: frames, quorums of all workers,
 aggregation, the optimizer's step, versions; *encrypted* is that over TLS. Rounds of all alternate, so that other load
-on the machine meets all; a figure is the median of the rounds' ratios, of encrypted to the server without. Bar: 0.8 for
-push and pull together, through one server and through two, without encryption.
+on the machine meets all; a figure is the median of the rounds' ratios, for *encrypted* relative to *server*. Target:
+0.8 for push and pull together, through one server and through two, without encryption.
 
 Then the pause of a change of placement beside a restart from a checkpoint, by real jobs (``bench training psld
 --pause``), and a step without servers beside one of DistributedDataParallel (``bench allreduce``).

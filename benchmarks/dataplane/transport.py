@@ -5,7 +5,7 @@
 Four worker processes and one server process on loopback. *Bare* sends and receives the same bytes in the same order
 over the same kind of sockets and threads, and does nothing with them. *Server* is the real one: frames, quorums of
 all workers, aggregation, the optimizer's step, versions. Rounds of both alternate, so that other load on the machine
-meets both; the figure is the median of the rounds' ratios. Bar: 0.8. CPU seconds per GB
+meets both; the figure is the median of the rounds' ratios. Target: 0.8. CPU seconds per GB
 are of all processes together and vary less than the throughput on a machine that does other things too.
 """
 

@@ -46,7 +46,7 @@ WATCH_S: Final = 8.0
 LOOK_S: Final = 0.1
 
 MOST_S: Final = 5.0
-"""Bar: how long a fault may interrupt the progress of a job."""
+"""Target: how long a fault may interrupt the progress of a job."""
 
 CONTINUES_S: Final = 60.0
 """Without progress for this long after a fault, the job counts as stuck."""
@@ -54,7 +54,7 @@ CONTINUES_S: Final = 60.0
 END_S: Final = 300.0
 COUNT_S: Final = 120.0
 MOST_POINTS: Final = 1.0
-"""Bar: percentage points of accuracy between the disturbed and the undisturbed run."""
+"""Target: percentage points of accuracy between the disturbed and the undisturbed run."""
 
 SERVICES: Final = ("decisions", "history", "web")
 
@@ -66,7 +66,7 @@ class Injected(msgspec.Struct, kw_only=True, frozen=True):
     kind: str
     whom: str
     seconds: float | None
-    """The longest time without a newly complete iteration; None: no more came in time."""
+    """The longest time without a newly complete iteration; None if there was none in time."""
     seen_s: float | None
     """As ``seconds``, for the progress that pages show, which comes from the database."""
 
@@ -92,7 +92,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """Violated bars."""
+        """Missed targets, as sentences."""
         found = []
         if self.state != "succeeded":
             found.append(f"the job ended {self.state}: {self.reason}")
@@ -259,7 +259,7 @@ class Trial:
 
 
 def measure(job_number: str) -> dict[str, Any]:
-    """In a process with the settings of the disturbed control plane: what its database has of the job."""
+    """Read the job from the database; runs in a process with the settings of the disturbed control plane."""
     from controlplane.jobs.models import Decision, Process
     from controlplane.runtime.log import decode_event
     from controlplane.telemetry.models import RawEvent

@@ -1,4 +1,4 @@
-"""Chromium as benches use it: how soon pages show their first chart, and what one shows while its job runs."""
+"""Chromium for benchmarks: when pages show their first chart, and what a page shows while its job runs."""
 
 import asyncio
 import shutil
@@ -21,37 +21,37 @@ FLAGS: Final = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 SAMPLE_S: Final = 7.5
-"""Between two looks at the heap, each after a collection, so that only what is held on to counts."""
+"""Interval of heap samples, each after a garbage collection, so that only live objects count."""
 
 DRAWN_S: Final = 60.0
 SETTLED_MS: Final = 1_500
-"""After the first chart: so long further figures in view may come."""
+"""How long to wait for further visible figures after the first chart."""
 
 VIEWPORT: Final[Any] = {"width": 1440, "height": 1200}
 
 
 class Opening(msgspec.Struct, kw_only=True, frozen=True):
-    """A page that was opened: seconds from the click on, and bytes over the wire."""
+    """An opened page: times in seconds from the click, and transferred bytes."""
 
     shown_s: float
-    """To its first chart or the words in its place, or to the page itself."""
+    """Time to its first chart or the text in its place, or to a page without charts."""
     words_s: float | None
-    """To a job's verdict, lanes and tiles, where the page has them."""
+    """Time to a job's verdict, lanes and tiles, if the page has them."""
     wire_bytes: int
-    """Of all replies, with their headers, as they were compressed."""
+    """Compressed bytes of all responses, headers included."""
 
 
 class Visit(msgspec.Struct, kw_only=True, frozen=True):
     """Medians over several rounds."""
 
     first: Opening
-    """Of someone who was never here."""
+    """The first visit."""
     again: Opening
-    """With what the browser has kept."""
+    """A later visit, with the browser's cache."""
 
 
 class Tab(msgspec.Struct, kw_only=True, frozen=True):
-    """What was seen of one page of a running job."""
+    """Measurements of one page of a running job."""
 
     shown: list[tuple[float, int]]
     """Wall clock in seconds, and the last iteration that the chart had from that frame on."""
@@ -99,19 +99,19 @@ WATCH: Final = """figure => {
 
 
 def chromium() -> str | None:
-    """The path of Chromium's program, where there is one."""
+    """The path of Chromium, if it is installed."""
     return next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 def missing() -> str:
-    """Why there is no browser to measure with; empty where there is one."""
+    """Why there is no browser to measure with; empty if there is one."""
     if find_spec("playwright") is None:
         return "Playwright is not installed: pip install -r requirements/tests.txt"
     return "" if chromium() else INSTALL
 
 
 def session() -> str:
-    """The session of someone who may look at everything."""
+    """The session of a user who may see everything."""
     person, _ = User.objects.get_or_create(username="looker", defaults={"is_superuser": True})
     client = Client(SERVER_NAME="127.0.0.1")
     client.force_login(person)

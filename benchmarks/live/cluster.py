@@ -1,4 +1,4 @@
-"""A private control plane to measure, with machines and jobs on it; all of it ends with the block."""
+"""A private control plane to measure, with machines and jobs; everything ends with the block."""
 
 import sys
 import time
@@ -35,13 +35,13 @@ ECHO_READY_S: Final = 20.0
 JOIN_S: Final = 60.0
 POLL_S: Final = 0.1
 ANSWER_S: Final = 120.0
-"""How long an answer of the control plane may take: on a busy machine others wait for it, too."""
+"""Time-out of requests to the control plane, which may be slow on a busy machine."""
 
 LOOK_ANSWER_S: Final = 10.0
 
 
 class BenchCluster:
-    """A running control plane, reached as an administrator would reach it; ``client`` speaks to its REST API."""
+    """A running control plane with an administrator's access; ``client`` uses its REST API."""
 
     def __init__(
         self, plane: ControlPlane, environment: Mapping[str, str], supervisor: Supervisor, client: httpx.Client
@@ -143,7 +143,7 @@ class BenchCluster:
         return int(self.ask("POST", "jobs", json=dict(spec) | {"labels": _labels(pool)})["id"])
 
     def look(self, job: int) -> dict[str, Any]:
-        """The job as it is now; nothing while the control plane is away."""
+        """The job's present document; empty while the control plane is unreachable."""
         self.supervisor.check()
         try:
             reply = self.client.get(f"jobs/{job}", timeout=LOOK_ANSWER_S)
@@ -152,7 +152,7 @@ class BenchCluster:
             return {}
 
     def wait(self, job: int, holds: Callable[[dict[str, Any]], bool], *, seconds: float) -> dict[str, Any]:
-        """The job once that holds, or as it is when the time is up."""
+        """The job once ``holds`` is true, or its state when the time is up."""
         end, found = time.monotonic() + seconds, self.look(job)
         while time.monotonic() < end and not (found and holds(found)):
             self.supervisor.interruption.pause(POLL_S)
@@ -187,7 +187,7 @@ class BenchCluster:
 
 @contextmanager
 def running_cluster() -> Iterator[BenchCluster]:
-    """Start everything in a folder of its own, with an append-only file; everything ends with the block."""
+    """Start everything in a temporary folder, with an append-only file; everything ends with the block."""
     with TemporaryDirectory(prefix="paceline-bench-") as folder, Interruption() as stop, Supervisor(stop) as supervisor:
         plane = ControlPlane(folder=Path(folder), port=free_port(), settings={"REDIS_URL": "", "DATABASE_URL": ""})
         environment, _ = start_control_plane(plane, supervisor)
@@ -213,7 +213,7 @@ def _labels(pool: str) -> dict[str, str]:
 
 
 def _append_to_a_file(client: redis.Redis) -> None:
-    """As in production: fsynced every second."""
+    """Append to a file, as in production: fsynced every second."""
     client.config_set("appendfsync", "everysec")
     client.config_set("appendonly", "yes")
 

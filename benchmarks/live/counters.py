@@ -1,4 +1,4 @@
-"""How finely the path divides its work: messages per append, per commit and per frame, and wake-ups of each service.
+"""Batch sizes along the path: messages per append, commit and frame, and wake-ups of each service.
 
 Redis counts the commands of the scripts: only an append has an XLEN, only a commit a PEXPIRE. The kernel counts how
 often each thread has waited, which is how often it was woken up.
@@ -19,19 +19,19 @@ WAITS: Final = "voluntary_ctxt_switches:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Since some beginning."""
+    """Counts since some start."""
 
     appends: int
     commits: int
     frames: int
-    """What the workers received."""
+    """Frames that the workers received."""
     wake_ups: Mapping[str, int]
-    """By process; empty where the kernel does not say."""
+    """Wake-ups by process; empty if the kernel does not report them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divided:
-    """A stretch of load, in the sizes of what each service did at once."""
+    """Batch sizes of each service during a measurement."""
 
     messages_per_append: float
     messages_per_commit: float
@@ -42,7 +42,7 @@ class Divided:
 
 
 def counts(client: Client, processes: Mapping[str, int], *, frames: int) -> Counts:
-    """As of now; ``processes`` by name."""
+    """The present counts; ``processes`` by name."""
     commands = client.info("commandstats")
     return Counts(
         appends=commands.get(APPENDS, {}).get("calls", 0),
@@ -53,7 +53,7 @@ def counts(client: Client, processes: Mapping[str, int], *, frames: int) -> Coun
 
 
 def wake_ups(pid: int) -> int:
-    """Of all threads of a process; 0 where the kernel does not say."""
+    """Wake-ups of all threads of a process; 0 if the kernel does not report them."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with suppress(OSError):  # the thread has ended
@@ -63,7 +63,7 @@ def wake_ups(pid: int) -> int:
 
 
 def divided(before: Counts, now: Counts, *, messages: int, seconds: float, cost_us: Mapping[str, float]) -> Divided:
-    """What happened between, for so many messages that cost each process so much CPU time each."""
+    """Batch sizes between two counts, given the number of messages and the CPU time per message of each process."""
     woken = {name: count - before.wake_ups[name] for name, count in now.wake_ups.items()}
     return Divided(
         messages_per_append=messages / max(1, now.appends - before.appends),

@@ -1,8 +1,8 @@
-"""From a report to orders: the full path against bare echo, in one run on one machine.
+"""Latency and cost from a report to orders: the full path compared with a bare echo, in one run on one machine.
 
-The full path is everything that production has: uvicorn and the gateway with authentication, Redis with its
-append-only file, Celery, the engine with LB-BSP, and ingest into the database, whose rows are counted afterwards. It is
-measured twice: with a websocket of each worker, and through the relays of their machines, as agents have them.
+The full path has all parts of production: uvicorn and the gateway with authentication, Redis with its append-only file,
+Celery, the engine with LB-BSP, and ingest into the database, whose rows are counted afterwards. It is measured twice:
+with a websocket per worker, and through the relays of their machines, as in agents.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from controlplane.protocol.codec import encode
 from controlplane.runtime.redis import shared
 
 MOST_LATENCY: Final = 2.5
-"""Bar: p50 of one worker's round trip, as a multiple of bare echo's."""
+"""Target: p50 of one worker's round trip, as a multiple of bare echo's."""
 
 LEAST_THROUGHPUT: Final = 0.5
-"""Bar: messages per second with 64 workers, as a share of bare echo's."""
+"""Target: messages per second with 64 workers, as a share of bare echo's."""
 
 MOST_COST: Final = 2.0
-"""Bar: CPU per message of all processes with 64 workers, as a multiple of bare echo's."""
+"""Target: CPU per message of all processes with 64 workers, as a multiple of bare echo's."""
 
 MOST_INGEST_COST: Final = 0.3
-"""Bar: CPU per report of the history process with 64 workers, as a multiple of bare echo's CPU per message."""
+"""Target: CPU per report of the history process with 64 workers, as a multiple of bare echo's CPU per message."""
 
 INGEST: Final = "history"
 """The process that copies reports to the database."""
@@ -42,8 +42,9 @@ INGEST: Final = "history"
 CROWD: Final = 64
 
 BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "narx", "samples": 40, "retrain_every": 0}}
-"""The default, but trained once, early, and before measuring. Iterations without any work come a thousand times as
-fast as real ones; to train after every 100 of them would measure torch."""
+"""The default, but trained once, early, and before measuring. Iterations without any work are a thousand times as fast
+as real ones; training after every 100 of them would measure torch.
+"""
 
 TRAINED_S: Final = 300.0
 
@@ -62,7 +63,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Everything that was measured, and the ratios that the bars are about."""
+    """All measurements, and the ratios that have targets."""
 
     echo_one: Figures
     echo_crowd: Figures
@@ -99,27 +100,29 @@ class Result:
 
     @property
     def failures(self) -> list[str]:
-        """What missed its bar, or was lost."""
+        """Missed targets and lost data, as sentences."""
         found = []
         if self.latency_ratio > MOST_LATENCY:
-            found.append(f"round trip is {self.latency_ratio:.2f} times bare echo's, at most {MOST_LATENCY} is the bar")
+            found.append(
+                f"round trip is {self.latency_ratio:.2f} times bare echo's, at most {MOST_LATENCY} is the target"
+            )
         if self.throughput_ratio < LEAST_THROUGHPUT:
             found.append(
-                f"{self.throughput_ratio:.2f} of bare echo's messages/s, at least {LEAST_THROUGHPUT} is the bar"
+                f"{self.throughput_ratio:.2f} of bare echo's messages/s, at least {LEAST_THROUGHPUT} is the target"
             )
         if (cost := self.cost_ratios["websockets"]) > MOST_COST:
-            found.append(f"a message costs {cost:.2f} times bare echo's CPU, at most {MOST_COST} is the bar")
+            found.append(f"a message costs {cost:.2f} times bare echo's CPU, at most {MOST_COST} is the target")
         if self.ingest_ratio > MOST_INGEST_COST:
             found.append(
                 f"ingest of a report costs {self.ingest_ratio:.2f} times bare echo's CPU per message,"
-                f" at most {MOST_INGEST_COST} is the bar"
+                f" at most {MOST_INGEST_COST} is the target"
             )
         for path in (self.path_one, self.path_crowd, self.relayed_one, self.relayed_crowd):
             found += path.counted.losses
         return found
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as JSON values."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         ratios: dict[str, Any] = {"latency_ratio": self.latency_ratio, "throughput_ratio": self.throughput_ratio}
         ratios |= {"cost_ratios": self.cost_ratios, "ingest_ratio": self.ingest_ratio}
@@ -151,7 +154,7 @@ async def _measure(target: Target) -> Result:
 
 
 async def _side_by_side(target: Target, *, connections: int) -> tuple[Figures, Path, Path]:
-    """Echo before, between and after the full paths, so that a machine that grows noisier meanwhile favours none."""
+    """Measure echo before, between and after the full paths, so that changing noise of the machine favours none."""
     seconds = target.seconds / 3
     echo = [await _echo(target, connections=connections, seconds=seconds)]
     path = await measure_path(target, workers=connections)
@@ -198,14 +201,14 @@ async def _counts(target: Target, known: SimulatedJobs) -> Counts:
 
 
 def summed_up(connections: int, stretches: Sequence[Stretch]) -> Figures:
-    """Stretches of one side as one."""
+    """Several measurements of one side as one."""
     round_trips_s = [round_trip_s for timing, _ in stretches for round_trip_s in timing.round_trips_s]
     cpu_s = {name: sum(cpu[name] for _, cpu in stretches) for name in stretches[0][1]}
     return figures(connections, round_trips_s, sum(timing.seconds for timing, _ in stretches), cpu_s)
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The results as a table."""
     sides = [
         ("bare echo, 1", document["echo_one"]),
         ("full path, 1", document["path_one"]["figures"]),
@@ -219,20 +222,20 @@ def table(document: dict[str, Any]) -> str:
         p50, p99, rate = found["p50_ms"], found["p99_ms"], found["messages_per_s"]
         lines.append(f"{title:22}{p50:7.3f} ms{p99:7.3f} ms{rate:14,.0f}")
     lines.append(
-        f"round trip of one worker: {document['latency_ratio']:.2f} times bare echo's (bar: at most {MOST_LATENCY})"
+        f"round trip of one worker: {document['latency_ratio']:.2f} times bare echo's (target: at most {MOST_LATENCY})"
     )
     lines.append(
         f"messages/s of 64 workers: {document['throughput_ratio']:.2f} of bare echo's"
-        f" (bar: at least {LEAST_THROUGHPUT})"
+        f" (target: at least {LEAST_THROUGHPUT})"
     )
     costs = document["cost_ratios"]
     lines.append(
         f"CPU per message of 64 workers: {costs['websockets']:.2f} times bare echo's, "
-        f"{costs['relayed']:.2f} through relays (bar: at most {MOST_COST})"
+        f"{costs['relayed']:.2f} through relays (target: at most {MOST_COST})"
     )
     lines.append(
         f"CPU of ingest per report: {document['ingest_ratio']:.2f} times bare echo's per message"
-        f" (bar: at most {MOST_INGEST_COST})"
+        f" (target: at most {MOST_INGEST_COST})"
     )
     lines.append("CPU time per message, in microseconds, which other load on the machine hardly changes:")
     for title, found in sides:

@@ -1,4 +1,4 @@
-"""The bare minimum that the full path is compared to: a websocket that sends back what it gets."""
+"""The baseline of the full path: a websocket that echoes each message."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Many workers on one control plane, each reporting at a steady rate: how soon they are answered, and at what cost."""
+"""Many workers on one control plane, each reporting at a steady rate: latency of answers, and resources used."""
 
 import asyncio
 from argparse import Namespace
@@ -21,27 +21,29 @@ from benchmarks.tables import counted_line, usage_lines, waits_line, waits_title
 Found = TypeVar("Found")
 
 MOST_P95_MS: Final = 250.0
-"""Bar: from the last report of an iteration to the orders of one worker."""
+"""Target: from the last report of an iteration to the orders of one worker."""
 
 LARGE: Final = 3_000
 MOST_P95_MS_LARGE: Final = 1_000.0
-"""Bar: the same, with more than ``LARGE`` workers."""
+"""Target: the same, with more than ``LARGE`` workers."""
 
 MOST_SHARE: Final = 0.005
-"""Bar: part of an iteration of a second that goes into coordination, with up to 96 workers."""
+"""Target: part of an iteration of a second that goes into coordination, with up to 96 workers."""
 
 SHARE_WORKERS: Final = 96
 LEAST_RATE: Final = 0.75
-"""Bar: reports per second that are answered, as a part of the pace. Waits at the bar take a fifth of an iteration."""
+"""Target: reports per second that are answered, as a fraction of the rate. Waits at their target take a fifth of an
+iteration.
+"""
 
 SIZED: Final = (1_000, 1.0)
 """Workers and reports per second of each, for which the control plane has bars."""
 
 MOST_CPU: Final = 0.4
-"""Bar: of a core, all processes of the control plane."""
+"""Target: of a core, all processes of the control plane."""
 
 MOST_MEMORY_MB: Final = 250.0
-"""Bar: all processes of the control plane, pages that they share counted in each."""
+"""Target: all processes of the control plane, pages that they share counted in each."""
 
 FLAT_MB_PER_MINUTE: Final = 1.0
 """Bar of ``--slope``: a process that grows more slowly than this is flat, as far as ten minutes can tell."""
@@ -54,11 +56,11 @@ WARM_UP_S: Final = 5.0
 BEYOND_S: Final = 15.0
 BEYOND_FACTOR: Final = 1.5
 KEPT_UP: Final = 0.9
-"""A fleet that gets less than this part of the reports through that it would send at its pace is beyond the limit."""
+"""A fleet of which less than this fraction of reports is answered at its rate is beyond the limit."""
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything that was measured."""
+    """All measurements."""
 
     workers: int
     jobs: int
@@ -68,14 +70,14 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
     relayed: bool = False
     waits: Waits
     usages: list[Usage]
-    """Of the control plane."""
+    """Usage of the control plane."""
     load: list[Usage]
-    """Of the processes that play the machines, with their relays."""
+    """Usage of the processes that simulate the machines, with their relays."""
     counted: Counted
     unanswered_jobs: int = 0
     """Jobs without an answer to any worker."""
     beyond: list[tuple[float, Waits]] = []
-    """Further stretches at so many reports per second and worker, until it could not keep up."""
+    """Further measurements at higher rates per worker, until the control plane could not keep up."""
     slope: bool = False
 
     @property
@@ -90,22 +92,24 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def failures(self) -> list[str]:
-        """What missed its bar, or was lost."""
+        """Missed targets and lost data, as sentences."""
         found, bar_ms = list(self.counted.losses), most_p95_ms(self.workers)
         if self.unanswered_jobs:
             found.append(f"{self.unanswered_jobs} of {self.jobs} jobs were not answered")
         if self.waits.p95_ms > bar_ms:
-            found.append(f"p95 is {self.waits.p95_ms:.0f} ms, at most {bar_ms:.0f} ms is the bar")
+            found.append(f"p95 is {self.waits.p95_ms:.0f} ms, at most {bar_ms:.0f} ms is the target")
         if (rate := self.waits.reports_per_s / (self.workers * self.hz)) < LEAST_RATE:
-            found.append(f"{rate:.2f} of the pace's reports were answered, at least {LEAST_RATE} is the bar")
+            found.append(f"{rate:.2f} of the pace's reports were answered, at least {LEAST_RATE} is the target")
         if self.workers <= SHARE_WORKERS and self.hz == 1.0 and self.waits.coordination_share > MOST_SHARE:
-            found.append(f"coordination takes {self.waits.coordination_share:.2%}, at most {MOST_SHARE:.1%} is the bar")
+            found.append(
+                f"coordination takes {self.waits.coordination_share:.2%}, at most {MOST_SHARE:.1%} is the target"
+            )
         if (self.workers, self.hz) == SIZED:
             if self.cpu > MOST_CPU:
-                found.append(f"the control plane takes {self.cpu:.0%} of a core, at most {MOST_CPU:.0%} is the bar")
+                found.append(f"the control plane takes {self.cpu:.0%} of a core, at most {MOST_CPU:.0%} is the target")
             if self.memory_mb > MOST_MEMORY_MB:
                 found.append(
-                    f"the control plane takes {self.memory_mb:.0f} MB, at most {MOST_MEMORY_MB:.0f} MB is the bar"
+                    f"the control plane takes {self.memory_mb:.0f} MB, at most {MOST_MEMORY_MB:.0f} MB is the target"
                 )
         for usage in self.usages if self.slope else ():
             if usage.growth_mb_per_minute > FLAT_MB_PER_MINUTE:
@@ -113,7 +117,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
         return found
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as JSON values."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document | {"cpu": self.cpu, "memory_mb": self.memory_mb, "failures": self.failures}
 
@@ -184,7 +188,7 @@ async def _measure(target: Target) -> Result:
 
 
 def _usages(meter: Meter, plane: Mapping[str, int]) -> tuple[list[Usage], list[Usage]]:
-    """Of the control plane, and of what plays the machines, without this process, which only waits."""
+    """Usage of the control plane and of the processes that simulate machines, without this process."""
     usages = [usage for usage in meter.usages() if usage.name != WORKERS]
     return [each for each in usages if each.name in plane], [each for each in usages if each.name not in plane]
 
@@ -233,7 +237,7 @@ def keeps_up(stretch: tuple[float, Waits], workers: int) -> bool:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The results as a table."""
     workers, waits, relayed = document["workers"], document["waits"], document["relayed"]
     lines = [
         f"{workers:,} workers in {document['jobs']} jobs on {document['machines']} machines{', relayed' * relayed},"
@@ -242,11 +246,11 @@ def table(document: dict[str, Any]) -> str:
         waits_title(),
         waits_line(f"{workers:,} workers", waits),
         *(waits_line(f"beyond: {rate:.1f} a second each", further) for rate, further in document["beyond"]),
-        f"coordination is {waits['coordination_share']:.3%} of an iteration (bar with up to 96 workers: 0.5 %)",
+        f"coordination is {waits['coordination_share']:.3%} of an iteration (target with up to 96 workers: 0.5 %)",
         *usage_lines(document["usages"]),
         f"  all of it: {document['cpu']:.1%} of a core, {document['memory_mb']:.0f} MB"
-        f" (bars with 1,000 workers: {MOST_CPU:.0%}, {MOST_MEMORY_MB:.0f} MB)",
-        "what plays the machines:",
+        f" (targets with 1,000 workers: {MOST_CPU:.0%}, {MOST_MEMORY_MB:.0f} MB)",
+        "processes that simulate the machines:",
         *usage_lines(document["load"]),
         counted_line(f"{workers:,} workers", document["counted"]),
     ]

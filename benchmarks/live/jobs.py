@@ -17,40 +17,42 @@ from benchmarks.tables import counted_line, usage_lines, waits_line, waits_title
 
 JOBS: Final = 100
 MOST_P95_MS: Final = 1_000.0
-"""Bar: the slowest job's."""
+"""Target: the slowest job's."""
 
 MOST_STOP_S: Final = 2.0
 """Target: seconds from SIGTERM to a process's end."""
 
 WARM_UP_S: Final = 5.0
 PACES_S: Final = (1.0, 0.2)
-"""A report per second and job; and five, which one process may not manage."""
+"""Intervals for one report per second and job, and for five, which may be too many for one process."""
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
-    """What one number of Celery processes came to."""
+    """The result for one number of Celery processes."""
 
     processes: int
     jobs: int
     stretches: list[tuple[float, Waits, list[Usage]]]
-    """Reports per second and job, the waits, and what it took."""
+    """Reports per second and job, the waits, and the resources used."""
     counted: Counted
     stopped_after_s: float | None = None
-    """How long one of several processes took to end, while jobs continued."""
+    """How long one of several processes took to stop while jobs continued."""
 
     @property
     def failures(self) -> list[str]:
-        """What missed its bar, or was lost."""
+        """Missed targets and lost data, as sentences."""
         found = list(self.counted.losses)
         if self.stopped_after_s is not None and self.stopped_after_s > MOST_STOP_S:
-            found.append(f"a process took {self.stopped_after_s:.2f} s to end, at most {MOST_STOP_S:.0f} s is the bar")
+            found.append(
+                f"a process took {self.stopped_after_s:.2f} s to end, at most {MOST_STOP_S:.0f} s is the target"
+            )
         slowest = self.stretches[0][1].slowest_job_p95_ms
         if slowest > MOST_P95_MS:
-            found.append(f"the slowest job's p95 is {slowest:.0f} ms, at most {MOST_P95_MS:.0f} ms is the bar")
+            found.append(f"the slowest job's p95 is {slowest:.0f} ms, at most {MOST_P95_MS:.0f} ms is the target")
         return found
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as JSON values."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         return document | {"failures": self.failures}
 
@@ -93,7 +95,7 @@ async def _measure(target: Target) -> Result:
 
 
 async def _stop(pid: int) -> float:
-    """End a process in good order; after how long it was over."""
+    """Stop a process with SIGTERM; returns how long that took."""
     process, asked = psutil.Process(pid), time.perf_counter()
     process.terminate()
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
@@ -102,7 +104,7 @@ async def _stop(pid: int) -> float:
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people: of one process, then of two."""
+    """The results as a table: for one process, then for two."""
     lines = [f"{document['runs'][0]['jobs']} jobs of one worker each; from a report to its orders:", waits_title()]
     for run in document["runs"]:
         of = f"{run['processes']} x 8 threads"

@@ -1,4 +1,4 @@
-"""Memory over a long job: a worker's, a server's, and that of the control plane's services, against iterations."""
+"""Memory over a long job: of a worker, a server, and the control plane's services, as a function of iterations."""
 
 import time
 from argparse import Namespace
@@ -16,11 +16,11 @@ FAST: Final = 1e6
 ITERATIONS: Final = 20_000
 SAMPLE_S: Final = 1.0
 SETTLED: Final = 0.25
-"""Part of the samples that does not count: caches fill first."""
+"""Fraction of the first samples that is ignored, while caches fill."""
 
 LEAST: Final = 8
 FLAT_MB: Final = 4.0
-"""Bar: MB in 10,000 iterations; the runs are too short to tell less from the allocator's steps."""
+"""Target: MB in 10,000 iterations; the runs are too short to distinguish less from the allocator's steps."""
 
 UNIT: Final = 10_000
 BEGIN_S: Final = 120.0
@@ -34,13 +34,13 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
     seconds: float
     state: str
     memory_mb: dict[str, float]
-    """At the end, by process."""
+    """Memory at the end, by process."""
     slopes_mb: dict[str, float]
     """Growth in 10,000 iterations."""
 
     @property
     def failures(self) -> list[str]:
-        """What is not flat."""
+        """Processes whose memory grows, as sentences."""
         found = [
             f"{name} grows by {mb:.1f} MB in {UNIT:,} iterations" for name, mb in self.slopes_mb.items() if mb > FLAT_MB
         ]
@@ -48,7 +48,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def run(options: Namespace) -> dict[str, Any]:
-    """Train for so many iterations, and look at everyone's memory each second."""
+    """Train for the given number of iterations, and sample the memory of all processes each second."""
     with running_cluster() as cluster:
         cluster.join("leak", speeds=[FAST] * 2, server_slots=1)
         job = cluster.submit(
@@ -88,7 +88,7 @@ def run(options: Namespace) -> dict[str, Any]:
 
 
 def table(document: dict[str, Any]) -> str:
-    """For people."""
+    """The result as a table."""
     lines = [f"{document['iterations']:,} iterations in {document['seconds']:.0f} s; the job {document['state']}"]
     for name, memory in document["memory_mb"].items():
         lines.append(f"  {name:14}{memory:9.0f} MB{document['slopes_mb'][name]:+9.2f} MB in {UNIT:,} iterations")
@@ -102,7 +102,7 @@ def _watched(cluster: BenchCluster, job: int) -> dict[str, psutil.Process]:
 
 
 def _slope(samples: list[tuple[int, float]]) -> float:
-    """MB in 10,000 iterations, of (iteration, MB); 0.0 where there is too little to tell."""
+    """MB per 10,000 iterations from (iteration, MB) samples; 0.0 if there are too few."""
     settled = [(at, mb) for at, mb in samples[int(len(samples) * SETTLED) :] if mb > 0.0]
     if len(settled) < LEAST or settled[0][0] == settled[-1][0]:
         return 0.0

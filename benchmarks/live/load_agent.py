@@ -1,8 +1,8 @@
 """Simulated workers and servers that put load on a control plane, over real websockets with real credentials.
 
-They do what real ones do on their control sockets, and compute nothing: when a worker's next report follows the orders
-for it is decided by its ``Pace``. A worker waits for orders after each report, so that the batching policy has to
-decide after each iteration.
+They do what real ones do on their control sockets, and compute nothing: a worker's ``Pace`` decides when its next
+report follows the orders. A worker waits for orders after each report, so that the batching policy has to decide after
+each iteration.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class Pace(Protocol):
         """Whether to report no more."""
 
     async def before_report(self, job: int, rank: int, iteration: int) -> None:
-        """Return when that report is to be sent, which then happens at once."""
+        """Return when that report should be sent; it is then sent immediately."""
 
     def answered(self, job: int, rank: int, iteration: int) -> None:
-        """The orders that follow from the report of that iteration have just come."""
+        """The orders that follow from the report of that iteration have arrived."""
 
 
 class LoadAgent(SimulatedAgent):

@@ -1,4 +1,4 @@
-"""The load of a fleet from several processes: each has whole jobs, and the machines that run them.
+"""The load of a fleet from several processes: each simulates complete jobs and their machines.
 
 ``python -m benchmarks.live.load_process PART`` is one of them. It prints a line once its jobs train. Then it follows
 its standard input: ``PERIOD_S SECONDS`` changes the pace and, unless it is for 0 seconds, measures, and prints the
@@ -25,14 +25,14 @@ MOST_WORKERS: Final = 2_000
 
 TRAINED_S: Final = 300.0
 TRAINED_PERIODS: Final = 60
-"""So many iterations more the training of the predictors may take."""
+"""Additional iterations that the training of the predictors may take."""
 
 STARTED: Final = "started"
 DRAINED_S: Final = 1.0
 
 
 class Part(msgspec.Struct, kw_only=True, frozen=True):
-    """What one process plays; travels on its command line."""
+    """The part of one process; passed on its command line."""
 
     number: int
     bases: list[str]
@@ -55,7 +55,7 @@ class Stretch(msgspec.Struct, kw_only=True, frozen=True):
 
 @dataclass(slots=True, kw_only=True)
 class LoadProcess:
-    """One of the processes, from outside; every method blocks."""
+    """Controls one of the processes; every method blocks."""
 
     process: "subprocess.Popen[str]"
     output: IO[str]
@@ -65,7 +65,7 @@ class LoadProcess:
         self._line()
 
     def measure(self, period_s: float, seconds: float) -> Stretch:
-        """One stretch at that pace."""
+        """One measurement at that rate."""
         self._say(f"{period_s} {seconds}")
         return msgspec.json.decode(self._line(), type=Stretch)
 
@@ -134,12 +134,12 @@ def parts_of(
 
 
 def _share(whole: int, count: int, number: int) -> int:
-    """Of ``whole``, split as evenly as possible."""
+    """The ``number``-th part of ``whole``, split as evenly as possible."""
     return whole // count + (number < whole % count)
 
 
 def play(part: str, commands: IO[str]) -> None:
-    """Be one of the processes, as its command line says."""
+    """Run as one of the processes."""
     _print(asyncio.run(_play(msgspec.json.decode(part, type=Part), commands)))
 
 
@@ -173,7 +173,7 @@ async def _stretch(known: SimulatedJobs, pace: SteadyLoad, seconds: float) -> St
     await asyncio.sleep(seconds)
     if failed := [failure for machine in known.machines for failure in machine.failures]:
         raise RuntimeError(f"{len(failed)} simulated processes failed: {failed[0]}")
-    pace.begin()  # what is answered from now on is of another stretch
+    pace.begin()  # later answers belong to another measurement
     silent: dict[int, list[float]] = {job: [] for job in known.jobs}
     return Stretch(seconds=seconds, waits_s=silent | stage.waits_s)
 

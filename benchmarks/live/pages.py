@@ -1,9 +1,9 @@
-"""``manage.py bench pages``: how soon the views of a long job and the lists of a large cluster are shown, and sizes.
+"""``manage.py bench pages``: load times and sizes of the views of a long job and the lists of a large cluster.
 
-A private control plane that knows a long job, a job of many workers, many machines and many jobs. For every tab of the
-long job and the first pages of the others: what the server takes for the page and its first figure with nothing cached,
-the size of all its figures, and when Chromium, newly installed as it were, shows the first of them, or the page that
-has none; then once more with what the browser has kept. Medians of several rounds.
+Uses a private control plane with a long job, a job of many workers, many machines and many jobs. For every tab of the
+long job and the first pages of the others it measures the server's time for the page and its first figure without
+caches, the size of all figures, and when Chromium with a new profile shows the first figure, or the page if it has
+none; then again with the browser's cache. Figures are medians of several rounds.
 """
 
 import argparse
@@ -17,25 +17,25 @@ from functools import partial
 from typing import Any, Final, TextIO
 
 BAR_S: Final = 1.2
-"""From the click to the first chart, or to the page that has none, at most, for someone who was never here."""
+"""Target: time from the click to the first chart, or to a page without charts, on a first visit."""
 
 WORDS_BAR_S: Final = 0.6
-"""From the click to a job's verdict, lanes and tiles, at most, for someone who was never here."""
+"""Target: time from the click to a job's verdict, lanes and tiles, on a first visit."""
 
 FIRST_BYTES, AGAIN_BYTES = 1_600_000, 60_000
-"""Over the wire, at most, for someone who was never here, and afterwards."""
+"""Targets: transferred bytes on a first visit, and on a later one."""
 
 MACHINES: Final = 512
 JOBS: Final = 1_000
 BRIEF: Final = 200
-"""Iterations of the job that has a worker on each machine."""
+"""Iterations of the job with a worker on each machine."""
 
 ROUNDS: Final = 3
 LIMIT_S: Final = 1_800.0
 
 
 def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """Write a job of that size, open each of its views, and fail where one takes longer than the bar."""
+    """Write a job of that size, open each of its views, and fail if one misses its target."""
     parser = argparse.ArgumentParser(prog="bench pages", description=__doc__)
     parser.add_argument("--workers", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=10_000)
@@ -98,7 +98,7 @@ def measure(address: str, workers: int, iterations: int) -> dict[str, Any]:
 
 
 def failures(views: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Bars that were missed, as sentences; none of what was not measured."""
+    """Missed targets, as sentences; values that were not measured are ignored."""
     missed = []
     for name, view in views.items():
         if (shown_s := view.get("shown_s") or 0.0) > BAR_S:
@@ -112,7 +112,7 @@ def failures(views: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _pages(workers: int, iterations: int) -> dict[str, tuple[str, Any, tuple[str, ...]]]:
-    """Address, job and figures of each page, by its name."""
+    """Address, job and figures of each page, by name."""
     from benchmarks.database.finished_jobs import add_job, add_jobs, add_machines
     from frontend.tabs import TABS
 
@@ -129,7 +129,7 @@ def _pages(workers: int, iterations: int) -> dict[str, tuple[str, Any, tuple[str
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The figures as a table."""
     size = f"{document['workers']} workers x {document['iterations']:,} iterations"
     lines = [
         f"{size:36}{'page':>10}{'figure':>10}{'of it CPU':>12}{'all JSON':>12}{'words':>10}{'shown':>10}{'again':>10}"
@@ -160,7 +160,7 @@ def _kb(size: int | None) -> str:
 
 
 def _view(path: str, job: Any, figures: tuple[str, ...], cookie: str) -> dict[str, Any]:
-    """The server's part."""
+    """Measure the server's part."""
     from django.test import Client
 
     from frontend.build import build_figure
@@ -182,7 +182,7 @@ def _view(path: str, job: Any, figures: tuple[str, ...], cookie: str) -> dict[st
 
 
 def _median(action: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Median time with nothing cached, by the clock and of this process alone, and the last answer."""
+    """Median wall time and CPU time of this process without caches, and the last response."""
     from django.core.cache import cache
 
     took, cpu, answer = [], [], None

@@ -1,4 +1,4 @@
-"""Simulated processes behind a real relay: it runs in a process of its own, as within an agent, and its CPU counts.
+"""Simulated processes behind a real relay, which runs in a separate process, as in an agent; its CPU counts.
 
 ``python -m benchmarks.live.relaying URL FOLDER`` is that process; it takes the agent's credential from standard input.
 """
@@ -141,7 +141,7 @@ class LocalSocket(asyncio.Protocol):
 
 
 def main(url: str, folder: Path) -> None:
-    """Be the relay, until standard input ends."""
+    """Run the relay until standard input ends."""
     credential = sys.stdin.readline().strip()
     relay = Relay(parse_address(url), {"Authorization": f"Bearer {credential}"}, folder)
     relay.start()

@@ -39,7 +39,7 @@ POOL: Final = "pool"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """What was sent, and what the database had of it afterwards."""
+    """What was sent, and what arrived in the database."""
 
     reports_sent: int
     report_rows: int
@@ -49,7 +49,7 @@ class Counted:
 
     @property
     def losses(self) -> list[str]:
-        """A sentence, where some are missing or doubled."""
+        """A sentence if reports are missing or duplicated."""
         if self.report_rows == self.reports_sent:
             return []
         return [f"{self.reports_sent} reports were sent, {self.report_rows} rows were written"]
@@ -99,7 +99,7 @@ class SimulatedJobs:
         return all(state == "running" for state, _ in states)
 
     def adopted(self) -> bool:
-        """Whether every job's predictor was trained and is acted upon."""
+        """Whether every job's predictor was trained and is in use."""
         adopted = Decision.objects.filter(job_id__in=self.jobs, kind="adopt-predictor")
         return adopted.values("job_id").distinct().count() == len(self.jobs)
 
@@ -201,7 +201,7 @@ def submit(
 
 
 async def _end(known: SimulatedJobs) -> Counted:
-    """Stop the jobs, and count once ingest has copied their whole logs and forgot them."""
+    """Stop the jobs, wait until ingest has copied their logs completely, and count."""
     for job in known.jobs:
         await sync_to_async(log.append_event)(job, StopRequested(actor="bench"))
     stopped = time.perf_counter()

@@ -1,7 +1,8 @@
-"""``manage.py bench start``: from ``manage.py up`` with an empty data folder to the first page, and what web imports.
+"""``manage.py bench start``: time from ``manage.py up`` with an empty data folder to the first page, and the import
+time of web.
 
-Files are in the disk cache from the second round on, so the first one is not counted. CPU is that of all processes
-until the first page, which other load on the machine does not lengthen; the time by the clock it does.
+Files are in the disk cache from the second round on, so the first round is not counted. CPU time is that of all
+processes until the first page; unlike wall time, it does not depend on other load on the machine.
 """
 
 import argparse
@@ -25,10 +26,10 @@ from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.ground import free_port
 
 MOST_FIRST_PAGE_S: Final = 4.0
-"""Bar: from the command to the first page."""
+"""Target: from the command to the first page."""
 
 MOST_IMPORT_CPU_S: Final = 1.2
-"""Bar: CPU of importing the web process with all its pages."""
+"""Target: CPU of importing the web process with all its pages."""
 
 ROUNDS: Final = 3
 LIMIT_S: Final = 300.0
@@ -45,19 +46,19 @@ print(time.process_time())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Medians."""
+    """Medians over the rounds."""
 
     first_page_s: float
     cpu_s: float
-    """Of all processes until then."""
+    """CPU time of all processes until the first page."""
     import_cpu_s: float
-    """Of the web process alone, before it listens."""
+    """CPU time of the web process's imports."""
     load: float
-    """Of this machine, as it ended."""
+    """Load average of this machine at the end."""
 
     @property
     def failures(self) -> list[str]:
-        """Bars that were missed, as sentences."""
+        """Missed targets, as sentences."""
         missed = []
         if self.first_page_s > MOST_FIRST_PAGE_S:
             missed.append(
@@ -69,7 +70,7 @@ class Start:
 
 
 def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """Print the figures; 1 if a bar was missed."""
+    """Print the figures; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="bench start", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="that count (default: %(default)s)")
     parser.add_argument("--json", action="store_true")
@@ -78,18 +79,20 @@ def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> in
     if options.json:
         json.dump(asdict(found) | {"failures": found.failures}, out)
         return 1 if found.failures else 0
-    print(f"first page of up with an empty database: {found.first_page_s:.2f} s (bar: {MOST_FIRST_PAGE_S:g})", file=out)
+    print(
+        f"first page of up with an empty database: {found.first_page_s:.2f} s (target: {MOST_FIRST_PAGE_S:g})", file=out
+    )
     print(f"CPU of all processes until then: {found.cpu_s:.2f} s; load of this machine: {found.load:.1f}", file=out)
-    print(f"CPU of importing web: {found.import_cpu_s:.2f} s (bar: {MOST_IMPORT_CPU_S:g})", file=out)
+    print(f"CPU of importing web: {found.import_cpu_s:.2f} s (target: {MOST_IMPORT_CPU_S:g})", file=out)
     for sentence in found.failures:
         print(f"missed: {sentence}", file=out)
     return 1 if found.failures else 0
 
 
 def measure(rounds: int) -> Start:
-    """Start so many times, after one that warms up."""
+    """Start ``rounds`` times after a warm-up."""
     with TemporaryDirectory(prefix="paceline-bench-") as folder:
-        # As a first start has it: nothing of this shell's control plane.
+        # The environment of a first start, without variables of another control plane.
         own = {"PACELINE_DATA_DIR": folder, "REDIS_URL": "", "DATABASE_URL": ""}
         imports = [_import_cpu_s({**os.environ, **own}) for _ in range(rounds + 1)][1:]
     starts = [first_page() for _ in range(rounds + 1)][1:]
@@ -102,10 +105,10 @@ def measure(rounds: int) -> Start:
 
 
 def first_page() -> tuple[float, float]:
-    """Seconds until the page for signing in is there, and of CPU until then.
+    """Seconds until the sign-in page is served, and CPU seconds until then.
 
     Raises:
-        RuntimeError: if it is not there in time.
+        RuntimeError: if it is not served in time.
     """
     with TemporaryDirectory(prefix="paceline-bench-", ignore_cleanup_errors=True) as folder:
         port, log = free_port(), Path(folder) / "up.log"
@@ -141,7 +144,7 @@ def _is_there(url: str) -> bool:
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """Of a process, its children, and those of them that have ended."""
+    """CPU seconds of a process and its children, ended ones included."""
     total = 0.0
     for each in [process, *process.children(recursive=True)]:
         times = each.cpu_times()

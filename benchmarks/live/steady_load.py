@@ -1,4 +1,4 @@
-"""Workers that compute for a while: a report per period, and how long after it the orders come."""
+"""Workers that report once per period: the time from a report until the orders arrive."""
 
 import asyncio
 import random
@@ -9,7 +9,8 @@ from typing import Final
 from benchmarks.live.timing import percentile
 
 FASTEST: Final = 0.8
-"""A worker takes between this part of the period and all of it; an iteration takes as long as its slowest."""
+"""A worker takes between this fraction of the period and all of it; an iteration takes as long as its slowest worker.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,13 +21,13 @@ class Stage:
     waits_s: dict[int, list[float]] = field(default_factory=dict)
 
     def summary(self, *, workers: int) -> "Waits":
-        """What it came to so far."""
+        """The summary so far."""
         return summary(self.waits_s, time.perf_counter() - self.began, workers=workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """From the last report of an iteration to a worker's orders for the next: what one stretch came to."""
+    """Summary of one measurement: times from the last report of an iteration to a worker's orders for the next."""
 
     seconds: float
     reports_per_s: float
@@ -35,11 +36,11 @@ class Waits:
     p99_ms: float
     slowest_job_p95_ms: float
     coordination_share: float
-    """Of an iteration's time, on average."""
+    """Mean fraction of an iteration's time."""
 
 
 class SteadyLoad:
-    """A pace of one report per period and worker."""
+    """A ``Pace`` of one report per period and worker."""
 
     def __init__(self, period_s: float, seed: int = 7) -> None:
         self.period_s = period_s
@@ -61,13 +62,13 @@ class SteadyLoad:
             self._stage.waits_s.setdefault(job, []).append(time.perf_counter() - sent)
 
     async def measure(self, seconds: float, *, workers: int) -> Waits:
-        """One stretch, from now on."""
+        """One measurement, from now on."""
         stage = self.begin()
         await asyncio.sleep(seconds)
         return stage.summary(workers=workers)
 
     def begin(self) -> Stage:
-        """A stretch that begins now, and ends with the beginning of another."""
+        """Begin a measurement, which ends when the next one begins."""
         self._stage = Stage(began=time.perf_counter())
         return self._stage
 

@@ -1,4 +1,4 @@
-"""Websocket connections that measure, and what their round trips come to."""
+"""Measures round trips of websocket connections."""
 
 import asyncio
 import time
@@ -14,12 +14,12 @@ from controlplane.protocol import SUBPROTOCOL
 WARM_UP_S = 1.0
 
 UNTIL_STARTED_S = 0.05
-"""Between an answer and the next report while nothing is measured yet: history is not to lag behind from then."""
+"""Interval of reports before the measurement, so that history does not fall behind."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Timing:
-    """When measuring begins and ends, and what was measured. Once it has begun, every report follows at once."""
+    """Begin and end of a measurement, and its values. After the begin, every report follows immediately."""
 
     seconds: float
     begin: float = float("inf")
@@ -38,7 +38,7 @@ class Timing:
         return time.perf_counter() > self.begin + self.seconds
 
     def note(self, sent: float) -> None:
-        """An answer came to what was sent then."""
+        """Record an answer to a message sent at that time."""
         if sent >= self.begin:
             self.round_trips_s.append(time.perf_counter() - sent)
 
@@ -55,7 +55,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What one side of a comparison came to."""
+    """The result of one side of a comparison."""
 
     connections: int
     p50_ms: float
@@ -66,7 +66,7 @@ class Figures:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value below which so large a part of ``values`` lies: the nearest rank, nothing interpolated."""
+    """The percentile of ``values`` for the fraction ``part``, by nearest rank without interpolation."""
     ordered = sorted(values)
     return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
 
@@ -87,7 +87,7 @@ def figures(
 
 
 async def open_socket(url: str, headers: Mapping[str, str] | None = None) -> ClientConnection:
-    """A connection as workers have it: no compression."""
+    """A connection like those of workers: without compression."""
     return await connect(
         url,
         additional_headers=headers or {},
@@ -100,7 +100,7 @@ async def open_socket(url: str, headers: Mapping[str, str] | None = None) -> Cli
 
 
 async def measure_echo(url: str, payload: Callable[[int], bytes], timing: Timing, *, connections: int) -> None:
-    """Round trips over bare echo, each connection for itself; ``timing`` is started once all are open."""
+    """Measure round trips of bare echo on each connection; ``timing`` starts once all are open."""
     async with AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(await open_socket(url)) for _ in range(connections)]
         timing.start()

@@ -1,9 +1,9 @@
-"""``manage.py bench twin``: the demo on real processes against what the simulator predicts for it.
+"""``manage.py bench twin``: the demo on real processes compared with the simulator's prediction.
 
-The demo runs a job under BSP, then under LB-BSP. From the speeds of its machines alone the simulator knows what work
-costs, and nothing else: exchanges, decisions and two cores for ten processes cost a few milliseconds an iteration,
-which BSP hides behind its slowest worker and LB-BSP does not. Those are learned from BSP's run, as ``manage.py whatif``
-learns them; what LB-BSP takes with them is the prediction that the bar is for, and it is made without LB-BSP's run.
+The demo runs a job under BSP, then under LB-BSP. From the speeds of the machines alone the simulator knows only the
+computation time. Exchanges, decisions and two cores for ten processes cost a few milliseconds per iteration, which BSP
+hides behind its slowest worker and LB-BSP does not. They are learned from BSP's run, as by ``manage.py whatif``; the
+target is for the resulting prediction of LB-BSP, which does not use LB-BSP's run.
 """
 
 import json
@@ -39,12 +39,12 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """Of the prediction, as a part of what was measured."""
+        """Error of the prediction, relative to the measurement."""
         return self.predicted_s / self.measured_s - 1.0
 
     @property
     def is_missed(self) -> bool:
-        """Whether it is further off than the bar allows."""
+        """Whether the error exceeds the target."""
         return self.is_judged and abs(self.error) > BAR
 
 
@@ -72,7 +72,7 @@ def run(_: Namespace) -> dict[str, Any]:
 
 
 def document(pairs: list[Pair]) -> dict[str, Any]:
-    """The figures, and the bars that were missed."""
+    """The results, and the missed targets."""
     rows = [
         {"run": pair.label, "measured_s": pair.measured_s, "predicted_s": pair.predicted_s, "error": pair.error}
         for pair in pairs
@@ -87,7 +87,7 @@ def document(pairs: list[Pair]) -> dict[str, Any]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """For people."""
+    """The results as a table."""
     lines = [f"{'':24}{'measured':>12}{'predicted':>12}{'error':>9}"]
     for row in found["rows"]:
         measured, predicted = row["measured_s"] * 1000, row["predicted_s"] * 1000
@@ -102,7 +102,7 @@ def _demo(folder: Path) -> dict[str, Any]:
 
 
 def _what_if(folder: Path, job: int) -> dict[str, Any]:
-    """What the job's record teaches of LB-BSP."""
+    """The prediction for LB-BSP from the job's record."""
     command = [*MANAGE, "whatif", str(job), "--policies", BALANCED, "--without", "", "--json"]
     return _printed("what-if", command, {"PACELINE_DATA_DIR": str(folder), "DATABASE_URL": ""})
 

@@ -1,4 +1,4 @@
-"""CPU and memory of the control plane's processes, with those that they start, while something is measured."""
+"""CPU and memory of the control plane's processes and their children during a measurement."""
 
 import asyncio
 import os
@@ -16,18 +16,18 @@ from benchmarks.live.timing import Timing
 WORKERS: Final = "(workers)"
 SAMPLE_S: Final = 1.0
 SETTLED: Final = 0.25
-"""Part of the time that does not count for the slope of memory: caches fill first."""
+"""Fraction of the time that is ignored for the slope of memory, while caches fill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one process took."""
+    """Resources used by one process."""
 
     name: str
     cpu: float
-    """Of one core, on average."""
+    """Mean use of one core."""
     memory_mb: float
-    """At the end."""
+    """Memory at the end."""
     growth_mb_per_minute: float
     """Slope of a line through the last three quarters of the samples; 0.0 where there are fewer than three."""
 
@@ -43,7 +43,7 @@ class Meter:
     """When, in seconds, and the memory of each, in MB."""
 
     def sample(self) -> None:
-        """Look once."""
+        """Take a sample."""
         started = children()
         memory = {
             name: (process.memory_info().rss + sum(map(resident, started.get(process.pid, ())))) / 2**20
@@ -52,7 +52,7 @@ class Meter:
         self.samples.append((time.monotonic() - self.began, memory))
 
     def usages(self) -> list[Usage]:
-        """Since the beginning."""
+        """The usage since the beginning."""
         self.sample()
         took_s = self.samples[-1][0]
         return [
@@ -78,7 +78,7 @@ async def cpu_while(timing: Timing, pids: Mapping[str, int]) -> dict[str, float]
 
 @asynccontextmanager
 async def metered(pids: Mapping[str, int]) -> AsyncIterator[Meter]:
-    """Sample these processes and this one, which plays the workers, while the block lasts."""
+    """Sample these processes and this one, which simulates the workers, during the block."""
     meter = Meter(processes=processes_of(pids))
     meter.cpu_s = {name: cpu_s(process) for name, process in meter.processes.items()}
     sampling = asyncio.create_task(_sample(meter))
@@ -89,12 +89,12 @@ async def metered(pids: Mapping[str, int]) -> AsyncIterator[Meter]:
 
 
 def processes_of(pids: Mapping[str, int]) -> dict[str, psutil.Process]:
-    """These and this one."""
+    """These processes and this one."""
     return {name: psutil.Process(pid) for name, pid in {**pids, WORKERS: os.getpid()}.items()}
 
 
 def growth(samples: list[tuple[float, float]]) -> float:
-    """MB per minute, of (seconds, MB)."""
+    """MB per minute from (seconds, MB) samples."""
     settled = samples[int(len(samples) * SETTLED) :]
     if len(settled) < 3:
         return 0.0
@@ -112,7 +112,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 def _own_cpu_s(process: psutil.Process) -> float:
-    """With that of its children that have ended."""
+    """CPU seconds of a process, including its ended children."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
 
@@ -129,7 +129,7 @@ def children() -> dict[int, list[psutil.Process]]:
 
 
 def resident(process: psutil.Process) -> int:
-    """Bytes of memory; 0 if it has ended."""
+    """Resident bytes; 0 if the process has ended."""
     try:
         return int(process.memory_info().rss)
     except psutil.Error:

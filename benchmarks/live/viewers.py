@@ -34,20 +34,20 @@ TURNS: Final = 6
 """Alternating rounds without and with viewers."""
 
 BATCHING: Final = {"name": "lb-bsp-cpu", "predictor": {"name": "memoryless"}}
-"""Decides after each iteration, which a wait for orders needs, and trains nothing meanwhile."""
+"""Decides after each iteration, so that workers wait for orders, and trains no predictor."""
 
 FIGURE: Final = "batch-size"
 WARM_UP_ITERATIONS: Final = 10
 STARTED_S: Final = 120.0
 
 MOST_RATIO: Final = 1.1
-"""Bar: p95 of the wait for orders with all pages open, as a multiple of that with none."""
+"""Target: p95 of the wait for orders with all pages open, as a multiple of that with none."""
 
 MOST_PIXEL_S: Final = 0.5
-"""Bar: p95 from an iteration's last report to the frame in which the page shows that iteration."""
+"""Target: p95 from an iteration's last report to the frame in which the page shows that iteration."""
 
 MOST_MB_PER_MINUTE: Final = 0.1
-"""Bar: growth of the page's live heap; more is not flat."""
+"""Target: growth of the page's live heap; more is not flat."""
 
 SLOPE_FROM_S: Final = 1_100.0
 """Memory must be sampled for almost twenty minutes to show its slope: a job's charts fill first."""
@@ -82,12 +82,12 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """With pages against without."""
+        """Ratio with pages to without pages."""
         return self.watched.p95_ms / self.alone.p95_ms
 
     @property
     def failures(self) -> list[str]:
-        """Violated bars."""
+        """Missed targets, as sentences."""
         found = []
         if self.ratio > MOST_RATIO:
             found.append(f"with {PAGES} pages p95 is {self.ratio:.2f} times that with none, at most {MOST_RATIO}")
@@ -98,7 +98,7 @@ class Result(msgspec.Struct, kw_only=True, frozen=True):
         return found
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """The result as JSON values."""
         document: dict[str, Any] = msgspec.to_builtins(self)
         if self.tab:
             document["tab"]["growth_mb_per_minute"] = self.tab.growth_mb_per_minute
@@ -163,7 +163,7 @@ def _together(stages: Iterable[Stage], seconds: float) -> Waits:
 async def _in_a_browser(
     target: Target, known: SimulatedJobs, pace: TimedLoad, result: Result, *, address: str, cookie: str
 ) -> Result:
-    """The job's own page, for as long as memory is to be looked at."""
+    """Watch the job's page for as long as memory is sampled."""
     async with metered(target.processes) as meter:
         tab = await watch(address, f"/jobs/{known.jobs[0]}/", figure=FIGURE, cookie=cookie, seconds=target.tab_s)
         usages = meter.usages()
@@ -190,7 +190,7 @@ def delays(shown: Sequence[tuple[float, int]], sent_at: Mapping[int, float]) -> 
 
 @asynccontextmanager
 async def pages(base: str, headers: Mapping[str, str], count: int) -> AsyncIterator[list[int]]:
-    """So many page websockets that listen; how many ticks each has heard."""
+    """Open ``count`` page websockets; yields how many ticks each has received."""
     ticks = [0] * count
 
     async def listen(place: int, socket: ClientConnection) -> None:
@@ -209,22 +209,22 @@ async def pages(base: str, headers: Mapping[str, str], count: int) -> AsyncItera
 
 
 def table(document: dict[str, Any]) -> str:
-    """The figures, for people."""
+    """The results as a table."""
     lines = [
         f"{WORKERS} workers at {1 / PERIOD_S:.0f} iterations/s; from the last report of an iteration to orders:",
         waits_title(),
-        waits_line("nobody looks on", document["alone"]),
+        waits_line("no page is open", document["alone"]),
         waits_line(f"{PAGES} pages are open", document["watched"]),
-        f"p95 is {document['ratio']:.2f} times (bar: {MOST_RATIO});"
-        f" each page hears {document['ticks_per_s']:.1f} ticks/s",
+        f"p95 is {document['ratio']:.2f} times (target: {MOST_RATIO});"
+        f" each page receives {document['ticks_per_s']:.1f} ticks/s",
     ]
     if tab := document["tab"]:
         heap = [size for _, size in tab["heap_mb"]]
         lines += [
             f"from an iteration's last report to its pixel: p50 {document['pixel_p50_s']:.2f} s,"
-            f" p95 {document['pixel_p95_s']:.2f} s (bar: {MOST_PIXEL_S:g} s)",
+            f" p95 {document['pixel_p95_s']:.2f} s (target: {MOST_PIXEL_S:g} s)",
             f"the tab's live heap over {tab['heap_mb'][-1][0]:.0f} s: {heap[0]:.1f} to {heap[-1]:.1f} MB,"
-            f" {tab['growth_mb_per_minute']:+.2f} MB a minute (bar from {SLOPE_FROM_S:.0f} s on: {MOST_MB_PER_MINUTE})",
+            f" {tab['growth_mb_per_minute']:+.2f} MB/min (target from {SLOPE_FROM_S:.0f} s on: {MOST_MB_PER_MINUTE})",
         ]
     else:
         lines.append(f"without a browser: {document['left_out']}")

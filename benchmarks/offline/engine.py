@@ -274,7 +274,7 @@ def _replay(entries: Sequence[Entry], start: int) -> float:
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Bars that were missed, as sentences."""
+    """Missed targets, as sentences."""
     figures = {(row.barrier, row.workers): row.per_second for row in rows}
     missed = []
     for barrier, bar in BARS.items():
@@ -289,7 +289,7 @@ def failures(rows: Sequence[Row]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """Print the table, or with ``--json`` the figures; 1 if a bar was missed."""
+    """Print the table, or with ``--json`` the figures; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="bench engine", description=__doc__)
     parser.add_argument("--barriers", default=",".join(registry.names("barrier")))
     parser.add_argument("--workers", default=",".join(map(str, WORKERS)))

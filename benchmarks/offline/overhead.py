@@ -1,9 +1,9 @@
-"""``manage.py bench overhead``: what LB-BSP's decisions cost, as a part of an iteration (LB-BSP 5.6).
+"""``manage.py bench overhead``: the cost of LB-BSP's decisions, as a fraction of an iteration (LB-BSP 5.6).
 
-A simulated job in Cluster-B with 32, 64 or 96 workers, with NARX past its warm-up, gives the entries of a log; then the
-engine alone takes them again, and its CPU time is measured. That is what the paper counts: processing reports and
-updating batch sizes. Forecasts are fitted outside the engine, and what lies between a report and its orders besides
-the engine (sockets, the log) is what ``bench decisions`` measures. Fails where it is more than the paper's 1.1 %.
+A simulated job in Cluster-B with 32, 64 or 96 workers, with NARX after its warm-up, provides the entries of a log; then
+the CPU time of the engine alone for these entries is measured. That is what the paper counts: processing reports and
+updating batch sizes. Forecasts are fitted outside the engine; ``bench decisions`` measures the path between a report
+and its orders (sockets, the log). Fails if the cost exceeds the paper's 1.1 %.
 """
 
 import argparse
@@ -40,19 +40,19 @@ BAR: Final = 0.011
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """Of one size of the cluster."""
+    """The result for one size of the cluster."""
 
     workers: int
     iterations: int
-    """That were timed."""
+    """Number of timed iterations."""
     decision_ms: float
-    """CPU time of the engine for one of them."""
+    """CPU time of the engine per iteration."""
     iteration_s: float
     """Simulated."""
 
     @property
     def part(self) -> float:
-        """Of an iteration."""
+        """Fraction of an iteration."""
         return self.decision_ms / 1000 / self.iteration_s
 
 

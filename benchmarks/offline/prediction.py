@@ -1,9 +1,8 @@
-"""``manage.py bench prediction``: how well each predictor predicts, and what its predictions are worth.
+"""``manage.py bench prediction``: the error of each predictor, and the resulting iteration times.
 
-Every predictor sees the same series (``speed_series``), one iteration at a time, as it would in a job. From
-iteration 500 on, when those that are trained have been, its error and the time of a synchronous iteration with its
-shares are taken: shares by LB-BSP Alg. 1, time by the speeds that then came. The same figure over the whole run,
-warm-up included, is printed beside it, and the paper's Table 3.
+Every predictor gets the same series (``speed_series``), one iteration at a time, as in a job. From iteration 500 on,
+after training, its error and the time of a synchronous iteration with its shares are measured: shares by LB-BSP Alg. 1,
+time by the true speeds. The same value over the whole run, warm-up included, and the paper's Table 3 are printed too.
 """
 
 import argparse
@@ -57,7 +56,7 @@ class Outcome:
 
 
 KNOWING: Final = "(load known)"
-"""Not a predictor: it is told what the load alone makes of the coming speed, so that only noise and spikes are left."""
+"""Not a predictor: it knows the effect of the load on the coming speed, so that only noise and spikes remain."""
 
 
 def run(name: str, series: Series) -> Outcome:

@@ -1,4 +1,4 @@
-"""``manage.py bench prediction-cost``: what predicting and training take, for all workers of a job at once.
+"""``manage.py bench prediction-cost``: the cost of predicting and training, for all workers of a job.
 
 Predicting is what the hot path waits for: one iteration's measurements in, a state out, every worker's next speed
 out. Training happens in a task of its own. Times are CPU times of this process, which other load does not
@@ -31,7 +31,7 @@ UNTRAINED: Final = 20
 
 
 def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """Print the figures of every predictor; 1 if a bar was missed."""
+    """Print the figures of every predictor; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="bench prediction-cost", description=__doc__)
     parser.add_argument("--workers", type=int, default=1000, help="predicted for")
     parser.add_argument(

@@ -108,7 +108,7 @@ def measured_apart(barrier: str, workers: int, iterations: int) -> Row:
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """Bars that were missed, as sentences."""
+    """Missed targets, as sentences."""
     missed = [
         f"{row.barrier} with {row.workers:,} workers ended {row.state}" for row in rows if row.state != "succeeded"
     ]
@@ -131,7 +131,7 @@ def line(row: Row) -> str:
 
 
 def main(arguments: Sequence[str] | None = None, out: TextIO = sys.stdout) -> int:
-    """Print the table, or with ``--json`` the figures; 1 if a bar was missed."""
+    """Print the table, or with ``--json`` the figures; 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog="bench simulator", description=__doc__)
     parser.add_argument("--barriers", default=",".join(BARRIERS))
     parser.add_argument("--workers", default=",".join(map(str, WORKERS)))

@@ -45,7 +45,7 @@ class Effort:
 
 
 def run(contender: Contender, setting: str, scene: Scene, effort: Effort, *, limit_s: float) -> Figures:
-    """One run, from nothing to the target.
+    """One run, from its start to the target.
 
     Raises:
         NotReached: if it does not reach the target.
@@ -91,7 +91,7 @@ def attempt(contender: Contender, row: Row, scene: Scene, effort: Effort, *, lim
         except (NotReached, RuntimeError) as error:
             found = replace(row, absent=str(error))
             if limit_s < effort.options.limit:
-                found = replace(row, absent=f"not ahead of the setting before, which took {limit_s:.1f} s")
+                found = replace(row, absent=f"not faster than the previous setting, which took {limit_s:.1f} s")
                 break
     if not effort.options.json:
         say(line_of(found))

@@ -1,9 +1,8 @@
 """``manage.py bench fuzz --seed N``: mutated frames over every websocket and to parameter servers, while others train.
 
-Of those to servers one half goes to the bystander's, without a key, the other to one of the fuzzer's own, with a key.
-
-The frames follow from the seed. Bars: no service and no process of the bystander's job ends, memory is flat, and the
-bystander's job keeps its rate within 5 % of that of the quiet times before and after.
+Half of the frames to servers go to the bystander's, without a key, the other half to the fuzzer's own server, with a
+key. The frames are determined by the seed. Bars: no service and no process of the bystander's job ends, memory is flat,
+and the bystander's job keeps its rate within 5 % of that of the quiet times before and after.
 """
 
 import asyncio
@@ -32,17 +31,17 @@ from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.joining import let_in
 
 LEAST_RATE: Final = 0.95
-"""Bar: of the mean of the quiet rates before and after."""
+"""Target: of the mean of the quiet rates before and after."""
 
 OWN: Final = "own server"
 
 SETTLE_S: Final = 5.0
 PATIENCE: Final = 20.0
-"""A fuzzer may take so many times its time at full rate."""
+"""A fuzzer may take this multiple of its time at full rate."""
 
 
 class Result(msgspec.Struct, kw_only=True, frozen=True):
-    """What was sent, and what became of the others."""
+    """What was sent, and the effect on others."""
 
     seed: int
     sent: dict[str, Sent]

@@ -52,11 +52,11 @@ LONGEST: Final = 8.0
 PROBE_S: Final = 0.05
 PATIENCE_S: Final = 20.0
 LEAST_RATE: Final = 0.8
-"""Bar: of the undisturbed rate, under each attack."""
+"""Target: of the undisturbed rate, under each attack."""
 MOST_HEALTHZ_S: Final = 0.5
-"""Bar: for the slowest answer."""
+"""Target: for the slowest answer."""
 MOST_GROWTH, MOST_GROWTH_MB = 0.1, 24.0
-"""Bar: a service may not grow by more than both."""
+"""Target: a service may not grow by more than both."""
 
 
 def grown(memory_mb: Mapping[str, tuple[float, float]]) -> list[str]:

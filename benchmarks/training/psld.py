@@ -132,7 +132,7 @@ def pause_line(row: Row, restart_s: float) -> str:
         if row.paused_s is None
         else f"workers were delayed by at most {row.paused_s * 1000:.0f} ms"
     )
-    part = "" if row.paused_s is None else f": {row.paused_s / restart_s:.0%} (bar {PAUSE_BAR:.0%})"
+    part = "" if row.paused_s is None else f": {row.paused_s / restart_s:.0%} (target {PAUSE_BAR:.0%})"
     moved = f"{row.moved} blocks moved in {row.changes} change{'' if row.changes == 1 else 's'} of placement"
     return f"{moved}: {held}; a restart from a checkpoint takes {restart_s * 1000:.0f} ms{part}"
 

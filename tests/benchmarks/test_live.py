@@ -116,10 +116,10 @@ def test_a_run_at_the_bars_passes() -> None:
 
 def test_every_missed_bar_and_every_lost_report_is_named() -> None:
     assert result(p50_ms=0.3, messages_per_s=4_900.0, rows=99, cost_us=210.0, ingest=31.0).failures == [
-        "round trip is 3.00 times bare echo's, at most 2.5 is the bar",
-        "0.49 of bare echo's messages/s, at least 0.5 is the bar",
-        "a message costs 2.10 times bare echo's CPU, at most 2.0 is the bar",
-        "ingest of a report costs 0.31 times bare echo's CPU per message, at most 0.3 is the bar",
+        "round trip is 3.00 times bare echo's, at most 2.5 is the target",
+        "0.49 of bare echo's messages/s, at least 0.5 is the target",
+        "a message costs 2.10 times bare echo's CPU, at most 2.0 is the target",
+        "ingest of a report costs 0.31 times bare echo's CPU per message, at most 0.3 is the target",
         "100 reports were sent, 99 rows were written",
     ]
 
@@ -169,8 +169,8 @@ def test_a_fleet_at_its_bars_passes() -> None:
 def test_every_missed_bar_of_a_fleet_is_named() -> None:
     assert fleet_result(waits(p95_ms=251.0, share=0.006), growth_mb=1.5, rows=98).failures == [
         "100 reports were sent, 98 rows were written",
-        "p95 is 251 ms, at most 250 ms is the bar",
-        "coordination takes 0.60%, at most 0.5% is the bar",
+        "p95 is 251 ms, at most 250 ms is the target",
+        "coordination takes 0.60%, at most 0.5% is the target",
         "web grows by 1.50 MB a minute",
     ]
 
@@ -184,8 +184,8 @@ def test_a_thousand_workers_have_bars_for_cpu_and_memory_of_the_control_plane_al
     assert at_the_bars.failures == []
     above = [replace(usage, cpu=0.21, memory_mb=126.0) for usage in at_the_bars.usages]
     assert msgspec.structs.replace(at_the_bars, usages=above).failures == [
-        "the control plane takes 42% of a core, at most 40% is the bar",
-        "the control plane takes 252 MB, at most 250 MB is the bar",
+        "the control plane takes 42% of a core, at most 40% is the target",
+        "the control plane takes 252 MB, at most 250 MB is the target",
     ]
     assert msgspec.structs.replace(at_the_bars, usages=above, workers=1_001).failures == []
 
@@ -196,8 +196,8 @@ def test_ten_thousand_workers_may_wait_for_a_second_and_are_all_to_be_answered_a
     behind = msgspec.structs.replace(large, waits=waits(p95_ms=1_001.0, rate=1_400.0), unanswered_jobs=1)
     assert behind.failures == [
         "1 of 2 jobs were not answered",
-        "p95 is 1001 ms, at most 1000 ms is the bar",
-        "0.70 of the pace's reports were answered, at least 0.75 is the bar",
+        "p95 is 1001 ms, at most 1000 ms is the target",
+        "0.70 of the pace's reports were answered, at least 0.75 is the target",
     ]
 
 
@@ -245,7 +245,7 @@ def test_a_fleet_keeps_up_while_it_is_answered_in_time_and_at_its_pace() -> None
 
 def test_the_slowest_job_counts_among_many() -> None:
     result = jobs.Result(processes=1, jobs=100, stretches=[(1.0, waits(slowest_ms=1001.0), [])], counted=counted())
-    assert result.failures == ["the slowest job's p95 is 1001 ms, at most 1000 ms is the bar"]
+    assert result.failures == ["the slowest job's p95 is 1001 ms, at most 1000 ms is the target"]
 
 
 def test_waits_are_summed_up_over_workers_and_by_job() -> None:

@@ -42,7 +42,7 @@ def test_rows_tell_gain_moves_and_pause() -> None:
     assert psld._failures([base, row], 5.0) == []
     assert psld.pause_line(row, 4.0) == (
         "2 blocks moved in 1 change of placement: workers were delayed by at most 500 ms; "
-        "a restart from a checkpoint takes 4000 ms: 12% (bar 10%)"
+        "a restart from a checkpoint takes 4000 ms: 12% (target 10%)"
     )
 
 

@@ -33,7 +33,7 @@ def test_what_misses_its_bar_is_reported() -> None:
 def test_without_a_browser_the_rest_is_printed_and_that_is_reported() -> None:
     text = viewers.table(result(left_out="Chromium is not installed").document())
     assert text.splitlines()[4:] == [
-        "p95 is 1.00 times (bar: 1.1); each page hears 2.0 ticks/s",
+        "p95 is 1.00 times (target: 1.1); each page receives 2.0 ticks/s",
         "without a browser: Chromium is not installed",
     ]
 

@@ -37,7 +37,7 @@ class BufferedRule:
             TypeError: if that rule cannot compute it.
         """
         if not isinstance(self._rule, Clipping):
-            raise TypeError(f"{type(self._rule).__name__} does not say the norm of a gradient")
+            raise TypeError(f"{type(self._rule).__name__} cannot compute the norm of a gradient")
         return self._rule.squared_norm(total, samples)
 
     def apply(self, total: torch.Tensor, samples: int, scale: float = 1.0, *, norm: float | None = None) -> None:
