@@ -125,7 +125,7 @@ class Link:
         self._on_say(message)
 
     def give(self, *, orders: Any = None, placement: Any = None) -> None:
-        """What the control plane says."""
+        """Deliver orders and a placement of the control plane."""
         with self._changed:
             self._orders, self._placement = orders or self._orders, placement or self._placement
             self._changed.notify_all()
@@ -212,7 +212,7 @@ def be_server(case: Case, control: Connection) -> None:
 
 
 def be_worker(case: Case, rank: int, workers: int, control: Connection) -> None:
-    """Train, and say how much memory that took beyond what was there before."""
+    """Train, and report the additional memory."""
     import torch
 
     from controlplane.protocol import keys

@@ -1,4 +1,5 @@
-"""The data plane: transfers, what moving blocks costs, sums without servers; each beside a reference of the same run.
+"""The data plane: transfers, the cost of moving blocks, and sums without servers; each compared with a reference in the
+same run.
 
     manage.py bench dataplane [--rounds 5] [--transfers] [--json]
 
@@ -56,7 +57,7 @@ def measure(plan: Plan, servers: int, tell: Callable[[str], None]) -> list[Row]:
             one_way = each.round_bytes * servers / 2e9
             gigabytes = one_way * (2 if operation == "both" else 1)
             for kind in ALL:
-                processes.run(kind, operation)  # memory is touched and threads are up before anything is timed
+                processes.run(kind, operation)  # touch memory and start threads before the measurement
             rounds = [{kind: processes.run(kind, operation) for kind in ALL} for _ in range(plan.rounds)]
             times = [[each[kind].wall_s for kind in KINDS] for each in rounds]
             ratios = [round(bare / server, 3) for bare, server in times]

@@ -47,7 +47,7 @@ ENCRYPTED = "encrypted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much is moved: every worker pushes and pulls every block in every iteration of every round."""
+    """The amount of data: every worker pushes and pulls every block in every iteration of every round."""
 
     workers: int
     blocks: int
@@ -231,12 +231,12 @@ def work(plan: Plan, rank: int, ports: dict[str, list[int]], control: Connection
 
 
 def measure(plan: Plan, tell: Callable[[str], None]) -> Figures:
-    """Run all rounds and sum them up."""
+    """Run all rounds and summarize them."""
     gigabytes = plan.round_bytes / 1e9
     rounds: list[tuple[Round, Round]] = []
     with running(plan) as processes:
         for kind in KINDS:
-            processes.run(kind)  # memory is touched and threads are up before anything is timed
+            processes.run(kind)  # touch memory and start threads before the measurement
         for number in range(plan.rounds):
             bare, server = (processes.run(kind) for kind in KINDS)
             rounds.append((bare, server))

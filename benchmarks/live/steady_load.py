@@ -77,7 +77,7 @@ def summary(waits_s: dict[int, list[float]], seconds: float, *, workers: int) ->
     """Percentiles over all workers, and of the slowest job.
 
     Raises:
-        RuntimeError: if no one was answered.
+        RuntimeError: if no worker was answered.
     """
     everybody = [wait for of_job in waits_s.values() for wait in of_job]
     if not everybody:

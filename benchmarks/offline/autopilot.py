@@ -28,7 +28,7 @@ from controlplane.simulator.scenario import Scenario
 SCENARIOS: Final = 12
 ITERATIONS: Final = 600
 LONGER: Final = 4
-"""A policy that needs so many times BSP's iterations does not reach the target."""
+"""A policy that needs this multiple of BSP's iterations counts as not reaching the target."""
 MEDIAN_BAR, WORST_BAR, BSP_BAR = 1.05, 1.15, 1.02
 
 
@@ -64,7 +64,7 @@ class Row:
 
 
 class Decisions:
-    """What the autopilot decided, of all commands of a run."""
+    """The autopilot's decisions among all commands of a run."""
 
     def __init__(self) -> None:
         self.switches: list[str] = []
@@ -85,7 +85,7 @@ class Decisions:
 
 
 def job(seed: int, number: int, iterations: int, detail: TextIO | None = None) -> Row:
-    """One job under everything that it may run with."""
+    """One job under each policy that it may use, and under the autopilot."""
     drawn = scenario(seed, number, iterations=iterations)
     spec = drawn.spec
     assert spec.autopilot is not None

@@ -1,4 +1,5 @@
-"""``manage.py bench energy --seed N``: what shares by energy and cost gain over the fastest ones, on mixed generations.
+"""``manage.py bench energy --seed N``: the gain of shares by energy and cost over the fastest shares, on mixed
+generations of machines.
 
 Engine and policies are the live ones, machines are simulated; learning is included. Power and speed of each generation
 are stated below, not measured: power from data sheets with a part of the machine around a GPU, speed in relation to one
@@ -87,7 +88,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """By a whole run."""
+    """Totals of a run."""
 
     seconds: float
     joules: float
@@ -205,7 +206,7 @@ WORSE: Final = 1.01
 
 
 def missed(rows: Sequence[Row]) -> list[str]:
-    """What shares by an objective must not do."""
+    """Missed targets of shares by an objective."""
     found = []
     for row in rows:
         name = f"{row.cluster}, {row.objective} with slack {row.slack:g}"

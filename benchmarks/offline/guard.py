@@ -54,7 +54,7 @@ class Drawn:
 
 @dataclass(kw_only=True)
 class Row:
-    """One job and what became of it."""
+    """One job and its results."""
 
     title: str
     excess: float
@@ -62,13 +62,13 @@ class Row:
     verdict: str
     at: int
     guarded_excess: float
-    """The same under the guard, which may have gone back."""
+    """The same under the guard, which may have reverted the change."""
     reason: str
 
 
 @dataclass(kw_only=True)
 class Run:
-    """Counts a job's global batches, changes its barrier in mid-training, and keeps what is needed of the log."""
+    """Counts a job's global batches, changes its barrier during training, and keeps the required part of the log."""
 
     batch: int
     change_after: int | None
@@ -168,7 +168,7 @@ def simulated(job: Drawn, seed: int, *, changes: bool, guard: Guard | None = Non
 
 
 def row(seed: int, number: int) -> Row | None:
-    """One job under all three; None: it trains too little to compare anything."""
+    """One job in all three variants; None if it learns too little for a comparison."""
     job = drawn(seed, number)
     first = job.change_after + AFTER - LAST
     plain = simulated(job, seed, changes=False).final(first)
@@ -189,7 +189,7 @@ def row(seed: int, number: int) -> Row | None:
 
 
 def missed(harmful: Sequence[Row], harmless: Sequence[Row]) -> list[str]:
-    """Bars that are not met."""
+    """Missed targets."""
     late = [each for each in harmful if each.verdict != "harmful" or each.at > WITHIN]
     false = [each for each in harmless if each.verdict == "harmful"]
     found = [f"harm of {each.title} was not found within {WITHIN} global batches" for each in late]

@@ -1,9 +1,9 @@
 """``manage.py bench simulator``: events per second, the largest job, and how cost grows with the number of workers.
 
-Times only: no gradients. Machines are alike but for noise, so every iteration is a burst of as many events as there are
-workers. All of a job is in it, from its submission to its end; the engine and its policies are the live ones. Each job
-runs in a process of its own, so that its memory is its own, and as ``manage.py simulate`` runs it; CPU time counts,
-other load on the machine is not ours.
+Only times are simulated. Machines are equal except for noise, so every iteration is a burst of one event per worker.
+All of a job is in it, from its submission to its end; the engine and its policies are the live ones. Each job runs in a
+process of its own, so that its memory is its own, and as ``manage.py simulate`` runs it; CPU time counts, other load on
+the machine is not ours.
 """
 
 import argparse

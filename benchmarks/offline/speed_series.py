@@ -1,4 +1,4 @@
-"""Speeds of machines that training shares with others, and what their CPU and memory said about it.
+"""Speeds of shared machines, with their CPU and memory readings.
 
 Modelled after cluster B of LB-BSP section 5.3: 32 machines of five kinds, on which tasks of other people come, stay and
 go. What they take of a machine's CPU and memory slows the training down; short disturbances slow it without leaving a
@@ -32,7 +32,7 @@ SWAP_FROM, SWAP_SLOPE = 0.85, 2.0
 """Above this share of its memory a machine swaps: its speed falls to 1 / (1 + slope * excess)."""
 
 LEAST_LEFT: Final = 0.35
-"""What a fair scheduler leaves of the CPU, however much others want."""
+"""The fraction of the CPU that a fair scheduler leaves, regardless of other tasks."""
 
 READING_SIGMA: Final = 0.02
 """Error of a CPU or memory reading."""
@@ -59,7 +59,7 @@ CLUSTER_B: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the other tasks are like, and how much of it can be seen."""
+    """The other tasks, and how much of their load the readings show."""
 
     name: str
     story: str
@@ -151,7 +151,7 @@ def _machine(
 
 
 def _load(starts: NDArray[np.int64], stays: NDArray[np.int64], amounts: Array, steps: int) -> Array:
-    """What all tasks together take, at each step."""
+    """The total use by all tasks at each step."""
     change = np.zeros(steps + 1)
     np.add.at(change, starts, amounts)
     np.add.at(change, np.minimum(starts + stays, steps), -amounts)

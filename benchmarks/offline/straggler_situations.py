@@ -1,8 +1,10 @@
-"""Labelled situations of a training job, to measure straggler detectors by: who was slow in what, and from when on.
+"""Labelled situations of a training job, to measure straggler detectors: which worker or server was slow, in what, and
+when.
 
-Each situation tells one story over 60 iterations of a synchronous job, as its engine would see it: what every worker
-reported, and how long each worker's exchange with each server took. The labels say what was made slow; everything else
-in it is noise, or slow for a reason that is no straggler's fault (waiting, more samples, work that grew for all).
+Each situation is one story over 60 iterations of a synchronous job, with the data that its engine would get: what every
+worker reported, and how long each worker's exchange with each server took. The labels say what was made slow;
+everything else in it is noise, or slow for a reason that is no straggler's fault (waiting, more samples, work that grew
+for all).
 
 The constants below were written down before the detector was, and stay as they are: detectors are to find what is
 there, not the other way round. All chance comes from the seed.
@@ -25,20 +27,21 @@ SERVERS: Final = (1, 2, 3, 4, 6)
 BATCH: Final = 64
 
 LASTING: Final = (1.5, 6.0)
-"""How many times slower a labelled straggler is: drawn evenly on a logarithmic scale."""
+"""The factor by which a labelled straggler is slower: drawn log-uniformly."""
 
 MILD: Final = (1.05, 1.2)
-"""Slower, and not worth a flag."""
+"""A factor that is too small for a flag."""
 
 TRANSIENT: Final = (1, 5)
-"""Iterations that a disturbance takes which is no lasting one."""
+"""Iterations of a transient disturbance."""
 
 TRANSIENT_FACTOR: Final = (2.0, 8.0)
 ONSET: Final = (15, 40)
-"""In which iteration something changes."""
+"""The iteration in which something changes."""
 
 STRAGGLING_PART: Final = 1 / 3
-"""At most so many of the workers, or of the servers, straggle at once: of more, the others are the odd ones."""
+"""The largest fraction of workers, or of servers, that straggle at once; with more, others are outliers.
+"""
 
 COMMUNICATION: Final = (0.4, 1.2)
 """Communication as a part of the compute time of a usual machine."""
@@ -58,7 +61,7 @@ class Setting:
     link_noise: float
     """The same for the exchange of one worker with one server."""
     memory: float = 0.0
-    """How much of an iteration's noise is still there in the next one."""
+    """The fraction of an iteration's noise that remains in the next one."""
     spikes: float = 0.0
     """Probability per worker and iteration of a time 1.5 to 4 times as long."""
     fixed: float = 0.0
@@ -93,7 +96,7 @@ SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """Something was slow from iteration ``begin`` to before ``end``."""
+    """A worker or server was slow from iteration ``begin`` to before ``end``."""
 
     subject: str
     """worker or server."""
@@ -135,7 +138,7 @@ class Situation:
 
     @property
     def waiting_s(self) -> Array:
-        """In a synchronous job all wait for the slowest."""
+        """The time that each worker waits for the slowest."""
         busy = self.compute_s + self.communication_s
         waited: Array = np.nanmax(busy, axis=1, keepdims=True) - busy
         return waited
@@ -143,7 +146,7 @@ class Situation:
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """What a story may bend before the times are drawn."""
+    """The settings that a story may change before the times are drawn."""
 
     setting: Setting
     chance: np.random.Generator
@@ -165,11 +168,11 @@ class Draft:
     labels: list[Label] = field(default_factory=list)
 
     def factor(self, span: tuple[float, float] = LASTING) -> float:
-        """Drawn evenly on a logarithmic scale."""
+        """A log-uniform factor."""
         return float(math.exp(self.chance.uniform(math.log(span[0]), math.log(span[1]))))
 
     def onset(self) -> int:
-        """When something changes."""
+        """The iteration in which something changes."""
         return int(self.chance.integers(*ONSET, endpoint=True))
 
     def some(self, count: int) -> list[int]:
@@ -248,7 +251,7 @@ def _transient(draft: Draft) -> None:
 
 
 def _now_and_then(draft: Draft) -> None:
-    """Each fifth iteration takes longer: someone's job that wakes up."""
+    """Each fifth iteration takes longer: another job wakes up."""
     rank, factor = draft.some(draft.workers)[0], draft.factor(TRANSIENT_FACTOR)
     for begin in range(int(draft.chance.integers(5, 10)), ITERATIONS, 5):
         draft.slow_compute(rank, factor, begin, begin + 1)
@@ -270,12 +273,12 @@ def _all_slow_down(draft: Draft) -> None:
 
 
 def _one_is_fast(draft: Draft) -> None:
-    """Then most of the time of the fast one is waiting."""
+    """One worker is fast and waits most of the time."""
     draft.compute[:, draft.some(draft.workers)[0]] /= draft.factor((1.5, 3.0))
 
 
 def _fast_one_falls_back(draft: Draft) -> None:
-    """Slow by its own measure, though about as fast as the others now."""
+    """Slow compared with its past, but now about as fast as the others."""
     rank, ahead = draft.some(draft.workers)[0], draft.factor((1.6, 2.5))
     draft.compute[:, rank] /= ahead
     draft.slow_compute(rank, max(LASTING[0], ahead * float(draft.chance.uniform(0.9, 1.1))), draft.onset())
@@ -294,7 +297,7 @@ def _server_is_disturbed(draft: Draft) -> None:
 
 
 def _uneven_shares(draft: Draft) -> None:
-    """Someone gave the workers shares of very different sizes."""
+    """The workers have shares of very different sizes."""
     draft.skewed = True
 
 
@@ -328,11 +331,11 @@ STORIES: Final[dict[str, tuple[int, Callable[[Draft], None]]]] = {
     "one leaves": (1, _one_leaves),
     "one joins": (1, _one_joins),
 }
-"""How often each is told, relative to the others."""
+"""Relative frequency of each story."""
 
 
 def generate(setting: Setting, *, seed: int, count: int = SITUATIONS) -> list[Situation]:
-    """That many situations; the same seed gives the same ones."""
+    """``count`` situations; the same seed gives the same ones."""
     chance = np.random.default_rng([seed, *setting.name.encode()])
     names = [name for name, (often, _) in STORIES.items() for _ in range(often)]
     return [_tell(str(names[int(chance.integers(len(names)))]), setting, chance) for _ in range(count)]

@@ -27,14 +27,14 @@ WITHIN: Final = 10
 """Iterations after which a lasting straggler must have been flagged."""
 
 LOOKS_BACK: Final = 10
-"""A flag stands on so many iterations at most: a straggler that has just recovered may still be flagged."""
+"""A flag is based on at most this many iterations: a straggler that has just recovered may still be flagged."""
 
 MUCH_WAITING: Final = 0.25
 
 
 @dataclass(slots=True, kw_only=True)
 class Score:
-    """Of one detector over one set of situations."""
+    """The result of one detector for one set of situations."""
 
     labels: int = 0
     found: int = 0
@@ -52,12 +52,12 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """Part of the lasting labels that was found in time."""
+        """Fraction of the lasting labels that were found in time."""
         return self.found / max(1, self.labels)
 
     @property
     def precision(self) -> float:
-        """Part of the lasting flags that is true."""
+        """Fraction of the lasting flags that are true."""
         return self.true / max(1, self.flags)
 
 

@@ -18,7 +18,7 @@ from benchmarks.peers.scenes import Scene
 from controlplane.runtime.embedded.control_plane import CHECKOUT
 
 MARKER: Final = "PEERS_RUN"
-"""Processes with this variable in their environment belong to the run of that name, whoever started them."""
+"""Processes with this variable in their environment belong to the run of that name."""
 
 LOOK_S: Final = 0.5
 START_S: Final = 120.0

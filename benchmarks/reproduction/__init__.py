@@ -1,1 +1,1 @@
-"""Plays scenarios of the papers with real processes, for ``manage.py reproduce --live``."""
+"""Runs scenarios of the papers with real processes, for ``manage.py reproduce --live``."""

@@ -25,7 +25,7 @@ SETTLE_S: Final = 30.0
 
 
 def play_all(keys: Sequence[tuple[Run, int]]) -> Iterator[LiveRun | FailedRun]:
-    """Run each, and give it as soon as it is done; one whose job does not succeed does not keep others from it.
+    """Run each and yield its result; a failed job does not prevent the others.
 
     Raises:
         RuntimeError: if no control plane can be started.
@@ -82,7 +82,7 @@ def overrun(scenario: Scenario, records: Records) -> float:
 
 
 def _due_s(machine: Any, samples: int) -> float:
-    """What an emulated machine takes for so many samples."""
+    """The time that an emulated machine takes for ``samples`` samples."""
     if not samples:
         return 0.0
     if hasattr(machine, "samples_per_second"):
@@ -98,7 +98,7 @@ def _cluster(slots: int, servers: int) -> Iterator[BenchCluster]:
 
 
 def _records(cluster: BenchCluster, document: dict[str, Any]) -> Records:
-    """Run the job to its end, and read it once nothing is added to its history any more."""
+    """Run the job to its end, and read its history once that is complete."""
     number = int(cluster.ask("POST", "jobs", json=document)["id"])
     job = cluster.wait(number, lambda found: bool(found["is_over"]), seconds=LIMIT_S)
     if not job.get("is_over"):

@@ -1,4 +1,4 @@
-"""What a job on real processes recorded, as values of the type that the simulator has for its own runs."""
+"""Reads the record of a job on real processes into the types of simulated runs."""
 
 import statistics
 from bisect import bisect_right

@@ -37,7 +37,7 @@ Attack = Callable[[AttackContext], AttackResult]
 
 
 def bodies(context: AttackContext) -> AttackResult:
-    """Documents where no one has logged in: as large as a spec may be, and as a stranger's may be; YAML and JSON."""
+    """Documents of anonymous clients with the largest allowed sizes, in YAML and JSON."""
     kinds = [
         (path, kind, body)
         for path, size in (("agents/enrol", MIB), ("agents/enrol", ANONYMOUS_BYTES), ("jobs", MIB))

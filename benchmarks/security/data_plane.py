@@ -1,7 +1,8 @@
-"""Mutated frames of ``bench fuzz`` to parameter servers: of others without a key, and of the fuzzer's own with one.
+"""Mutated frames of ``bench fuzz`` to parameter servers: to other jobs' without a key, and to the fuzzer's own with a
+key.
 
-Without a key everything ends in the handshake. Behind it, as a worker and as another server of the same job, frames
-reach the parameters: every second one has a header that is well formed, with fields and a payload that are not.
+Without a key everything ends in the handshake. After a handshake as a worker or as another server of the same job,
+frames reach the parameters: half of them have a valid header with invalid fields and payload.
 """
 
 import socket
@@ -26,19 +27,19 @@ from workers.transport.handshake import Peer
 HOST: Final = "127.0.0.1"
 
 FRAMES: Final = 4
-"""Of one connection to a server, which lets no one in by them."""
+"""Frames of one connection to a server, which rejects them."""
 
 REQUESTS: Final = 12
-"""Of one authenticated connection, which ends at the first that is refused."""
+"""Requests of one authenticated connection, which ends at the first refusal."""
 
 ENDED: Final = "ended by the server"
 
 ANSWER_S: Final = 0.2
 SESSION_ANSWER_S: Final = 0.002
-"""Most requests that are not refused at once wait for iterations that never come."""
+"""Most requests that are not refused immediately wait for iterations that never come."""
 
 RAW: Final = 0.3
-"""The part of the requests that are changed as bytes: most of these end at the checksum of the header."""
+"""Fraction of the requests that are mutated as bytes: most of these fail at the checksum of the header."""
 
 NUMBERS: Final = (0, 1, 2, 3, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
 SECONDS: Final = (0.0, -1.0, 1e308, float("inf"), float("nan"))
@@ -46,7 +47,7 @@ NUMBERED: Final = ("incarnation", "generation", "placement", "iteration", "block
 
 
 def fuzz_servers(ports: Sequence[int], seed: int, count: int, rate: float) -> Sent:
-    """Send ``count`` mutated frames of the data plane to parameter servers of others, without a key of theirs."""
+    """Send ``count`` mutated frames of the data plane to other jobs' parameter servers, without their keys."""
     random, sent, began = Random(seed), Sent(), time.monotonic()
     frames = [_data_frame(op, random) for op in Op]
     while sent.frames < count:
@@ -69,7 +70,7 @@ def fuzz_servers(ports: Sequence[int], seed: int, count: int, rate: float) -> Se
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnServer:
-    """A server of a job of the fuzzer's own, with the keys that a worker and another server share with it."""
+    """A server of the fuzzer's own job, with the keys that a worker and another server share with it."""
 
     port: int
     worker: Peer
@@ -77,15 +78,15 @@ class OwnServer:
     server: Peer
     server_key: bytes
     block_bytes: int
-    """Of its only block, number 0."""
+    """Size of its only block, number 0."""
 
 
 Request = Sequence[tuple[Header, bytes]]
-"""One frame, or more that belong together."""
+"""One frame, or several that belong together."""
 
 
 def requests(own: OwnServer, peer: Peer) -> list[Request]:
-    """Each request that the server answers to this peer, as it should be."""
+    """Each valid request that the server answers to this peer."""
     stamp = Header(op=Op.PUSH, generation=1, placement=1, rank=peer.rank, samples=1)
     values = bytes(own.block_bytes)
 
@@ -102,7 +103,7 @@ def requests(own: OwnServer, peer: Peer) -> list[Request]:
 
 
 def manifest(elements: int) -> dict[str, Any]:
-    """That of a block with so many values, of which nothing is open."""
+    """The manifest of a block of that size, without open iterations."""
     lists: dict[str, Any] = {name: [] for name in ("contributed", "expected", "before", "seen", "kept")}
     counts = dict.fromkeys(("start", "steps", "iteration", "samples", "count"), 0)
     arrays = [["values", "float32", [elements]], ["state.steps", "int64", []]]
@@ -110,7 +111,7 @@ def manifest(elements: int) -> dict[str, Any]:
 
 
 def fuzz_sessions(own: OwnServer, seed: int, count: int, rate: float) -> Sent:
-    """Send ``count`` mutated frames to the own server, behind its handshake."""
+    """Send ``count`` mutated frames to the own server, after its handshake."""
     random, sent, began = Random(seed), Sent(), time.monotonic()
     while sent.frames < count:
         peer, key = random.choice(((own.worker, own.worker_key), (own.server, own.server_key)))
@@ -131,7 +132,7 @@ def fuzz_sessions(own: OwnServer, seed: int, count: int, rate: float) -> Sent:
 
 
 class _Session(Connection):
-    """An authenticated connection that carries anything."""
+    """An authenticated connection that sends arbitrary frames."""
 
     def __init__(self, port: int, peer: Peer, key: bytes) -> None:
         super().__init__(
@@ -159,7 +160,7 @@ class _Session(Connection):
 
 
 def changed(request: Request, random: Random) -> bytes:
-    """The bytes of a request, changed: as bytes, or in its fields and payloads, with lengths and checksums that fit."""
+    """A mutated request: changed as bytes, or in its fields and payloads, with valid lengths and checksums."""
     if random.random() < RAW:
         return mutated([b"".join(_frame(header, payload) for header, payload in request)], random)
     at = random.randrange(len(request))

@@ -263,7 +263,7 @@ class Trial:
         return services | {"worker": workers[0], "server": servers[0]}
 
     def _count(self, job: int, attackers: int, lives: set[tuple[str, int, str]]) -> None:
-        """The job ends by itself, no one in it was started again, the attacker's ends when told, a new one trains."""
+        """The job ends by itself without restarts, the attacker's job ends on request, and a new one trains."""
         ended = self._cluster.wait(job, lambda found: bool(found["is_over"]), seconds=END_S)
         if ended.get("state") != "succeeded":
             self._lost.append(f"the job is {ended.get('state')}: {ended.get('reason')}")

@@ -1,4 +1,4 @@
-"""Mutated frames: what a message becomes when bytes and values of it are changed, by a seed."""
+"""Mutated frames: messages with bytes and values changed by a seed."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -23,7 +23,7 @@ VALUES: Final[Sequence[Any]] = (
         [0] * 3_000,
     ),
 )
-"""What a field of a message may become."""
+"""Values that replace fields of a message."""
 
 HEADS: Final = (
     b"\xdb\xff\xff\xff\xff",
@@ -35,7 +35,7 @@ HEADS: Final = (
 """Beginnings of msgpack: a string, a list, a map and bytes of 4 GiB, and the one byte that means nothing."""
 
 MOST_BYTES: Final = 8_192
-"""Of a mutated frame; one in a thousand is above the limit of the sockets."""
+"""Largest mutated frame; one in a thousand exceeds the limit of the sockets."""
 
 HUGE_BYTES: Final = 300_000
 HUGE_EVERY: Final = 1_000
@@ -43,7 +43,7 @@ DEEP: Final = 3_000
 
 
 def mutated(frames: Sequence[bytes], random: Random) -> bytes:
-    """One of the frames, changed."""
+    """A mutation of one of the frames."""
     if random.randrange(HUGE_EVERY) == 0:
         return random.randbytes(HUGE_BYTES)
     frame = random.choice(frames)

@@ -151,7 +151,7 @@ class ControlSocket(Generic[Sent, Received]):
         self._refused = number
 
     def _run(self) -> None:
-        """A process without its control socket would wait for ever, so any error here ends it."""
+        """A process without its control socket would wait forever, so any error here ends it."""
         try:
             self._stay_connected()
         except Exception as error:
