@@ -1,7 +1,7 @@
 """Small all-reduce operations between ranks, separate from the gradients: on the CPU, in a process group."""
 
 import ctypes
-from collections import deque
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,21 +11,12 @@ import torch.distributed as dist
 from paceline.errors import CannotAttach
 from paceline.sooner import store_of_group
 
-KEPT = 8
-"""Sums whose tensors are kept alive, so that gloo's thread never drops the last reference to a tensor.
-
-Dropping it needs a Python thread state. A process that a DataLoader forks at that moment inherits the lock of the
-thread states, and hangs in ``os.fork`` forever (seen with CPython 3.11 and torch 2.13). The tensors are not freed at
-the end of the process either: a thread that requests the GIL of an interpreter that is shutting down is terminated,
-which aborts the process with status 134.
-"""
-
 
 class Sum(Protocol):
     """A sum in progress."""
 
     def result(self) -> list[float]:
-        """The sum, once every rank has contributed."""
+        """The sum, once every rank has contributed; read it once."""
 
 
 class AnyChannel(Protocol):
@@ -40,28 +31,53 @@ class AnyChannel(Protocol):
     def total(self, words: Sequence[float]) -> list[float]:
         """Sum ``words`` over all ranks, and wait for the result."""
 
-    def close(self) -> None:
-        """Allow the process to end, even while a sum is in progress; no sum may follow."""
+
+class Buffers:
+    """The tensors of sums: used again once their sum was read, and never freed.
+
+    Gloo's thread drops its references some time after the sum. If only the Python object's reference is left then, the
+    thread needs a thread state and the GIL. A process that a DataLoader forks at that moment inherits the lock of the
+    thread states and hangs in ``os.fork``; a process whose interpreter shuts down is aborted with status 134 (seen
+    with CPython 3.11 and torch 2.13). So each tensor has one more reference, as the ``grad`` of a tensor that outlives
+    the interpreter.
+    """
+
+    def __init__(self) -> None:
+        self._free: defaultdict[int, list[torch.Tensor]] = defaultdict(list)
+
+    def take(self, words: Sequence[float]) -> torch.Tensor:
+        """Return a tensor with these ``words``, float64."""
+        values = torch.tensor(words, dtype=torch.float64)
+        if not (free := self._free[len(words)]):
+            return _never_freed(values)
+        return free.pop().copy_(values)
+
+    def give_back(self, tensor: torch.Tensor) -> None:
+        """Allow another sum to use the tensor."""
+        self._free[len(tensor)].append(tensor)
+
+
+def _never_freed(tensor: torch.Tensor) -> torch.Tensor:
+    holder = torch.empty_like(tensor)
+    holder.grad = tensor
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+    return tensor
 
 
 class Round:
     """A sum in progress in a process group."""
 
-    __slots__ = ("_total", "_work")
+    __slots__ = ("_buffers", "_total", "_work")
 
-    def __init__(self, total: torch.Tensor, work: Any) -> None:
-        self._total, self._work = total, work
+    def __init__(self, total: torch.Tensor, work: Any, buffers: Buffers) -> None:
+        self._total, self._work, self._buffers = total, work, buffers
 
     def result(self) -> list[float]:
-        """The sum, once every rank has contributed."""
-        if self._work is not None:
-            self._work.wait()
+        """The sum, once every rank has contributed; read it once."""
+        self._work.wait()
         values: list[float] = self._total.tolist()
+        self._buffers.give_back(self._total)
         return values
-
-    def never_free(self) -> None:
-        """Keep its tensor until the process has ended, beyond the shutdown of the interpreter."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))
 
 
 class Channel:
@@ -70,24 +86,30 @@ class Channel:
     def __init__(self, group: Any = None) -> None:
         self._group: Any = group or dist.group.WORLD
         self.store = store_of_group()
-        self._kept: deque[Round] = deque(maxlen=KEPT)
+        self._buffers = Buffers()
 
     def begin(self, words: Sequence[float]) -> Round:
         """Start a sum of ``words`` without waiting for it."""
-        total = torch.tensor(words, dtype=torch.float64)
+        total = self._buffers.take(words)
         # Called on the group directly: ``dist.all_reduce`` adds a third to the time of such a small sum.
-        under_way = Round(total, self._group.allreduce([total]))
-        self._kept.append(under_way)
-        return under_way
+        return Round(total, self._group.allreduce([total]), self._buffers)
 
     def total(self, words: Sequence[float]) -> list[float]:
         """Sum ``words`` over all ranks, and wait for the result."""
         return self.begin(words).result()
 
-    def close(self) -> None:
-        """Allow the process to end, even while a sum is in progress; no sum may follow."""
-        while self._kept:
-            self._kept.popleft().never_free()
+
+class Known:
+    """The sum of a single rank."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, words: Sequence[float]) -> None:
+        self._words = words
+
+    def result(self) -> list[float]:
+        """The words themselves."""
+        return list(self._words)
 
 
 class Alone:
@@ -95,16 +117,13 @@ class Alone:
 
     store = None
 
-    def begin(self, words: Sequence[float]) -> Round:
+    def begin(self, words: Sequence[float]) -> Known:
         """The sum is available at once."""
-        return Round(torch.tensor(words, dtype=torch.float64), None)
+        return Known(words)
 
     def total(self, words: Sequence[float]) -> list[float]:
         """The given ``words``."""
         return list(words)
-
-    def close(self) -> None:
-        """Nothing to do: no thread holds a tensor."""
 
 
 def open_channel(world: int) -> AnyChannel | None:

@@ -222,8 +222,6 @@ class Pacer(Passes):
             if self._agreement is not None and not self._comes_back:
                 self._finish(self._control)
             self._control.close(FAREWELL_S)
-        if self._channel is not None:
-            self._channel.close()
 
     def failed(self, error: BaseException) -> None:
         """The script ends with ``error``: either this rank will be restarted, or its launcher reports that the job is

@@ -5,6 +5,9 @@ import subprocess
 import sys
 import threading
 
+import pytest
+import torch
+
 from paceline.channel import Channel
 from tests.architecture.sources import ROOT
 from tests.paceline.ranks import free_port, run_ranks
@@ -39,6 +42,40 @@ def test_sums_make_no_thread_of_gloos_need_a_thread_state_which_a_fork_could_inh
     assert run_ranks(sums, 2) == [([1.0, 2.0, 2.0 * (ROUNDS - 1)], 0)] * 2
 
 
+class Late:
+    """A group whose thread keeps every sum, and what it refers to, long after it is done."""
+
+    def __init__(self) -> None:
+        self.kept: list[torch.futures.Future[list[torch.Tensor]]] = []
+        self.tensors: list[torch.Tensor] = []
+
+    def allreduce(self, tensors: list[torch.Tensor]) -> torch.futures.Future[list[torch.Tensor]]:
+        done: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        done.set_result(tensors)
+        self.kept.append(done)
+        self.tensors += tensors
+        return done
+
+
+def references(tensor: torch.Tensor) -> int:
+    """How many references to it torch counts; Python objects have one in common."""
+    return int(tensor._use_count())  # type: ignore[attr-defined]
+
+
+def test_gloos_thread_is_never_left_with_the_last_references_to_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.channel.store_of_group", lambda: None)
+    group = Late()
+    channel = Channel(group)
+    sums = [channel.begin([float(k)]) for k in range(3)]
+    assert [each.result() for each in sums] == [[0.0], [1.0], [2.0]]
+    assert [channel.total([float(k)]) for k in range(50)] == [[float(k)] for k in range(50)]
+    del channel, sums
+    group.kept.clear()
+    tensors = {id(tensor): tensor for tensor in group.tensors}
+    assert len(tensors) == 3, "one for each sum that was in progress at once"
+    assert [references(tensor) for tensor in tensors.values()] == [2] * 3
+
+
 ENDS_DURING_SUMS = """
 import os, sys
 from datetime import timedelta
@@ -57,7 +94,6 @@ def train():
     if rank:
         sums[-1].result()
         os._exit(0)
-    channel.close()
     store.set("ending", "")
 
 ballast = [[] for _ in range(2_000_000)]  # what the ending interpreter looks through meanwhile
