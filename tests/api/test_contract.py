@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from controlplane.jobs.models import Job
 from tests.api.conftest import PLAIN, refused
-from tests.support.examples import examples
+from tests.support.examples import PROFILE, SHARES, examples
 from tests.support.rows import SPEC, online_agent, submitted_job
 
 KEYS = st.sampled_from([*SPEC, "labels", "limits", "emulate", "optimizer", "evaluate"]) | st.text(max_size=5)
@@ -33,6 +33,8 @@ JSON = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=8
 )
 NEARLY_SPECS = st.dictionaries(KEYS, JSON, max_size=3).map(lambda change: {**SPEC, **change})
+EACH = max(2, round(3 * SHARES[PROFILE]))
+"""Examples of each operation. The first is the simplest, which the tests of roles try, too; others are drawn."""
 BOUNDED = settings(
     max_examples=examples(60),
     deadline=None,
@@ -117,7 +119,7 @@ def test_answers_are_as_documented(served: Any, bearer: dict[str, str], mode: Ge
     taking = [one for one in operations if one.body or one.query or one.path_parameters or one.headers]
     for operation in operations if mode is GenerationMode.POSITIVE else taking:
 
-        @settings(BOUNDED, max_examples=3, phases=[Phase.generate])
+        @settings(BOUNDED, max_examples=EACH, phases=[Phase.generate])
         @given(case=operation.as_strategy(generation_mode=mode))
         def answer(case: schemathesis.Case) -> None:
             case.validate_response(case.call(headers=bearer | PLAIN), checks=checks)
