@@ -7,9 +7,10 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import cache, lru_cache
 from typing import Any
 
-from django.db import connection, models, transaction
+from django.db import DEFAULT_DB_ALIAS, connection, connections, models, transaction
 
 Row = Sequence[Any]
 
@@ -65,17 +66,19 @@ def read_row(statement: str, parameters: Row) -> tuple[Any, ...] | None:
 @contextmanager
 def _fast_cursor() -> Iterator[Any]:
     """The driver's own cursor. Django's inspects every row, and for PostgreSQL formats statements in Python."""
-    connection.ensure_connection()
-    if connection.vendor == "postgresql":
+    database = connections[DEFAULT_DB_ALIAS]  # each attribute of ``connection`` looks for it anew
+    database.ensure_connection()
+    if database.vendor == "postgresql":
         from psycopg import Cursor
 
-        opened: Any = Cursor(connection.connection)
+        opened: Any = Cursor(database.connection)
     else:
-        opened = closing(sqlite3.Cursor(connection.connection))
-    with connection.wrap_database_errors, opened as cursor:
+        opened = closing(sqlite3.Cursor(database.connection))
+    with database.wrap_database_errors, opened as cursor:
         yield cursor
 
 
+@lru_cache(maxsize=256)
 def _in_drivers_format(statement: str) -> str:
     """The statement, with ``%s`` placeholders, in the driver's format."""
     return statement if connection.vendor == "postgresql" else statement.replace("%s", "?")
@@ -94,6 +97,11 @@ def _insert_returning(
 
 
 def _insert(model: type[models.Model], fields: Sequence[str]) -> str:
+    return _insert_statement(model, tuple(fields))
+
+
+@cache
+def _insert_statement(model: type[models.Model], fields: tuple[str, ...]) -> str:
     columns = ", ".join(_column(model, name) for name in fields)
     values = ", ".join(["%s"] * len(fields))
     return f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({columns}) VALUES ({values})"

@@ -4,8 +4,9 @@ Ingest writes them in the transaction that moves its cursor, so they count each 
 after a restart.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from functools import cache
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -50,12 +51,9 @@ def tally_reports(job_id: int, reports: ReportColumns) -> None:
     ]
     last = np.zeros(len(ranks), np.int64)
     last[of_rank] = np.arange(len(of_rank))  # the last of several reports of a worker is kept
-    _upsert(
-        WorkerSums,
-        key=("job_id", "rank"),
-        added=("reports", "samples", *ITERATION),
-        replaced=("instance", "at_ms", "newest"),
-        rows=[
+    update_rows(
+        _upsert(WorkerSums, ("job_id", "rank"), ("reports", "samples", *ITERATION), ("instance", "at_ms", "newest")),
+        [
             (job_id, rank, *sums, *newest)
             for rank, sums, newest in zip(ranks.tolist(), zip(*added, strict=True), _last(reports, last), strict=True)
         ],
@@ -75,11 +73,9 @@ def _add_durations(job_id: int, name: str, ranks: Column, seconds: Column) -> No
     bucket = np.minimum(np.searchsorted(bounds, seconds * 1000), len(bounds) - 1)
     places, of_place = np.unique((ranks - OF_JOB) * len(bounds) + bucket, return_inverse=True)
     counts, sums = np.bincount(of_place), np.bincount(of_place, seconds)
-    _upsert(
-        Tally,
-        key=("job_id", "name", "rank", "upto_ms"),
-        added=("count", "seconds"),
-        rows=[
+    update_rows(
+        _upsert(Tally, ("job_id", "name", "rank", "upto_ms"), ("count", "seconds")),
+        [
             (job_id, name, place // len(bounds) + OF_JOB, bounds[place % len(bounds)], count, total)
             for place, count, total in zip(places.tolist(), counts.tolist(), sums.tolist(), strict=True)
         ],
@@ -101,21 +97,17 @@ def _last(reports: ReportColumns, places: Column) -> list[tuple[str, int, str]]:
     ]
 
 
+@cache
 def _upsert(
-    model: type[models.Model],
-    *,
-    key: Sequence[str],
-    added: Sequence[str],
-    rows: Sequence[Sequence[Any]],
-    replaced: Sequence[str] = (),
-) -> None:
+    model: type[models.Model], key: tuple[str, ...], added: tuple[str, ...], replaced: tuple[str, ...] = ()
+) -> str:
+    """The statement that inserts a row, or adds to the one with that key."""
     quote = connection.ops.quote_name
     table = quote(model._meta.db_table)
     columns = [quote(name) for name in (*key, *added, *replaced)]
     changes = [f"{quote(name)} = {table}.{quote(name)} + excluded.{quote(name)}" for name in added]
     changes += [f"{quote(name)} = excluded.{quote(name)}" for name in replaced]
-    update_rows(
+    return (
         f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
-        f" ON CONFLICT ({', '.join(map(quote, key))}) DO UPDATE SET {', '.join(changes)}",
-        rows,
+        f" ON CONFLICT ({', '.join(map(quote, key))}) DO UPDATE SET {', '.join(changes)}"
     )
