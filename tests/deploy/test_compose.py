@@ -230,7 +230,7 @@ def test_an_installation_of_an_earlier_release_keeps_its_secrets(
     }
     (tmp_path / "secrets" / "redis_url").unlink()
     assert make_env.main(tmp_path) == 0
-    assert "1 secrets of it" in capsys.readouterr().out
+    assert "1 of its secrets" in capsys.readouterr().out
 
 
 def test_the_control_planes_services_alone_read_settings_of_ones_own() -> None:
