@@ -168,6 +168,43 @@ def test_a_command_that_ends_by_itself_ends_the_job_and_its_tokens_file(
     assert not Path(f"paceline-slurm/job-{job.pk}/token").exists()
 
 
+KILLED = (137, "the ranks of Slurm job 77 ended with 137, ended by SIGKILL")
+GAVE_UP = (1, "the ranks of Slurm job 77 ended with 1")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "remains", "expected"),
+    [
+        ("0:0", "0:9", False, KILLED),
+        ("0:0", "0:0", True, GAVE_UP),
+        ("0:0", "0:0", False, (0, "")),
+        ("0:9", "0:9", False, (0, "")),
+    ],
+    ids=["killed later", "never ends", "ends by itself", "an earlier step was killed"],
+)
+def test_a_step_whose_srun_did_not_wait_for_its_end_counts_as_slurm_says_later(
+    paceline: Command,
+    followed: Followed,
+    slurm: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
+    remains: bool,
+    expected: tuple[int, str],
+) -> None:
+    """Then srun exits with 0, as for a step that has succeeded."""
+    monkeypatch.setattr("paceline.cli.slurm.follow.LOOK_S", 0.05)
+    monkeypatch.setattr("paceline.cli.slurm.follow.STEP_S", 0.1 if remains else 60.0)
+    job, asked = followed
+    over = slurm / "over"
+    lasts = "" if remains else f'touch "{over}"; '
+    program(slurm, "squeue", f'test -e "{over}" || {{ {lasts}echo 77.0; }}; echo 77.batch')
+    known = f'test -e "{over}" && code={after} || code={before}'
+    program(slurm, "scontrol", f'{known}; echo "{RUNS} DerivedExitCode=$code"')
+    assert follow(paceline, job, script="pass") == expected[0]
+    assert asked == [("finish", expected)]
+
+
 def test_nothing_is_started_for_a_job_that_is_over(paceline: Command, followed: Followed, slurm: Path) -> None:
     job, asked = followed
     Job.objects.filter(pk=job.pk).update(state="cancelled")

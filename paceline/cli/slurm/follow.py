@@ -9,6 +9,7 @@ itself. The end of Paceline's job is polled.
 import os
 import signal
 import subprocess
+import time
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,6 +32,9 @@ from paceline.errors import PacelineError, Refused
 LOOK_S: Final = 2.0
 STOP_S: Final = 45.0
 """How long ranks may take to end by themselves after their job is over."""
+
+STEP_S: Final = 60.0
+"""How long a step may take to end after its srun."""
 
 SIGNALS: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD}
 ONCE: Final = Patience(tries=1)
@@ -83,6 +87,7 @@ class Follower:
             say(f"job {self._job} is over ({job.state}): nothing is started")
             return self._finish(job, OK)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        former = self._status_of_steps()
         try:
             process = subprocess.Popen(
                 command,
@@ -92,7 +97,7 @@ class Follower:
             while process.poll() is None:
                 self._wait_for_signal(process)
             code = process.returncode
-            return self._close(128 - code if code < 0 else code)
+            return self._close(self._status(former) if code == OK else 128 - code if code < 0 else code)
         except OSError as error:
             self._report_end(NO_COMMAND, f"{command[0]} cannot be run in Slurm job {self._slurm} ({error.strerror})")
             raise Refusal(f"{command[0]}: cannot be run ({error.strerror})", NO_COMMAND) from None
@@ -154,6 +159,31 @@ class Follower:
         if self._agents or self._over_for_s > STOP_S:
             with suppress(Refusal):
                 queue.signal_steps(self._slurm, "TERM")
+
+    def _status(self, former: int | None) -> int:
+        """The exit status of a step whose srun has exited with 0; ``former``: that of the steps before it.
+
+        srun also exits with 0 if a cancelled step did not end in time: it has then stopped waiting for it. Slurm learns
+        later how the step ended.
+        """
+        until = time.monotonic() + STEP_S
+        try:
+            while self._end is Ending.NONE and queue.has_steps(self._slurm):
+                if time.monotonic() > until:
+                    return FAILED
+                if came := signal.sigtimedwait({signal.SIGTERM, signal.SIGINT}, LOOK_S):
+                    self._ask_slurm(received=signal.Signals(came.si_signo).name)
+        except Refusal:
+            return OK
+        status = self._status_of_steps()
+        return OK if status is None or status == former else status
+
+    def _status_of_steps(self) -> int | None:
+        """The highest exit status of the steps that have ended; None if Slurm does not respond."""
+        try:
+            return queue.status_of_steps(queue.facts(self._slurm))
+        except Refusal:
+            return None
 
     def _close(self, code: int) -> int:
         """The command has ended: report it to Slurm and to Paceline, unless already known there."""

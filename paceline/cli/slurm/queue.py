@@ -93,7 +93,7 @@ def facts(number: int) -> Mapping[str, str]:
         Refusal: if Slurm does not respond.
     """
     try:
-        words = run_slurm("scontrol", "--oneliner", "show", "job", str(number)).split()
+        words = run_slurm("scontrol", "--details", "--oneliner", "show", "job", str(number)).split()
     except Refusal as refusal:
         if GONE in str(refusal):
             return {}
@@ -115,6 +115,22 @@ def interruption(facts: Mapping[str, str]) -> str:
     if facts.get("Reason") == "NodeDown":
         return "lost a node"
     return ""
+
+
+def status_of_steps(facts: Mapping[str, str]) -> int:
+    """The highest exit status of the job's steps that have ended; 128 plus the signal that ended a process."""
+    status, _, number = facts.get("DerivedExitCode", "0:0").partition(":")
+    return int(status) or (128 + int(number) if int(number) else 0)
+
+
+def has_steps(number: int) -> bool:
+    """Whether a command of the job is still running, apart from its script.
+
+    Raises:
+        Refusal: if Slurm does not respond.
+    """
+    names = run_slurm("squeue", "--steps", "--noheader", f"--jobs={number}", "--format=%i").split()
+    return any(name.rpartition(".")[2].isdecimal() for name in names)
 
 
 def is_ending(facts: Mapping[str, str]) -> bool:
