@@ -155,7 +155,7 @@ def drain_a_node(user: User, stack: Stack) -> Stalled:
         stack.stop(sent.job)
         user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
     finally:
-        user.cluster.ask("scontrol", "update", f"node={nodes}", "state=resume")
+        user.cluster.resume(nodes)
     return msgspec.structs.replace(
         found, messages=[f"paceline slurm status, of a job that waits: {row.split('Slurm: ')[1]}"]
     )
@@ -179,8 +179,7 @@ def take_a_node(user: User, stack: Stack) -> Stalled:
         stack.stop(sent.job)
         user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
     finally:
-        with suppress(AssertionError):  # it may have recovered by itself
-            user.cluster.ask("scontrol", "update", f"node={node}", "state=resume")
+        user.cluster.resume(node)
     return found
 
 

@@ -4,13 +4,14 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.architecture.sources import ROOT
+from tests.support.native_jobs import NATIVE_JOBS, NativeJob, reports_of
 from tests.support.on_ray import INSTALL, PYTHON, Cluster, is_installed
 from tests.support.stack import Stack
 from tests.support.waiting import eventually, slowness
@@ -153,3 +154,20 @@ def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_co
     eventually(lambda: not cluster.left(), what="the end of the agents")
     (token, *_) = plane.ask("GET", "/api/v1/agents/enrolment-tokens")["results"]
     assert token["revoked_at"]
+
+
+@pytest.fixture(scope="module")
+def pair(stack: Stack, ray_cluster: Cluster) -> Iterator[str]:
+    """A fleet of two agents, and its label."""
+    up(stack, ray_cluster, "pair", "--agents", "2", "--server-slots", "1")
+    yield "pair"
+    down(stack, ray_cluster, "pair")
+
+
+@pytest.mark.parametrize("native", NATIVE_JOBS.values(), ids=NATIVE_JOBS)
+def test_agents_of_a_fleet_run_jobs_that_attached_scripts_cannot(native: NativeJob, pair: str, plane: Stack) -> None:
+    job = plane.submit(**native.spec | {"labels": {"pool": pair}})["id"]
+    plane.await_job(job, "succeeded", seconds=150)
+    native.check(reports_of(plane, job))
+    processes = plane.ask("GET", f"/api/v1/jobs/{job}/processes")["results"]
+    assert {each["agent"] for each in processes} == {f"{pair}-{number}" for number in range(2)}

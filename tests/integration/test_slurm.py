@@ -1,10 +1,12 @@
 """Jobs that a real Slurm starts, ends and starts again: attached ranks and Paceline's own agents."""
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.native_jobs import NATIVE_JOBS, NativeJob, reports_of
 from tests.support.slurm import Cluster, why_not
 from tests.support.slurm_user import User
 from tests.support.stack import Stack
@@ -133,13 +135,14 @@ def test_a_preempted_job_continues_after_the_urgent_one(user: User, stack: Stack
     assert f"Slurm job {sent.slurm} was preempted" in sent.said
 
 
-def test_agents_that_srun_starts_run_a_native_job_and_leave(user: User, stack: Stack) -> None:
+@pytest.mark.parametrize("native", NATIVE_JOBS.values(), ids=NATIVE_JOBS)
+def test_agents_that_srun_starts_run_a_native_job_and_leave(native: NativeJob, user: User, stack: Stack) -> None:
     spec = user.folder / "job.yaml"
-    spec.write_text(NATIVE.replace("ITERATIONS", "30"))
+    spec.write_text(json.dumps(native.spec))
     sent = user.submit(str(spec), "--nodes", "2")
-    done = stack.await_job(sent.job, "succeeded", seconds=150)
-    assert done["iteration"] == 30
+    stack.await_job(sent.job, "succeeded", seconds=150)
     user.cluster.await_state(sent.slurm, "COMPLETED", seconds=60)
+    native.check(reports_of(stack, sent.job))
     processes = stack.ask("GET", f"/api/v1/jobs/{sent.job}/processes")["results"]
     assert {each["agent"] for each in processes} == {f"slurm-job{sent.job}-{rank}" for rank in range(2)}
     assert not agents(stack, sent.job, "online")
@@ -182,7 +185,67 @@ def test_a_drained_node_takes_nothing_new_and_the_status_reports_why(user: User,
         stack.stop(sent.job)
         user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
     finally:
-        user.cluster.ask("scontrol", "update", f"node={nodes}", "state=resume")
+        user.cluster.resume(nodes)
+
+
+def test_a_lost_node_leads_to_a_requeue_in_which_the_same_job_continues(user: User, stack: Stack) -> None:
+    sent = user.submit(
+        *("--nodes", "2", "--requeue", "--", *SCRIPT), iterations=10_000, speeds=[500.0, 500.0], saves=True
+    )
+    user.await_iteration(5)
+    node = user.cluster.ask("scontrol", "show", "hostnames", user.cluster.job(sent.slurm)["NodeList"]).split()[-1]
+    user.cluster.ask("scontrol", "update", f"node={node}", "state=down", "reason=lost")
+    try:
+        user.cluster.await_state(sent.slurm, "PENDING")
+        reached = user.reached(0)
+        user.cluster.start_again(sent.slurm)
+        user.await_iteration(reached + 5)
+        assert user.cluster.job(sent.slurm)["Restarts"] == "1"
+        assert stack.job(sent.job)["generation"] > 1
+        ran = [line["k"] for line in user.lines(0) if "k" in line]
+        assert ran[: reached + 1] == [*range(reached + 1)]
+        stack.stop(sent.job)
+        user.cluster.await_state(sent.slurm, "COMPLETED", "FAILED")
+    finally:
+        user.cluster.resume(node)
+
+
+def test_a_cancelled_step_of_ranks_ends_the_job_and_is_not_started_again(user: User, stack: Stack) -> None:
+    sent = user.submit("--nodes", "2", "--requeue", "--", *SCRIPT, iterations=10_000, speeds=[500.0, 500.0])
+    user.await_iteration(3)
+    user.cluster.ask("scancel", f"{sent.slurm}.0")
+    done = stack.await_job(sent.job, "failed")
+    assert f"the ranks of Slurm job {sent.slurm} ended with 137, ended by SIGKILL" in done["reason"]
+    assert user.cluster.await_state(sent.slurm, "FAILED")["Restarts"] == "0"
+
+
+def test_a_cancelled_step_of_agents_ends_the_job_and_is_not_started_again(user: User, stack: Stack) -> None:
+    spec = user.folder / "job.yaml"
+    spec.write_text(NATIVE.replace("ITERATIONS", "100000"))
+    sent = user.submit(str(spec), "--nodes", "2", "--requeue")
+    stack.await_iteration(sent.job, 10, seconds=150)
+    user.cluster.ask("scancel", f"{sent.slurm}.0")
+    done = stack.await_job(sent.job, "cancelled")
+    assert f"the agents of Slurm job {sent.slurm} ended with 137, ended by SIGKILL" in done["reason"]
+    assert user.cluster.await_state(sent.slurm, "FAILED")["Restarts"] == "0"
+
+
+def test_a_cancelled_step_counts_as_killed_also_where_srun_does_not_wait_for_its_end(user: User, stack: Stack) -> None:
+    """Slurm's daemons of the step stand still until srun has given up, and exited with 0."""
+    sent = user.submit("--nodes", "2", "--", "sleep", "300")
+    daemons = eventually(
+        lambda: len(found := user.cluster.daemons_of_step(sent.slurm)) == 2 and found, what="the step", every=0.2
+    )
+    for daemon in daemons:
+        daemon.suspend()
+    try:
+        user.cluster.ask("scancel", f"{sent.slurm}.0")
+        eventually(lambda: "Timed out waiting for job step" in sent.said, what="srun's end", every=0.2)
+    finally:
+        for daemon in daemons:
+            daemon.resume()
+    done = stack.await_job(sent.job, "failed")
+    assert f"the ranks of Slurm job {sent.slurm} ended with 137, ended by SIGKILL" in done["reason"]
 
 
 def test_refusals_name_what_was_found_and_leave_nothing_behind(user: User, stack: Stack) -> None:

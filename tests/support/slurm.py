@@ -118,6 +118,22 @@ class Cluster:
         self.await_state(number, "PENDING")
         self.ask("scontrol", "update", f"job={number}", "StartTime=now+2seconds")
 
+    def daemons_of_step(self, number: int) -> list[psutil.Process]:
+        """Slurm's process for the first step of a job on each of its nodes, once it has started a task there."""
+        title = f"slurmstepd: [{number}.0]"
+        found = set()
+        for process in self._left():
+            with suppress(psutil.NoSuchProcess):
+                parent = process.parent()
+                if parent is not None and title in " ".join(parent.cmdline()):
+                    found.add(parent)
+        return [*found]
+
+    def resume(self, node: str) -> None:
+        """Let a node that was drained or lost take jobs; one may have recovered by itself."""
+        with suppress(AssertionError):
+            self.ask("scontrol", "update", f"node={node}", "state=resume")
+
     def begin(self) -> None:
         """Start all of it, and wait until every node takes jobs."""
         for name in ("munge", "state", "spool"):

@@ -64,10 +64,14 @@ class User:
         file = self.folder / f"rank-{rank}.jsonl"
         return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
+    def reached(self, rank: int) -> int:
+        """The last iteration that a rank has written down; -1: none."""
+        return max((line["k"] for line in self.lines(rank) if "k" in line), default=-1)
+
     def await_iteration(self, iteration: int) -> None:
         """A rank of the script has come so far."""
         eventually(
-            lambda: any(line.get("k", -1) >= iteration for line in self.lines(0)),
+            lambda: self.reached(0) >= iteration,
             what=f"iteration {iteration}",
             seconds=150,
         )
