@@ -99,13 +99,14 @@ $(TESTS): requirements/tests.txt requirements/tracing.txt $(RUNTIME)
 	@$(PIP) check
 	@touch $@
 
+# Other environments are made without a pip of their own: that of .venv installs into them.
 $(SUPPLY): requirements/supply.txt | $(BIN)/python
-	$(PYTHON) -m venv .venv-supply
-	.venv-supply/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/supply.txt
+	$(PYTHON) -m venv --without-pip .venv-supply
+	$(PIP) --python .venv-supply/bin/python install --quiet --no-compile -r requirements/supply.txt
 	@touch $@
 
 $(ADAPTERS): requirements/adapters.txt requirements/ray.txt | $(BIN)/python
-	$(PYTHON) -m venv .venv-adapters
-	$(if $(TORCH_INDEX),.venv-adapters/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) torch==2.13.0)
-	.venv-adapters/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/adapters.txt
+	$(PYTHON) -m venv --without-pip .venv-adapters
+	$(if $(TORCH_INDEX),$(PIP) --python .venv-adapters/bin/python install --quiet --extra-index-url $(TORCH_INDEX) torch==2.13.0)
+	$(PIP) --python .venv-adapters/bin/python install --quiet -r requirements/adapters.txt
 	@touch $@
