@@ -1,7 +1,7 @@
 """Turns a parsed document into a valid spec: checks shapes, ranges, and that every name exists.
 
-It also checks that parameters of policies fit the size of the job. The engine would accept larger ones, with the effect
-of the largest value that has one, so the page would not show the policy that is in effect.
+It also checks that parameters of policies and checkpoints fit the size of the job. The engine would accept larger ones,
+with the effect of the largest value that has one, so the page would not show the policy that is in effect.
 """
 
 from typing import Final
@@ -54,7 +54,16 @@ def _check_alternatives(spec: JobSpec) -> None:
 def _too_large(spec: JobSpec) -> Refusal | None:
     """The first parameter that is too large for the job; None if there is none."""
     own = spec.synchronization
-    return _too_large_for(spec, "barrier", own.barrier) or _too_large_for(spec, "batching", own.batching)
+    of_policies = _too_large_for(spec, "barrier", own.barrier) or _too_large_for(spec, "batching", own.batching)
+    return of_policies or _too_rare(spec)
+
+
+def _too_rare(spec: JobSpec) -> Refusal | None:
+    """The checkpoint interval of a job that would end before its first one."""
+    checkpoint, iterations = spec.checkpoint, spec.stop.iterations
+    if checkpoint is None or iterations is None or checkpoint.every <= iterations:
+        return None
+    return "checkpoint.every", checkpoint.every, f"at most {iterations}, or the job ends before it saves a checkpoint"
 
 
 def _too_large_for(spec: JobSpec, question: str, choice: Choice) -> Refusal | None:

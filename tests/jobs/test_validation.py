@@ -6,7 +6,7 @@ import pytest
 
 from controlplane.jobs.validation import validated_spec
 from controlplane.policies import registry
-from controlplane.protocol.spec import SpecError
+from controlplane.protocol.spec import SpecError, parse_spec
 from tests.support.rows import SPEC
 
 
@@ -58,3 +58,17 @@ def test_defaults_are_accepted_at_every_size(question: str) -> None:
         validated_spec(document(workers, **fields))
     with pytest.raises(SpecError, match="for 2 workers"):
         validated_spec(document(2, synchronization={"barrier": "backup"}))
+
+
+def test_a_job_that_would_end_before_its_first_checkpoint_is_refused() -> None:
+    stop = {"iterations": 50, "accuracy": 0.9}
+    with pytest.raises(SpecError) as refused:
+        validated_spec(document(checkpoint={"every": 51}, stop=stop))
+    assert (refused.value.field, refused.value.found) == ("checkpoint.every", 51)
+    assert refused.value.expected == "at most 50, or the job ends before it saves a checkpoint"
+    assert parse_spec(document(checkpoint={"every": 51}, stop=stop)), "a job that was accepted earlier cannot be read"
+
+
+@pytest.mark.parametrize("stop", [{"iterations": 50}, {"accuracy": 0.9}, {"seconds": 10.0}])
+def test_a_job_that_may_reach_its_first_checkpoint_is_accepted(stop: dict[str, Any]) -> None:
+    validated_spec(document(checkpoint={"every": 50}, stop=stop))
