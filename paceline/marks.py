@@ -22,17 +22,15 @@ class Part(IntEnum):
     """Waiting for the next batch."""
     COMPUTE = 2
     """Until the gradients are ready for the sum; after the sum: the optimizer, until ``step``."""
-    SENDING = 3
-    """The rank's own time to pass its gradients to the sum."""
-    SUM = 4
+    SUM = 3
     """From the last gradient passed to the sum until its end."""
-    EXCHANGE = 5
+    EXCHANGE = 4
     """From ``step`` until the rows of all ranks are read, before the next iteration."""
 
 
 @dataclass(slots=True)
 class Norms:
-    """Squared norms of one iteration's gradients, of this rank's and of the mean over all.
+    """Norms of one iteration's gradients: of this rank's mean, and of the mean over all samples.
 
     They are read once the marks of the iteration have occurred: no call waits for a GPU.
     """
@@ -42,43 +40,31 @@ class Norms:
     batch: int
     number: Callable[[Any], Callable[[], float]]
     """Reads a tensor's value; provided by the clock."""
+    own: list[Any] = field(default_factory=list)
+    """Of each of the rank's gradients that has arrived in this backward."""
     is_spoilt: bool = False
     """The script accumulates gradients itself."""
+    took_s: float = 0.0
+    """Time that the script's thread spent on them."""
     _left: list[Callable[[], float]] = field(default_factory=list)
-    _own: list[Callable[[], float]] = field(default_factory=list)
-    _means: list[Callable[[], float]] = field(default_factory=list)
-    _backwards: int = 0
+    _whole: list[tuple[Callable[[], float], Callable[[], float]]] = field(default_factory=list)
 
-    def add_left(self, is_left: Any) -> None:
-        """Record whether gradients were nonzero before backward: then the script accumulates them itself."""
-        self._left.append(self.number(is_left))
+    def begin_backward(self, left: Any) -> None:
+        """A backward begins; ``left``: the norm of a gradient that was there before, as a tensor; None: none was."""
+        self.own.clear()
+        if left is not None:
+            self._left.append(self.number(left))
 
-    def add_own(self, norm: Any, *, is_first: bool) -> None:
-        """Add one bucket of gradients, before its sum; ``is_first``: of a backward."""
-        self._own.append(self.number(norm))
-        self._backwards += is_first
+    def add(self, own: Any, mean: Any) -> None:
+        """The norms of all gradients of a backward, after their sum."""
+        self._whole.append((self.number(own), self.number(mean)))
 
-    def add_mean(self, norm: Any) -> None:
-        """Add the same bucket after its sum."""
-        self._means.append(self.number(norm))
-
-    @property
-    def own(self) -> float:
-        """Squared norm of this rank's mean gradient; the buckets contain its part of the mean,
-        ``share / batch`` of it.
-        """
-        return sum(read() ** 2 for read in self._own) * (self.batch / self.share) ** 2
-
-    @property
-    def mean(self) -> float:
-        """Squared norm of the mean gradient over all ranks."""
-        return sum(read() ** 2 for read in self._means)
-
-    @property
-    def are_whole(self) -> bool:
-        """Whether the norms cover all gradients of exactly one backward."""
-        is_one = self._backwards == 1 and len(self._own) == len(self._means)
-        return is_one and not self.is_spoilt and not any(read() for read in self._left)
+    def squares(self) -> tuple[float, float] | None:
+        """Both norms, squared; None: they are not those of exactly one backward."""
+        if len(self._whole) != 1 or self.is_spoilt or any(read() for read in self._left):
+            return None
+        own, mean = self._whole[0]
+        return own() ** 2, mean() ** 2
 
 
 Stamp = Any
@@ -178,7 +164,6 @@ class Durations:
     outside: float
     data: float
     compute: float
-    sending: float
     sum: float
     exchange: float
 
@@ -195,7 +180,6 @@ def durations(clock: Clock, measured: Measured) -> Durations | None:
         outside=totals[Part.OUTSIDE],
         data=totals[Part.DATA],
         compute=totals[Part.COMPUTE] - blocked,
-        sending=totals[Part.SENDING],
         sum=totals[Part.SUM] + blocked,
         exchange=totals[Part.EXCHANGE],
     )

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
 from controlplane.protocol.dividing import Pass
-from controlplane.protocol.noise import EVERY
+from paceline.budget import Budget
 from paceline.ceilings import Ceiling
 from paceline.control import Control
 from paceline.current import AnyLoader
@@ -85,7 +85,7 @@ class Pacer(Passes):
         """Number of samples of each rank in the next iteration, if they come from streams."""
         self.multiple, self.cursor = 1, Cursor(self.world)
         self._reporter = Reporter(self.rank, self.world, control)
-        self._wire = Wire()
+        self._wire, self._budget = Wire(), Budget()
         self._device = "cpu"
         self._is_over = self._comes_back = False
 
@@ -98,7 +98,7 @@ class Pacer(Passes):
 
         Args:
             module: as it is trained: wrapped in DDP, sharded by ``fully_shard``, or compiled.
-            hook: of DDP (powerSGD, bf16), which then is not to be registered by ``register_comm_hook``.
+            hook: DDP's communication hook (powerSGD, fp16), to be registered here or before by ``register_comm_hook``.
             hook_state: its state.
             weigh: False where the loss is weighted already: a sum over the rank's samples or tokens, times the number
                 of ranks, divided by the samples or tokens of all ranks. Then gradients are timed only.
@@ -114,12 +114,13 @@ class Pacer(Passes):
             self._reporter.computes_on(device)
         self._forwards.add(module)
         on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters())
-        self._awaits_sums = self._awaits_sums and on_cpu and hook is None
+        self._awaits_sums = self._awaits_sums and on_cpu and hook is None and not getattr(module, "_comm_hooks", None)
         if self.world > 1:
             from paceline.watching import Unweighted, watch
 
             watch(module, self if weigh else Unweighted(self), hook, hook_state)
             self._watched = True
+        if self.world > 1 or self.active:
             self._forwards.follow()
         return module
 
@@ -302,7 +303,7 @@ class Pacer(Passes):
             size = draw.sizes[self.rank]
             self._measured.samples, self._measured.position = size, draw.position
             batch, accumulate = sum(draw.sizes), self._loader.plan.accumulate if self._loader is not None else 1
-            if self._governed and accumulate == 1 and not draw.iteration % EVERY and 0 < size < batch:
+            if self._governed and accumulate == 1 and self._budget.allows(draw.iteration) and 0 < size < batch:
                 self._measured.norms = Norms(share=size, batch=batch, number=self._clock.number)
             if self._exchange is not None:
                 self._exchange.begin_iteration(draw.iteration)
@@ -381,6 +382,8 @@ class Pacer(Passes):
         measured.add(Part.COMPUTE, edge)
         if self._governed:
             measured.link_s = self._wire.took_s()
+        if measured.norms is not None:
+            self._budget.spend(measured.norms.took_s, self._stalls.usual_s)
         self._measured = self._draw = None
         self.cursor.move(draw.iteration, draw.begin, draw.sizes)
         if self._control is not None and self._loader is not None:

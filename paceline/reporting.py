@@ -171,22 +171,22 @@ class Reporter:
         own_s = min(shared_s, self._transfer_s) if self._world > 1 else shared_s
         losses = [loss() for loss in measured.losses]
         norms = measured.norms
-        if norms is not None and norms.are_whole:
-            self._noise.add(norms.own, norms.mean, share=norms.share, batch=norms.batch)
+        if norms is not None and (squares := norms.squares()) is not None:
+            self._noise.add(*squares, share=norms.share, batch=norms.batch)
         done = Iteration(
             number=measured.iteration,
             samples=measured.samples,
             loss=sum(losses) / len(losses) if losses else 0.0,
             data_s=found.data,
             compute_s=found.compute,
-            communication_s=found.sending + own_s,
+            communication_s=own_s,
             waiting_s=shared_s - own_s,
             outside_s=found.outside,
             logged=_logged(measured),
         )
         self.last = done
         if self._control is not None:
-            self._send(self._control, done, measured.position, found.sending, ceiling)
+            self._send(self._control, done, measured.position, ceiling)
         for subscriber in self.subscribers:
             try:
                 subscriber(done)
@@ -194,7 +194,7 @@ class Reporter:
                 log.exception("paceline: a subscriber failed and gets no more reports")
                 self.subscribers = [other for other in self.subscribers if other is not subscriber]
 
-    def _send(self, control: Control, done: Iteration, position: int, sending_s: float, ceiling: int) -> None:
+    def _send(self, control: Control, done: Iteration, position: int, ceiling: int) -> None:
         is_number = math.isfinite(done.loss)
         watts = self._power.watts(self._load.device)
         joules = watts * done.seconds if watts is not None else None
@@ -211,8 +211,8 @@ class Reporter:
                 spoilt="" if is_number else "nan" if math.isnan(done.loss) else "inf",
                 data_s=done.data_s,
                 compute_s=done.compute_s,
-                push_s=sending_s,
-                pull_s=done.communication_s - sending_s,
+                push_s=0.0,
+                pull_s=done.communication_s,
                 waiting_s=done.waiting_s,
                 coordination_s=0.0,
                 outside_s=done.outside_s,

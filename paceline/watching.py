@@ -1,15 +1,14 @@
-"""Gradients weighted by samples, and when they were ready: for DDP in its hook, for others at the parameters.
+"""Gradients weighted by samples at the parameters, and when they were ready and summed.
 
 A rank's mean gradient counts ``n W / N`` times where the engine averages over ``W`` ranks: ``n`` of the iteration's
 ``N`` samples are the rank's. So the sum is the mean over all samples, as one process would have it (LB-BSP Eq. 7).
 """
 
+import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
@@ -91,7 +90,6 @@ def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) ->
     inner = _unwrapped(module)
     if isinstance(inner, DistributedDataParallel):
         _watch_ddp(inner, watcher, hook, state)
-        _watch_micro_batches(module, watcher)
         return
     if hook is not None:
         raise CannotAttach(f"watch(): hook is for DDP, but the module is a {type(inner).__name__}; omit it")
@@ -117,100 +115,72 @@ def _total(watcher: Watcher) -> Callable[[], float]:
 
 
 def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | None, state: Any) -> None:
+    """Weigh the gradients before DDP sees them, and time its sum behind them: without a communication hook."""
     size = module.process_group.size()
     if size != watcher.world:
         raise CannotAttach(
             f"watch(): DDP averages over {size} ranks, the job has {watcher.world}: shares can only be sent to all of"
             " them; wrap the module with the group of all ranks"
         )
-    if getattr(module, "_comm_hooks", None):
-        raise CannotAttach(
-            "watch(): this module already has a communication hook, and DDP supports only one: pass it to watch(model,"
-            " hook=powerSGD_hook, hook_state=state) instead of register_comm_hook()"
-        )
-    module.register_comm_hook(None, _ddp_hook(watcher, hook, state, module.process_group))
-    module.register_forward_pre_hook(_Fresh(watcher))
+    if hook is not None:
+        module.register_comm_hook(state, hook)
+    _Gradients(_total(watcher), _Sum(module, watcher).begin).watch_all(module)
 
 
-def _ddp_hook(watcher: Watcher, hook: Hook | None, state: Any, group: Any) -> Hook:
-    """DDP's hook for each bucket of gradients: the given hook, or the average, after weighting."""
-    world = group.size()
+class _Sum:
+    """DDP's sum of the gradients of one backward: when it begins and ends, and their norms before and behind it.
 
-    def summed(future: torch.futures.Future[Any]) -> Any:
-        watcher.mark(Part.SUM)
-        watcher.enter("compute")
-        if hook is not None:
-            return future.value()
-        (total,) = future.value()
-        if total.is_cpu:
-            watcher.summed()
-        return total
+    Callbacks of a backward run in the order in which they were queued. That of the first gradient runs before DDP's,
+    which DDP queues with the last gradient, and waits for the sums in.
+    """
 
-    def first(future: torch.futures.Future[Any]) -> Any:
-        return future.value()[0]
+    def __init__(self, module: DistributedDataParallel, watcher: Watcher) -> None:
+        self._module, self._watcher = module, watcher
+        self._norms: Norms | None = None
 
-    def measured(future: torch.futures.Future[Any], norms: Norms) -> Any:
-        norms.add_mean(_norm(future.value()[0]))
-        return future.value()
+    def begin(self) -> Norms | None:
+        """The first gradient of a backward is about to be accumulated; where the norms of all are to be noted."""
+        _at_end(self._gradients_are_ready)
+        self._norms = None if self._module._comm_hooks else self._watcher.norms()
+        if self._norms is not None:
+            left = next((each.grad for each in self._module.parameters() if each.grad is not None), None)
+            self._norms.begin_backward(None if left is None else _norm(left))
+        return self._norms
 
-    def weighted(_: Any, bucket: Any) -> torch.futures.Future[Any]:
-        watcher.mark(Part.COMPUTE)
-        _weigh(bucket.buffer(), watcher.weight(), world if hook is None else 1)
-        norms = watcher.norms() if hook is None else None
-        if norms is not None:
-            norms.add_own(_norm(bucket.buffer()), is_first=bucket.index() == 0)
-        if hook is not None:
-            future = hook(state, bucket)
-        else:
-            # On the CPU by the group itself, as small models notice; on a GPU, by the function that chooses streams.
-            buffer = bucket.buffer()
-            work = group.allreduce([buffer]) if buffer.is_cpu else dist.all_reduce(buffer, group=group, async_op=True)
-            future = work.get_future()
-            if norms is not None:
-                future = future.then(partial(measured, norms=norms))
-        watcher.mark(Part.SENDING)
-        if bucket.is_last():
-            watcher.summing()
-            return future.then(summed)
-        return future if hook is not None else future.then(first)
-
-    weighted.__annotations__ = {
-        "bucket": dist.GradBucket,  # type: ignore[attr-defined]
-        "return": torch.futures.Future[torch.Tensor],
-    }
-    return weighted
-
-
-class _Fresh:
-    """Notices gradients that are left from an earlier backward: what is then summed is no mean over the shares."""
-
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def __call__(self, module: DistributedDataParallel, inputs: Any) -> None:
-        norms = self._watcher.norms() if torch.is_grad_enabled() else None
-        if norms is None:
+    def _gradients_are_ready(self) -> None:
+        if not self._module.require_forward_param_sync:  # the forward was within ``no_sync``
+            if self._norms is not None:
+                self._norms.is_spoilt = True
             return
-        left = next((each.grad for each in module.parameters() if each.grad is not None), None)
-        norms.is_spoilt |= not module.require_backward_grad_sync
-        if left is not None:
-            norms.add_left(left.any())
+        self._watcher.mark(Part.COMPUTE)
+        self._watcher.summing()
+        _at_end(self._are_summed)
+
+    def _are_summed(self) -> None:
+        self._watcher.mark(Part.SUM)
+        self._watcher.enter("compute")
+        self._watcher.summed()
+        if self._norms is not None:
+            begin_s = time.perf_counter()
+            means = [_norm(each.grad) for each in self._module.parameters() if each.grad is not None]
+            self._norms.add(_norm_of(self._norms.own), _norm_of(means))
+            self._norms.took_s = 2.0 * (time.perf_counter() - begin_s)  # those of the rank's own took as long
 
 
-def _norm(gradients: torch.Tensor) -> torch.Tensor:
-    norm: torch.Tensor = torch.linalg.vector_norm(gradients, dtype=torch.promote_types(gradients.dtype, torch.float32))
+def _at_end(callback: Callable[[], None]) -> None:
+    """Call back when the backward in progress has accumulated all gradients, and the callbacks before have run."""
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+def _norm(gradient: torch.Tensor) -> torch.Tensor:
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
     return norm
 
 
-def _weigh(gradients: torch.Tensor, weight: float, world: int) -> None:
-    """Multiply by the weight, divided by the number of ranks, in one pass; with equal shares as DDP does it."""
-    if weight == 0.0:
-        gradients.zero_()
-    elif weight != 1.0:
-        gradients.mul_(weight / world)
-    elif world > 1:
-        gradients.div_(world)
+def _norm_of(norms: list[torch.Tensor]) -> torch.Tensor:
+    """The norm of several gradients, by theirs; 0 of none, as where the optimizer steps and frees them in backward."""
+    return _norm(torch.stack([each.to(norms[0].device) for each in norms])) if norms else torch.zeros(())
 
 
 # -- parameters
@@ -220,14 +190,24 @@ class _Gradients:
     """Weighs the gradients that arrive at parameters, in each backward, before they are accumulated or reduced.
 
     So a loss may be computed from anything: several outputs, attributes of the module, gradients by its inputs.
+
+    Args:
+        weight: of the batch.
+        begin: called with the first gradient of a backward; returns where their norms are noted, if anywhere.
     """
 
-    def __init__(self, watcher: Watcher, weight: Callable[[], float], *, at_end: bool = False) -> None:
-        self._watcher, self._weight_of_batch, self._at_end = watcher, weight, at_end
+    def __init__(self, weight: Callable[[], float], begin: Callable[[], Norms | None] = lambda: None) -> None:
+        self._weight_of_batch, self._begin = weight, begin
         self.backward: int | None = None
         """The latest backward in which a gradient arrived, by its number in autograd; None: none has arrived."""
         self._weight = 1.0
-        """The weight in that one."""
+        self._norms: Norms | None = None
+        """The weight and the norms in that one."""
+
+    def watch_all(self, module: nn.Module) -> None:
+        """Weigh the gradients of all parameters."""
+        for parameter in module.parameters():
+            self.watch(parameter)
 
     def watch(self, parameter: torch.Tensor) -> None:
         """Weigh the gradients of this one, also if it is frozen now and trained later."""
@@ -241,30 +221,20 @@ class _Gradients:
     def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
         if (backward := torch._C._current_graph_task_id()) != self.backward:
             self.backward, self._weight = backward, self._weight_of_batch()
-            if self._at_end:
-                torch.autograd.Variable._execution_engine.queue_callback(lambda: self._watcher.mark(Part.COMPUTE))
+            self._norms = self._begin()
+        if self._norms is not None:
+            self._norms.own.append(_norm(gradient))
         if self._weight == 1.0:
             return gradient
         return torch.zeros_like(gradient) if self._weight == 0.0 else gradient * self._weight
 
 
-def _watch_micro_batches(module: nn.Module, watcher: Watcher) -> None:
-    """Weigh the micro-batches of an iteration, which DDP's hook sees as one gradient, once two of them differ."""
-    gradients = _Gradients(watcher, watcher.micro_weight)
-    parameters = list(module.parameters())
-
-    def begin() -> None:
-        if parameters and watcher.micro_weight() != 1.0:
-            while parameters:
-                gradients.watch(parameters.pop())
-
-    before_forward(module, begin)
-
-
 def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
-    gradients = _Gradients(watcher, _total(watcher), at_end=True)
-    for parameter in module.parameters():
-        gradients.watch(parameter)
+    def ready() -> None:
+        _at_end(lambda: watcher.mark(Part.COMPUTE))
+
+    gradients = _Gradients(_total(watcher), ready)
+    gradients.watch_all(module)
     forwards = iter(range(FORWARDS_WITHOUT_GRADIENT))
 
     def check() -> None:
@@ -281,7 +251,7 @@ def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
 
 
 def _watch_fsdp1(module: nn.Module, watcher: Watcher) -> None:
-    gradients = _Gradients(watcher, _total(watcher))
+    gradients = _Gradients(_total(watcher))
     for each in FullyShardedDataParallel.fsdp_modules(module):
         if each._handle is not None:
             gradients.watch(each._handle.flat_param)
@@ -298,7 +268,7 @@ def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
                 f"watch(): fully_shard averages over a mesh of {size} ranks, the job has {watcher.world}: shares need"
                 " one mesh of all ranks"
             )
-    gradients = _Gradients(watcher, _total(watcher))
+    gradients = _Gradients(_total(watcher))
     for each in inner.modules():
         if isinstance(each, FSDPModule):
             before_forward(each, _Unsharded(_param_groups(each), gradients))

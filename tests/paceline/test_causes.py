@@ -20,6 +20,7 @@ from paceline.load import Load
 from paceline.reporting import Reporter, Times, transfer_s
 from paceline.wire import Wire, borrowed
 from tests.paceline.ranks import paced, run_ranks
+from tests.paceline.test_gradients import Direct, Wrap, sharded_layers
 
 SO_MAX_PACING_RATE = 47
 SLOW_S = 0.1
@@ -42,13 +43,18 @@ class Samples(Dataset[torch.Tensor]):
         return torch.ones(WIDTH)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def pause(seconds: float) -> None:
+    time.sleep(seconds)
+
+
 class Slowed(nn.Module):
     def __init__(self, delay_s: float) -> None:
         super().__init__()
         self.linear, self._delay_s = nn.Linear(WIDTH, WIDTH), delay_s
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(self._delay_s * len(x))
+        pause(self._delay_s * len(x))
         return self.linear(x)
 
 
@@ -56,11 +62,13 @@ AWAITED, LATER = range(1, 9), range(20, 40)
 """Iterations whose exchange of measurements is awaited, and ones that it overlaps with."""
 
 
-def measured(rank: int, world: int, cause: str, counted: range) -> dict[str, float]:
+def measured(
+    rank: int, world: int, cause: str, counted: range, wrap: Wrap = DistributedDataParallel
+) -> dict[str, float]:
     """Medians of the parts of a rank's iterations; rank 1 is slowed by the cause."""
     is_slow = rank == 1
     pacer, script = paced(rank, world, {})
-    model = pacer.watch(DistributedDataParallel(Slowed(SLOW_S / 4 if is_slow and cause == "compute" else 0.0)))
+    model = pacer.watch(wrap(Slowed(SLOW_S / 4 if is_slow and cause == "compute" else 0.0)))
     loader = pacer.loader(Samples(SLOW_S / 4 if is_slow and cause == "data" else 0.0), 4, seed=1)
     if is_slow and cause == "link":
         wire = Wire()
@@ -87,16 +95,35 @@ def measured(rank: int, world: int, cause: str, counted: range) -> dict[str, flo
     }
 
 
-@pytest.mark.parametrize("counted", [AWAITED, LATER], ids=["first", "later"])
-@pytest.mark.parametrize("cause", ["compute", "data", "link"])
-def test_the_slow_rank_is_reported_with_its_cause(cause: str, counted: range) -> None:
-    ranks = run_ranks(measured, 3, cause, counted)
+def check(ranks: list[dict[str, float]], cause: str) -> None:
+    """Rank 1 is slow for this cause, and the others wait for it."""
     slow, others = ranks[1], [ranks[0], ranks[2]]
     lead = {part: slow[part] - max(other[part] for other in others) for part in ("data", "compute", "link")}
     assert max(lead, key=lambda part: lead[part]) == cause, ranks
     assert lead[cause] > 0.4 * slow["iteration"], ranks
     assert all(other["waiting"] > slow["waiting"] for other in others), ranks
+
+
+@pytest.mark.parametrize("counted", [AWAITED, LATER], ids=["first", "later"])
+@pytest.mark.parametrize("cause", ["compute", "data", "link"])
+def test_the_slow_rank_is_reported_with_its_cause(cause: str, counted: range) -> None:
+    ranks = run_ranks(measured, 3, cause, counted)
+    check(ranks, cause)
     assert all(rank["outside"] < 0.1 * rank["iteration"] for rank in ranks), ranks
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        Direct,
+        lambda module: torch.compile(DistributedDataParallel(module), backend="eager"),
+        lambda module: DistributedDataParallel(module, static_graph=True),
+        sharded_layers,
+    ],
+    ids=["forward by name", "compiled", "static graph", "FSDP2"],
+)
+def test_others_wait_for_a_rank_that_computes_slowly_however_it_is_wrapped(wrap: Wrap) -> None:
+    check(run_ranks(measured, 3, "compute", LATER, wrap), "compute")
 
 
 TOLD = st.dictionaries(st.integers(0, 7), st.builds(Times, *[st.floats(0, 5)] * 3), min_size=1)

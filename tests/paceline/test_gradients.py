@@ -4,6 +4,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
+from itertools import groupby
 from random import Random
 from typing import Any
 
@@ -152,6 +153,51 @@ def test_ddp_with_adamw_clipping_and_accumulation_equals_one_process() -> None:
     check(CASES, DistributedDataParallel)
 
 
+class Direct(DistributedDataParallel):
+    """A module whose ``forward`` a script calls by name: no hook of it runs."""
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.forward(*inputs)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        Direct,
+        lambda module: DistributedDataParallel(module, find_unused_parameters=True),
+        lambda module: DistributedDataParallel(module, gradient_as_bucket_view=True),
+    ],
+    ids=["forward by name", "unused parameters", "gradients as bucket views"],
+)
+def test_ddp_with_other_options_equals_one_process(wrap: Wrap) -> None:
+    check([(1, 1, 0, False), (8, 3, 0, False)], wrap)
+
+
+def test_ddp_with_a_static_graph_equals_one_process() -> None:
+    """Not within ``no_sync``: its first iteration fails there, with or without Paceline."""
+    check([(1, 1, 0, False), (9, 2, 0, True)], lambda module: DistributedDataParallel(module, static_graph=True))
+
+
+SHARES = [(6, 4, 2), (4, 4, 4), (1, 3, 8), (4, 4, 4)]
+
+
+def changing(rank: int, world: int, wrap: Wrap) -> list[Any]:
+    heard = {8 * number: shared(number + 1, *shares) for number, shares in enumerate(SHARES)}
+    pacer, _ = paced(rank, world, heard)
+    module = pacer.watch(wrap(model()))
+    seen = train(pacer, module, passes=3, accumulate=1, workers=0, seed=3, sync=False)
+    return [[parameter.detach().numpy() for parameter in module.parameters()], seen]
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, Direct])
+def test_shares_that_begin_uneven_and_become_even_twice_equal_one_process(wrap: Wrap) -> None:
+    expected = as_one_process(3, 3 * BATCH, 3)
+    for parameters, seen in run_ranks(changing, 3, wrap):
+        assert [shares for shares, _ in groupby(seen)] == SHARES
+        for one, other in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -183,6 +229,22 @@ def sharded(module: nn.Module) -> nn.Module:
 
 def test_fsdp2_with_adamw_clipping_and_accumulation_equals_one_process() -> None:
     check([(0, 1, 0, False), (1, 1, 0, False), (7, 2, 0, False)], sharded)
+
+
+def on_another_device(rank: int, world: int) -> tuple[bool, list[str]]:
+    said: list[str] = []
+    pacer, _ = paced(rank, world)
+    pacer._say = said.append  # type: ignore[method-assign]
+    with torch.device("meta"):
+        module = nn.Linear(4, 4)
+    pacer.watch(sharded_layers(module))
+    return pacer._gives_up, said
+
+
+def test_fsdp2_on_another_device_than_the_cpu_keeps_equal_shares_and_says_why() -> None:
+    for gives_up, (sentence,) in run_ranks(on_another_device, 2):
+        assert gives_up
+        assert "FSDP2 on a GPU runs its collectives in separate streams" in sentence
 
 
 class Averaging(nn.Module):
@@ -222,37 +284,32 @@ def hooked(rank: int, world: int, compressing: bool) -> list[Any]:
         state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=8, start_powerSGD_iter=2)
         pacer.watch(module, hook=powerSGD_hook.powerSGD_hook, hook_state=state)
     else:
-        pacer.watch(module, hook=default_hooks.bf16_compress_hook)
+        module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        pacer.watch(module)
     train(pacer, module, passes=1, accumulate=1, workers=0, seed=2, sync=False)
     return [parameter.detach().numpy() for parameter in module.parameters()]
 
 
 @pytest.mark.parametrize(("compressing", "tolerance"), [(True, 1e-5), (False, 0.2)])
 def test_hooks_that_compress_work_on_weighted_gradients(compressing: bool, tolerance: float) -> None:
-    """PowerSGD of a rank as high as the matrices is exact; bf16 is as good as its 8 bits, through AdamW."""
+    """PowerSGD of a rank as high as the matrices is exact; fp16 is as good as its 11 bits, through AdamW."""
     expected = as_one_process(1, 3 * BATCH, 2)
     for rank in run_ranks(hooked, 3, compressing):
         for one, other in zip(rank, expected, strict=True):
             torch.testing.assert_close(torch.from_numpy(one), other, rtol=tolerance, atol=tolerance)
 
 
-def refused(rank: int, world: int) -> list[str]:
-    pacer = alone(rank, world)
-    module = DistributedDataParallel(model())
-    module.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    sentences = []
-    for unfit, hook in ((module, None), (model(), default_hooks.fp16_compress_hook)):
-        try:
-            pacer.watch(unfit, hook=hook)
-        except CannotAttach as error:
-            sentences.append(str(error))
-    return sentences
+def refused(rank: int, world: int) -> str:
+    try:
+        alone(rank, world).watch(model(), hook=default_hooks.fp16_compress_hook)
+    except CannotAttach as error:
+        return str(error)
+    return ""
 
 
-def test_what_cannot_be_weighted_is_refused_with_the_cure() -> None:
-    for first, second in run_ranks(refused, 2):
-        assert "pass it to watch(model, hook=powerSGD_hook, hook_state=state)" in first
-        assert "hook is for DDP, but the module is a Sequential; omit it" in second
+def test_a_hook_for_a_module_without_ddp_is_refused_with_the_cure() -> None:
+    for sentence in run_ranks(refused, 2):
+        assert "hook is for DDP, but the module is a Sequential; omit it" in sentence
 
 
 def ungoverned(rank: int, world: int) -> list[Any]:

@@ -9,6 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from controlplane.protocol.messages import IterationReport
+from paceline import budget
+from paceline.watching import _norm, _norm_of
 from tests.paceline.ranks import paced, run_ranks, shared
 from tests.support.gpus import needs_gpu
 
@@ -38,6 +40,7 @@ def reported(
     rank: int, world: int, accumulate: int, weigh: bool, backwards: int, zeroes: bool = True, device: str = "cpu"
 ) -> list[Any]:
     """The noise scales that a rank reports; shares are uneven from the first iterations on."""
+    budget.PART = 1.0  # type: ignore[misc]  # measured as often as at most, however short the iterations are
     pacer, script = paced(rank, world, {1: shared(1, 12, 8, 4)} if rank != 1 else {})
     module = pacer.watch(DistributedDataParallel(Inputs().to(device), bucket_cap_mb=1e-4), weigh=weigh)
     loader = pacer.loader(torch.utils.data.TensorDataset(inputs()), BATCH // accumulate, accumulate=accumulate)
@@ -79,3 +82,15 @@ def test_on_gpus_as_well_gradients_that_are_left_are_not_measured() -> None:
 def test_where_gradients_are_no_means_over_the_shares_nothing_is_reported(changes: tuple[Any, ...]) -> None:
     for found in run_ranks(reported, 3, *changes):
         assert set(found) == {UNSET}
+
+
+def test_the_norm_of_a_sparse_gradient_counts_each_element_once() -> None:
+    gradient = torch.sparse_coo_tensor(
+        torch.tensor([[0, 0, 2]]), torch.tensor([1.0, 2.0, 4.0]), (4,), check_invariants=True
+    )
+    assert float(_norm(gradient)) == 5.0
+
+
+def test_several_norms_of_any_precision_become_one_and_none_is_zero() -> None:
+    assert float(_norm_of([torch.tensor(3.0), torch.tensor(4.0, dtype=torch.float64)])) == 5.0
+    assert float(_norm_of([])) == 0.0

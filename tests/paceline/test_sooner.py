@@ -102,7 +102,7 @@ def test_a_rank_that_does_not_reach_the_store_ends_with_an_error(monkeypatch: py
         one.is_due()
 
 
-def done_at_once(state: Any, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+def done_at_once(state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """A hook behind which a rank does not wait for the others, as the CPU does not for a GPU's sums."""
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
