@@ -61,7 +61,7 @@ class Current:
 
     def _begin_batch(self) -> None:
         """Gradients are those of the batch that the script took first, also where no forward was noticed."""
-        if self._draw is None and self._loader is not None:
+        if self._loader is not None:
             self._loader.use_next()
 
     def norms(self) -> Norms | None:

@@ -27,7 +27,7 @@ GHOST: Final = 2
 
 
 MOST_AHEAD: Final = 8
-"""Batches that a script may take before it computes the first one."""
+"""Batches that a script may take before it computes the first one, or those of an iteration where they are more."""
 
 
 class Draw(NamedTuple):
@@ -201,8 +201,6 @@ class Loader(Passing, DataLoader[Any]):
 
     def __init__(self, pacer: "Pacer", dataset: Any, plan: Plan, options: dict[str, Any]) -> None:
         self.pacer, self.plan = pacer, plan
-        self.is_ahead = False
-        """Whether all batches of an iteration are taken before the first is used; ``use`` then reports each use."""
         self._taken: deque[Draw] = deque()
         """Batches that the script has and does not compute yet."""
         self._ahead = self._slack = 0
@@ -236,8 +234,8 @@ class Loader(Passing, DataLoader[Any]):
             if is_held_back:
                 pacer.mark(Part.DATA)
                 pacer.enter("compute")
-            elif not self.is_ahead:
-                self.use()
+            else:
+                self._use()
             yield batch
         self._is_drawn_out = True
         if not (self._ahead or pacer.awaits_forward):
@@ -246,11 +244,7 @@ class Loader(Passing, DataLoader[Any]):
     def _await(self, at: int) -> bool:
         """Prepare to take the pass' batch ``at``; whether it is used later."""
         pacer = self.pacer
-        if self.is_ahead:
-            if at % self.plan.accumulate == 0:
-                pacer.awaiting_batch()
-            return False
-        if at and pacer.awaits_forward and self._ahead < MOST_AHEAD:
+        if at and pacer.awaits_forward and self._ahead < max(MOST_AHEAD, self.plan.accumulate):
             self._ahead += 1
         elif not self._ahead:
             pacer.awaiting_batch()
@@ -258,21 +252,20 @@ class Loader(Passing, DataLoader[Any]):
         else:
             if len(self._taken) >= self._ahead:
                 self._is_in_use = False  # the script continues without ``step``
-            self.use_next(outside=True)
-        pacer.open(pacer.iteration, outside=False)
+            self.use_next()
+        pacer.open(pacer.iteration, outside=True)
         self._slack += pacer.overdraw(self.batches.next_iteration)
         return True
 
-    def use(self) -> None:
-        """The batch that was taken first is computed next."""
+    def _use(self) -> None:
         self._is_in_use = True
         self.pacer.has_batch(self._taken.popleft())
 
-    def use_next(self, *, outside: bool = False) -> None:
-        """The same, unless the one before is still computed; ``outside``: the script did something else before."""
+    def use_next(self) -> None:
+        """The batch that was taken first is computed next, unless the one before is still computed."""
         if self._ahead and not self._is_in_use and self._taken:
-            self.pacer.awaiting_batch(outside=outside)
-            self.use()
+            self.pacer.awaiting_batch()
+            self._use()
 
     def used(self) -> None:
         """``step`` was called for the batch in use."""

@@ -9,7 +9,7 @@ If a model's loss is divided by the number of items on all ranks, as in transfor
 gradients of other models are weighted by samples. Without a control plane the trainer is returned unchanged.
 """
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from transformers import Trainer, TrainerCallback
 
@@ -17,6 +17,7 @@ from paceline.adapters.accelerate import prepared
 from paceline.adapters.loaders import is_for_training
 from paceline.attaching import attach
 from paceline.errors import Stopped
+from paceline.loading import Loader
 from paceline.pacer import Pacer
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
@@ -41,7 +42,6 @@ class _Paced:
         self.training_step = trainer.training_step
         self.count_items = trainer._get_num_items_in_batch
         self.loss: Any = None
-        self.loader: Any = None
         counts_items = bool(trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None)
         self.weigh = not counts_items
         if counts_items:
@@ -51,7 +51,7 @@ class _Paced:
     def take_over(self) -> None:
         self.accelerator.prepare_data_loader = self.paced_data_loader
         self.accelerator.prepare_model = self.watched_model
-        self.trainer.training_step = self.timed_training_step
+        self.trainer.training_step = self.noted_training_step
         self.trainer._get_num_items_in_batch = self.timed_count
         self.trainer.add_callback(_Steps(self))
 
@@ -59,19 +59,16 @@ class _Paced:
         if not is_for_training(data_loader, self.pacer):
             return self.prepare_data_loader(data_loader, *args, **named)
         accumulate = self.trainer.args.gradient_accumulation_steps
-        self.loader = self.pacer.loader(data_loader, seed=self.trainer.args.seed, accumulate=accumulate)
-        # All batches between two optimizer steps are drawn before the first one is computed.
-        self.loader.is_ahead = True
-        return prepared(self.accelerator, self.loader)
+        # All batches between two optimizer steps are taken before the first one is computed.
+        loader = self.pacer.loader(data_loader, seed=self.trainer.args.seed, accumulate=accumulate)
+        return prepared(self.accelerator, cast(Loader, loader))
 
     def watched_model(self, model: Any, *args: Any, **named: Any) -> Any:
         made = self.prepare_model(model, *args, **named)
         evaluates = named.get("evaluation_mode", len(args) > 1 and args[1])
         return made if evaluates else self.pacer.watch(made, weigh=self.weigh)
 
-    def timed_training_step(self, *args: Any, **named: Any) -> Any:
-        if self.loader is not None:
-            self.loader.use()
+    def noted_training_step(self, *args: Any, **named: Any) -> Any:
         loss = self.loss = self.training_step(*args, **named)
         return loss
 

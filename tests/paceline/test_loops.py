@@ -18,7 +18,17 @@ from torch.utils.checkpoint import checkpoint
 from controlplane.protocol.dividing import Pass
 from paceline.samples import Order
 from tests.paceline.ranks import paced, run_ranks
-from tests.paceline.test_gradients import BATCH, SAMPLES, Averaging, Wrap, data, model, schedule, sharded_layers
+from tests.paceline.test_gradients import (
+    BATCH,
+    SAMPLES,
+    Averaging,
+    Direct,
+    Wrap,
+    data,
+    model,
+    schedule,
+    sharded_layers,
+)
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -259,6 +269,11 @@ def test_an_unknown_wrapper_trains_as_one_process(name: str) -> None:
 def test_a_loop_that_takes_batches_ahead_trains_as_one_process(way: Way) -> None:
     """Also passes of two batches and of one, which are taken as a whole before the first is computed."""
     check("plain", DistributedDataParallel, way)
+
+
+@pytest.mark.parametrize("way", [Way(ahead=1), Way(ahead=1, accumulate=2, passes=2)])
+def test_a_loop_that_takes_batches_ahead_and_calls_forward_by_name_trains_as_one_process(way: Way) -> None:
+    check("plain", Direct, way)
 
 
 class ThawedLater(nn.Module):

@@ -13,6 +13,7 @@ from controlplane.protocol.messages import IterationReport
 from paceline.marks import CpuClock, CudaClock, Measured, Part, durations
 from tests.architecture.sources import ROOT
 from tests.paceline.ranks import alone, paced, run_ranks, shared
+from tests.paceline.test_loops import ahead_by
 from tests.support.gpus import needs_gpu
 
 
@@ -61,14 +62,13 @@ def test_marks_become_the_parts_that_they_end() -> None:
         (Part.OUTSIDE, 11.0),
         (Part.DATA, 13.0),
         (Part.COMPUTE, 17.0),
-        (Part.SENDING, 17.5),
         (Part.SUM, 20.0),
     ):
         measured.add(part, at)
     measured.add(Part.COMPUTE, 21.0)
     found = durations(CpuClock(), measured)
     assert found is not None
-    assert (found.outside, found.data, found.compute, found.sending, found.sum) == (1.0, 2.0, 4.5, 0.5, 3.0)
+    assert (found.outside, found.data, found.compute, found.sum) == (1.0, 2.0, 4.5, 3.5)
 
 
 class Stepping(CpuClock):
@@ -92,6 +92,21 @@ def test_what_a_script_does_between_two_iterations_is_no_part_of_either() -> Non
     assert [report.iteration_s for report in reports] == [0.25, 0.25, 0.25]
     assert [report.outside_s for report in reports] == [0.0, 30.0, 30.0]
     assert all(report.coordination_s == 0.0 for report in reports)
+
+
+def test_an_evaluation_is_no_data_loading_where_batches_are_taken_ahead() -> None:
+    pacer, script = paced(0, 1, {})
+    clock = pacer._clock = Stepping()
+    model = pacer.watch(nn.Linear(1, 1))
+    for x in ahead_by(1, pacer.loader(torch.ones(8, 1), 2, seed=1)):
+        model(x).sum().backward()
+        clock.now_s += 0.25
+        pacer.step(1.0)
+        clock.now_s += 30.0
+    pacer.close()
+    reports = script.all_said(IterationReport)
+    assert [(report.data_s, report.iteration_s) for report in reports] == [(0.0, 0.25)] * 4
+    assert [report.outside_s for report in reports] == [0.0, 30.0, 30.0, 30.0]
 
 
 class Events(CpuClock):
