@@ -262,6 +262,45 @@ def test_a_rank_that_runs_out_of_memory_is_given_half_and_never_more(stack: Stac
     finish(stack, job)
 
 
+ENDS = """
+import sys
+import paceline
+pacer = paceline.attach()
+for _ in pacer.loader(range(32), 4):
+    pacer.step(1.0)
+    if pacer.iteration == 3:
+        {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "state"),
+    [
+        ("raise SystemExit", 0, "succeeded"),
+        ("raise SystemExit(3)", 3, "failed"),
+        ("sys.exit(3)", 3, "failed"),
+        ("raise ValueError", 1, "failed"),
+    ],
+)
+def test_the_exit_code_of_a_script_is_that_of_paceline_run_and_decides_how_its_job_ends(
+    stack: Stack, end: str, status: int, state: str
+) -> None:
+    name = f"ends-by-{end.partition('(')[0]}-{status}".replace(" ", "-").replace(".", "-")
+    run = [sys.executable, "-m", "paceline", "run", "--url", stack.url, "--name", name, "--"]
+    done = subprocess.run(
+        [*run, sys.executable, "-c", ENDS.format(end)],
+        env=os.environ | {"PACELINE_API_TOKEN": stack.token, "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120 * slowness(),
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    (job,) = [each for each in pages(stack, "/api/v1/jobs?page_size=100") if each["name"] == name]
+    assert (job["state"], job["iteration"]) == (state, 3)
+
+
 def test_with_a_wrong_token_the_script_trains_without_the_control_plane(stack: Stack, tmp_path: Path) -> None:
     job = submitted(stack, 2)
     with launched(tmp_path, 2, job | {"token": f"plj_{'x' * 43}"}, stack.url, iterations=12) as launch:
