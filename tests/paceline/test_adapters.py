@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.test_jobs import pages
 from tests.support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +87,23 @@ def test_a_tutorial_trains_as_well_with_paceline_and_every_iteration_is_reported
     assert job["iteration"] == ITERATIONS.get(library, 4 * 1536 // batch)
     if library != "flower":
         assert job["samples"] == 4 * 1536
+
+
+@with_libraries
+@pytest.mark.integration
+@pytest.mark.timeout(900)
+def test_the_slower_rank_of_accelerate_gets_the_smaller_share(stack: Stack) -> None:
+    """Each of its samples takes four times as long: 51 of 64 samples are best for the other one."""
+    script = str(EXAMPLES / "accelerate" / "train_paceline.py")
+    run = [sys.executable, "-m", "paceline", "run", "--url", stack.url, "--name", "accelerate-slowed"]
+    slowed = [str(ADAPTERS / "torchrun"), "--standalone", "--nproc-per-node", "2", str(EXAMPLES / "emulate.py")]
+    accuracy([*run, "--batching", "lb-bsp-gpu", "--", *slowed, "1000,250", script], PACELINE_API_TOKEN=stack.token)
+    (job,) = [each for each in pages(stack, "/api/v1/jobs?page_size=100") if each["name"] == "accelerate-slowed"]
+    said = [row["event"] for row in pages(stack, f"/api/v1/jobs/{job['id']}/events?kind=report&page_size=500")]
+    shares = {(event["rank"], event["message"]["iteration"]): event["message"]["samples"] for event in said}
+    assert (shares[0, 0], shares[1, 0]) == (32, 32)
+    assert shares[0, 95] + shares[1, 95] == 64
+    assert shares[0, 95] > 2 * shares[1, 95]
 
 
 FEDERATION = ("--batch-size", "640", "--multiple", "20")
