@@ -63,12 +63,24 @@ def _stalled(rule: Rule, view: View) -> Iterator[Finding]:
         silent_s = max(0.0, (view.now - job.last_report_at).total_seconds() - behind_s)
         if silent_s < after_s and number not in hanging:
             continue
-        paused = f"{job.reason}, " if job.state == JobState.PAUSED and job.reason else ""
-        why = hanging.get(number) or f"{paused}no report for {silent_s:,.0f} s"
-        summary = f"{_title(number, job)} is stalled at iteration {job.iteration}: {why}"
+        is_starting = job.state == JobState.STARTING
+        why = hanging.get(number) or _silence(job, silent_s)
+        where = "while starting" if is_starting else f"at iteration {job.iteration}"
         yield Finding(
-            key=f"job-{number}", summary=summary, value=silent_s, job=number, labels=_labels(job), place="timeline"
+            key=f"job-{number}",
+            summary=f"{_title(number, job)} is stalled {where}: {why}",
+            value=silent_s,
+            job=number,
+            labels=_labels(job),
+            place="decisions" if is_starting else "timeline",
         )
+
+
+def _silence(job: JobNow, silent_s: float) -> str:
+    if job.state == JobState.STARTING:
+        return f"it has been starting for {silent_s:,.0f} s" + (f", awaiting {job.awaited}" if job.awaited else "")
+    paused = f"{job.reason}, " if job.state == JobState.PAUSED and job.reason else ""
+    return f"{paused}no report for {silent_s:,.0f} s"
 
 
 def _lost(rule: Rule, view: View) -> Iterator[Finding]:

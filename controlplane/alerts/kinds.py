@@ -40,9 +40,9 @@ def _seconds(title: str, default: float) -> Parameter:
 KINDS: Final[Mapping[str, Kind]] = {
     "job-stalled": Kind(
         title="Job stalled",
-        what="A running job has stopped reporting, an iteration of an attached job hangs, or all its ranks have"
-        " disconnected.",
-        parameters={"after_s": _seconds("No report for", 120.0)},
+        what="A running job has stopped reporting, a job does not finish starting, an iteration of an attached job"
+        " hangs, or all its ranks have disconnected.",
+        parameters={"after_s": _seconds("No progress for", 120.0)},
     ),
     "worker-lost": Kind(
         title="Worker or server lost",

@@ -17,7 +17,9 @@ class JobNow:
     labels: Mapping[str, str] = field(default_factory=dict)
     """The machine labels that it requests."""
     last_report_at: datetime | None = None
-    """Its last report, or when it started running or waiting for ranks; None: it does neither."""
+    """Its last report, or when it began to start, run or wait for ranks; None: it does none of these."""
+    awaited: str = ""
+    """What its state waits for."""
     waiting_share: float | None = None
     """Waiting as a fraction of worker time over about the last half minute; None: not known yet."""
     ended_at: datetime | None = None

@@ -78,6 +78,7 @@ def _job(job: Job, last_report_ms: int | None) -> JobNow:
     at = datetime.fromtimestamp(last_report_ms / 1000, UTC) if last_report_ms else None
     known = [each for each in (at, job.started_at, job.state_since) if each is not None]
     awaits_ranks = job.state == JobState.PAUSED and job.launch == "attached" and job.awaited.startswith(RANKS_AWAITED)
+    is_awaited = job.state in (JobState.STARTING, JobState.RUNNING) or awaits_ranks
     labels = job.spec.get("labels")
     return JobNow(
         name=job.name,
@@ -86,7 +87,8 @@ def _job(job: Job, last_report_ms: int | None) -> JobNow:
         iteration=job.iteration,
         reason=job.reason,
         labels={str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {},
-        last_report_at=max(known) if job.state == JobState.RUNNING or awaits_ranks else None,
+        last_report_at=max(known) if is_awaited else None,
+        awaited=job.awaited,
         ended_at=job.finished_at if job.is_over else None,
         has_diverged=job.state == JobState.FAILED and DIVERGED in job.reason,
     )
