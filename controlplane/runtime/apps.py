@@ -13,20 +13,25 @@ class RuntimeConfig(AppConfig):
     label = "runtime"
 
     def ready(self) -> None:
-        """Make ``migrate`` refuse a database of a newer release; services start only after it."""
-        pre_migrate.connect(refuse_newer_database, sender=self)
+        """Make every ``migrate`` look first: that of ``upgrade`` and ``up``, in containers and in Kubernetes.
+
+        Services start only after it.
+        """
+        pre_migrate.connect(look_first, sender=self)
 
 
-def refuse_newer_database(**_: Any) -> None:
-    """End ``migrate`` before it changes anything.
+def look_first(*, verbosity: int = 0, stdout: Any = None, **_: Any) -> None:
+    """End ``migrate`` before it changes anything, or print what it will do.
 
     Raises:
-        CommandError: if the database has migrations that this release does not have.
+        CommandError: if something prevents it.
     """
     from django.core.management.base import CommandError
 
-    from controlplane.runtime.upgrading import migrations, newer_database
+    from controlplane.runtime.upgrading import look
 
-    unknown, _pending = migrations()
-    if unknown:
-        raise CommandError(newer_database(unknown))
+    upgrade = look()
+    if upgrade.refusals:
+        raise CommandError("\n".join(upgrade.refusals))
+    if verbosity and stdout is not None and upgrade.pending and upgrade.live:
+        stdout.write(" ".join(upgrade.notices))

@@ -44,9 +44,18 @@ class Upgrade:
         if self.foreign:
             found.append(
                 f"Machines with running jobs have a release not compatible with {RELEASE}: {_some(self.foreign)}."
-                " Wait for their jobs or stop them, then update these machines."
+                " With the earlier release, wait for their jobs or stop them; then update these machines. Nothing was"
+                " changed."
             )
         return found
+
+    @property
+    def refusals(self) -> list[str]:
+        """Reasons why ``migrate`` changes nothing.
+
+        Without a migration to apply, a foreign machine is none: the control plane must start for its job to be stopped.
+        """
+        return self.obstacles if self.unknown or self.pending else []
 
     @property
     def notices(self) -> list[str]:
@@ -61,7 +70,7 @@ class Upgrade:
 def look() -> Upgrade:
     """Determine the present state. It only reads the database."""
     unknown, pending = migrations()
-    if unknown or ("jobs", "0001_initial") not in MigrationExecutor(connection).loader.applied_migrations:
+    if unknown or not _has_tables():
         return Upgrade(unknown=unknown, pending=pending)
     live = Job.objects.filter(simulation=None).exclude(state__in=JOB_OVER).exclude(state=JobState.SUBMITTED)
     numbers = list(live.order_by("pk").values_list("pk", flat=True))
@@ -74,6 +83,12 @@ def look() -> Upgrade:
         live=len(numbers),
         rebuilt=tuple(snapshots.order_by("job_id").values_list("job_id", flat=True)),
     )
+
+
+def _has_tables() -> bool:
+    """Whether the tables that are read are there: not in an empty database, or where a first migration was cut off."""
+    read = {model._meta.db_table for model in (Job, Agent, Reservation, EngineSnapshot)}
+    return read <= set(connection.introspection.table_names())
 
 
 def migrations() -> tuple[tuple[str, ...], tuple[str, ...]]:

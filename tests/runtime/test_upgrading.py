@@ -61,6 +61,39 @@ def test_a_database_of_a_newer_release_is_refused_before_anything_is_changed(com
         call_command(*command, verbosity=0)
 
 
+@pytest.fixture
+def pending() -> None:
+    """The database is of the release before the last migration of telemetry."""
+    known = sorted(name for app, name in MigrationRecorder(connection).applied_migrations() if app == "telemetry")
+    MigrationRecorder(connection).record_unapplied("telemetry", known[-1])
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("upgrade",), ("upgrade", "--check")])
+@pytest.mark.usefixtures("pending")
+def test_an_upgrade_that_would_break_running_jobs_is_refused_before_anything_is_changed(
+    command: tuple[str, ...],
+) -> None:
+    job = live_job("9.0.0", ENGINE_VERSION)
+    before = MigrationRecorder(connection).applied_migrations()
+    with pytest.raises(CommandError, match=rf"not compatible with {RELEASE}: m{job.pk} \(9\.0\.0\)\. .* Nothing was"):
+        call_command(*command, verbosity=0)
+    assert MigrationRecorder(connection).applied_migrations() == before
+
+
+def test_a_control_plane_of_the_same_release_starts_for_a_job_of_a_foreign_machine_to_be_stopped() -> None:
+    live_job("9.0.0", ENGINE_VERSION)
+    assert look().obstacles != []
+    call_command("migrate", verbosity=0)
+
+
+def test_a_first_migration_that_was_cut_off_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = connection.introspection.table_names()
+    monkeypatch.setattr(
+        connection.introspection, "table_names", lambda *_: [name for name in tables if "snapshot" not in name]
+    )
+    assert look() == Upgrade()
+
+
 def test_an_upgrade_reports_what_it_does() -> None:
     out = StringIO()
     call_command("upgrade", "--check", stdout=out)
