@@ -1,7 +1,8 @@
-"""Log lines of processes: a bounded stream per job, and the ingest step that writes them to rows.
+"""Log lines of processes: a bounded stream per job, and the ingest step that writes them to a bounded number of rows.
 
 They have separate streams, the lowest priority and a limit per second, so that many lines do not delay reports. Lines
-above the limit are dropped, and one line in their place gives their number.
+above the limit are dropped, and one line in their place gives their number. Of the rows of a job, the oldest are
+dropped, and the job's ``LogTally`` gives their number.
 """
 
 import time
@@ -25,7 +26,7 @@ from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import APPEND_LINES, FORGET_LINES
 from controlplane.runtime.wire import Caller
-from controlplane.telemetry.models import Cursor, LogLine
+from controlplane.telemetry.models import Cursor, LogLine, LogTally
 
 MOST_ENTRIES: Final = 400
 """Length of one job's stream; an entry has up to 100 lines, so this is some megabytes."""
@@ -35,6 +36,12 @@ ENTRIES: Final = 10
 
 EACH_S: Final = 0.5
 """Interval between two rounds."""
+
+MOST_LINES: Final = 100_000
+"""Stored lines of a job. One has at most 2,000 characters, so these are 200 MB at the very most."""
+
+SLACK: Final = 5_000
+"""The oldest lines are dropped when there are so many more, since finding them takes as long as many inserts."""
 
 FIELDS: Final = ("job", "role", "index", "instance", "at", "level", "text")
 STREAM: Final = "lines"
@@ -119,6 +126,7 @@ class LineWriter:
             if not moved:
                 raise StaleLines(f"job {job}: cursor of its lines is no longer at {written.position}")
             insert_rows(LogLine, FIELDS, rows)
+            _bound(job, len(rows))
             reach("lines.written")
         written.position = last
         reach("lines.committed")
@@ -129,6 +137,17 @@ class LineWriter:
 def _written(job: int) -> Written:
     cursor, _ = Cursor.objects.get_or_create(job_id=job, stream=STREAM)
     return Written(position=cursor.position)
+
+
+def _bound(job: int, added: int) -> None:
+    """Count the added rows, and drop the oldest rows of the job if there are too many."""
+    tally, is_new = LogTally.objects.get_or_create(job_id=job)
+    tally.lines = LogLine.objects.filter(job_id=job).count() if is_new else tally.lines + added
+    if tally.lines - tally.dropped > MOST_LINES + SLACK:
+        kept = LogLine.objects.filter(job_id=job).order_by("-id").values_list("id", flat=True)[:MOST_LINES]
+        oldest = kept[MOST_LINES - 1 : MOST_LINES].get()
+        tally.dropped += LogLine.objects.filter(job_id=job, id__lt=oldest)._raw_delete("default")
+    tally.save()
 
 
 def _rows(job: int, written: Written, stream_id: str, fields: dict[bytes, bytes]) -> list[tuple[Any, ...]]:

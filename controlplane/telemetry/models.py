@@ -198,6 +198,14 @@ class LogLine(models.Model):
         return f"{self.role[0]}{self.index}"
 
 
+class LogTally(models.Model):
+    """How many log lines a job has written, and how many of them were dropped to bound the stored ones."""
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="log_tally")
+    lines = models.BigIntegerField(default=0)
+    dropped = models.BigIntegerField(default=0)
+
+
 class Evaluation(models.Model):
     """The score of one version of the parameters on the held-out split."""
 

@@ -12,7 +12,7 @@ from tsdownsample import MinMaxLTTBDownsampler
 from controlplane.telemetry.columns import Block, Column
 from controlplane.telemetry.history import Span, read_measured
 from controlplane.telemetry.metrics import EVALUATION_METRICS, METRICS, Metric
-from controlplane.telemetry.models import Evaluation, LogLine, RawEvent
+from controlplane.telemetry.models import Evaluation, LogLine, LogTally, RawEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,11 @@ def job_lines(
     if process is not None:
         lines = lines.filter(role=process[0], index=process[1])
     return lines.filter(text__icontains=text) if text else lines
+
+
+def dropped_lines(job_id: int) -> int:
+    """How many of the job's oldest log lines were dropped."""
+    return LogTally.objects.filter(job=job_id).values_list("dropped", flat=True).first() or 0
 
 
 def process_of(name: str) -> tuple[str, int] | None:

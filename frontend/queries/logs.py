@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from controlplane.jobs.models import Job
 from controlplane.jobs.selectors import job_processes
-from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
+from controlplane.telemetry.selectors import LEVELS, dropped_lines, job_lines, process_of
 from frontend.queries.log_records import records
 
 LINES = 300
@@ -20,6 +20,7 @@ def log_page(job: Job, *, level: str, process: str, text: str) -> dict[str, Any]
         "records": records(lines[:LINES][::-1]),
         "more_lines": len(lines) > LINES,
         "most_lines": LINES,
+        "dropped_lines": f"{dropped:,}" if (dropped := dropped_lines(job.pk)) else "",
         "levels": LEVELS,
         "level": level,
         "process": process,

@@ -8,7 +8,7 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from controlplane.jobs.models import Job
-from controlplane.telemetry.models import LogLine
+from controlplane.telemetry.models import LogLine, LogTally
 from tests.api.conftest import refused
 from tests.support.rows import submitted_job
 
@@ -93,3 +93,14 @@ def test_the_page_names_a_choice_that_cannot_be(client: Client, job: Job) -> Non
     client.force_login(User.objects.get(username="ada"))
     reply = client.get(f"/jobs/{job.pk}/?tab=logs&level=loud")
     assert (reply.status_code, b"level: found" in reply.content) == (400, True)
+
+
+def test_dropped_lines_are_said_over_rest_in_the_file_and_on_the_page(viewer: APIClient, job: Job) -> None:
+    assert viewer.get(f"/api/v1/jobs/{job.pk}/logs").json()["dropped"] == 0
+    LogTally.objects.create(job=job, lines=1_239, dropped=1_234)
+    assert viewer.get(f"/api/v1/jobs/{job.pk}/logs").json()["dropped"] == 1_234
+    file = b"".join(viewer.get(f"/api/v1/jobs/{job.pk}/logs/text")).decode()
+    assert file.splitlines()[0] == "1234 older lines were dropped"
+    browser = Client()
+    browser.force_login(User.objects.get(username="ada"))
+    assert "The oldest 1,234 lines were dropped." in browser.get(f"/jobs/{job.pk}/?tab=logs").content.decode()

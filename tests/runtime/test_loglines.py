@@ -16,7 +16,8 @@ from controlplane.runtime.ingest import Ingest
 from controlplane.runtime.loglines import LineWriter, append_lines
 from controlplane.runtime.redis import Client
 from controlplane.runtime.wire import Caller
-from controlplane.telemetry.models import LogLine
+from controlplane.telemetry.models import LogLine, LogTally
+from controlplane.telemetry.selectors import dropped_lines
 from tests.runtime.support import SPEC, Died, die, greeted, report, submit
 from tests.telemetry.reports import stored_reports
 
@@ -130,3 +131,32 @@ def test_lines_that_cannot_be_written_do_not_stop_those_of_others(client: Client
     tell(job, "fine")
     assert LineWriter(client).step() == {job: "submitted"}
     assert [text for _, _, text in written()] == ["fine"]
+
+
+def test_a_job_keeps_its_last_lines_and_how_many_were_dropped(
+    client: Client, job: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loglines, "MOST_LINES", 100)
+    monkeypatch.setattr(loglines, "SLACK", 10)
+    other = Job.objects.create(name="other", spec=spec_document(SPEC)).pk
+    tell(other, "of another job")
+    writer, said = LineWriter(client), [f"line {number}" for number in range(260)]
+    for begin in range(0, 260, 20):
+        tell(job, *said[begin : begin + 20])
+        writer.step()
+        assert LogLine.objects.filter(job=job).count() <= 110
+    kept = [line.text for line in LogLine.objects.filter(job=job).order_by("id")]
+    assert kept == said[-len(kept) :]
+    assert dropped_lines(job) == 260 - len(kept)
+    assert (dropped_lines(other), LogLine.objects.filter(job=other).count()) == (0, 1)
+
+
+def test_lines_from_before_there_was_a_bound_count(client: Client, job: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loglines, "MOST_LINES", 10)
+    monkeypatch.setattr(loglines, "SLACK", 0)
+    tell(job, *(f"line {number}" for number in range(10)))
+    LineWriter(client).step()
+    LogTally.objects.all().delete()
+    tell(job, "one more")
+    LineWriter(client).step()
+    assert (dropped_lines(job), LogLine.objects.filter(job=job).count()) == (1, 10)

@@ -1,5 +1,6 @@
 """REST views of a job's log lines: filtered and paged, or as a file."""
 
+from itertools import chain
 from typing import Any
 
 import django_filters
@@ -8,14 +9,16 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
+from rest_framework.response import Response
 
+from controlplane.api.pagination import Pages
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.serializers.records import LogLineRow
 from controlplane.api.views.records import OfOneJob
 from controlplane.jobs.streaming import LINES_AT_ONCE, streamed_lines
 from controlplane.protocol.text import printable
 from controlplane.telemetry.models import LogLine
-from controlplane.telemetry.selectors import LEVELS, job_lines, process_of
+from controlplane.telemetry.selectors import LEVELS, dropped_lines, job_lines, process_of
 
 
 class LogFilter(django_filters.FilterSet):
@@ -45,9 +48,28 @@ class LogFilter(django_filters.FilterSet):
         return rows.filter(role=found[0], index=found[1])
 
 
+class LinePages(Pages):
+    """Pages of log lines, which also say how many older lines are gone."""
+
+    def get_paginated_response(self, data: Any) -> Response:
+        """The page, and the number of dropped lines."""
+        reply = super().get_paginated_response(data)
+        reply.data["dropped"] = dropped_lines(int(self.request.parser_context["kwargs"]["pk"]))
+        return reply
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """The schema of a page."""
+        found: dict[str, Any] = super().get_paginated_response_schema(schema)
+        text = "How many of the job's oldest lines were dropped: a job has a limited number of stored lines."
+        found["properties"]["dropped"] = {"type": "integer", "minimum": 0, "description": text}
+        found["required"] = [*found.get("required", []), "dropped"]
+        return found
+
+
 class LogsView(OfOneJob):
     """Log lines of the job's processes, newest first."""
 
+    pagination_class = LinePages
     serializer_class = LogLineRow
     filterset_class = LogFilter
     queryset = LogLine.objects.none()
@@ -72,7 +94,9 @@ class LogsTextView(OfOneJob):
             f"{line.at.isoformat(timespec='seconds')} {line.process} {line.level} {printable(line.text)}\n"
             for line in lines
         )
-        body = streamed_lines(request._request, texts)
+        dropped = dropped_lines(self.kwargs["pk"])
+        first = [f"{dropped} older lines were dropped\n"] if dropped else []
+        body = streamed_lines(request._request, chain(first, texts))
         response = StreamingHttpResponse(body, content_type="text/plain; charset=utf-8")
         response["Content-Disposition"] = f'attachment; filename="job-{self.kwargs["pk"]}.log"'
         return response
