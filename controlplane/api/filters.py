@@ -13,8 +13,8 @@ from django import forms
 from django.db.models import QuerySet
 from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
-from rest_framework import serializers
 from rest_framework.filters import OrderingFilter
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 
 from controlplane.api.problems import FieldError, Problem
@@ -33,15 +33,6 @@ class CountFilter(django_filters.NumberFilter):
         super().__init__(*args, **{"min_value": 0, "max_value": MOST, **options})
 
 
-class Query(serializers.Serializer[Any]):
-    """The query parameters of a view: no others are accepted."""
-
-    def validate(self, attrs: Any) -> Any:
-        """Refuse unknown names."""
-        check_names(self.initial_data, self.fields)
-        return attrs
-
-
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Check that all query parameters are known.
 
@@ -49,12 +40,13 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
         Problem: naming the unknown ones and those that there are.
     """
     names = sorted(known)
+    accepted = f"one of {', '.join(names)}" if names else "no query parameters"
     faults = []
     for name in given:
         if name not in names:
             near = get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            faults.append(FieldError(field=name, found=name, expected=f"one of {', '.join(names)}{hint}"))
+            faults.append(FieldError(field=name, found=name, expected=f"{accepted}{hint}"))
     if faults:
         sentence = "; ".join(f"there is no query parameter {fault.field!r}: {fault.expected}" for fault in faults)
         raise Problem(400, sentence, errors=faults)
@@ -98,8 +90,6 @@ class StrictFilters(DjangoFilterBackend):
         """
         filterset = self.get_filterset_class(view, queryset)
         filters = filterset.base_filters if filterset else {}
-        if view.paginator is None:
-            check_names(request.query_params, filters)
         faults = [
             FieldError(field=name, found=found, expected=expected)
             for name, each in filters.items()
@@ -112,15 +102,22 @@ class StrictFilters(DjangoFilterBackend):
         return super().filter_queryset(request, queryset, view)
 
 
-def parameters_of(view: Any) -> set[str]:
-    """The names of a list's own query parameters: of its filters, its order and its ``query_serializer``."""
-    filterset = getattr(view, "filterset_class", None)
+def parameters_of(view: Any, method: str) -> set[str]:
+    """The names of the query parameters that the view accepts with this method."""
+    taken = set(view.takes.get(method, ()))
+    if method not in ("GET", "HEAD"):
+        return taken
     serializer = getattr(view, "query_serializer", None)
+    taken |= set(serializer().fields if serializer else ())
+    if not isinstance(view, ListModelMixin):
+        return taken
+    filterset = getattr(view, "filterset_class", None)
     ordered = any(issubclass(backend, OrderingFilter) for backend in view.filter_backends)
     return {
+        *taken,
         *(filterset.base_filters if filterset else ()),
-        *(serializer().fields if serializer else ()),
         *([OrderingFilter.ordering_param] if ordered else []),
+        *(view.paginator.parameters if view.paginator else ()),
     }
 
 

@@ -6,7 +6,6 @@ from django.core.paginator import InvalidPage
 from rest_framework.pagination import PageNumberPagination
 from rest_framework.request import Request
 
-from controlplane.api.filters import check_names, parameters_of
 from controlplane.api.problems import FieldError, Problem
 
 MOST_PAGES: Final = 2**31 - 1
@@ -18,14 +17,14 @@ class Pages(PageNumberPagination):
     page_size = 50
     max_page_size = 500
     page_size_query_param = "page_size"
+    parameters = (PageNumberPagination.page_query_param, page_size_query_param)
 
     def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
         """One page of the rows.
 
         Raises:
-            Problem: for an unknown query parameter, a page that is no number, or one behind the last.
+            Problem: for a page that is no number, or one behind the last.
         """
-        check_names(request.query_params, {self.page_query_param, self.page_size_query_param, *parameters_of(view)})
         self.request = request
         paginator = self.django_paginator_class(queryset, self.get_page_size(request))
         number = self._number(request, self.page_query_param, 1, MOST_PAGES)

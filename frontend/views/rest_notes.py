@@ -8,15 +8,13 @@ from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.fields import NameField
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiListView, ApiView, user_of
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import ORDER, Role, role_on
 from frontend.models import JobNote, SavedView
@@ -90,7 +88,7 @@ class ViewRequest(serializers.Serializer[Any]):
     )
 
 
-class NotesView(ListAPIView[JobNote]):
+class NotesView(ApiListView[JobNote]):
     """Notes on a job."""
 
     write_role = Role.OPERATOR
@@ -111,7 +109,7 @@ class NotesView(ListAPIView[JobNote]):
         return Response(NoteRow(row).data, status=201)
 
 
-class NoteView(APIView):
+class NoteView(ApiView):
     """One note."""
 
     write_role = Role.OPERATOR
@@ -128,7 +126,7 @@ class NoteView(APIView):
         return Response(status=204)
 
 
-class TagsView(APIView):
+class TagsView(ApiView):
     """The tags of a job."""
 
     write_role = Role.OPERATOR
@@ -148,7 +146,7 @@ class TagsView(APIView):
         return Response(TagsDocument({"tags": names}).data)
 
 
-class SavedViewsView(ListAPIView[SavedView]):
+class SavedViewsView(ApiListView[SavedView]):
     """Your saved views and pinned charts."""
 
     write_role = Role.VIEWER
@@ -168,7 +166,7 @@ class SavedViewsView(ListAPIView[SavedView]):
         return Response(ViewRow(row).data, status=201)
 
 
-class SavedViewView(APIView):
+class SavedViewView(ApiView):
     """One of your saved views."""
 
     write_role = Role.VIEWER

@@ -6,7 +6,6 @@ import msgspec
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from controlplane.api.filters import Query
 from controlplane.jobs.models import Decision
 from controlplane.telemetry.metrics import EVALUATION_METRICS, METRICS
 from controlplane.telemetry.models import LogLine, RawEvent
@@ -55,7 +54,7 @@ class LogLineRow(serializers.ModelSerializer[LogLine]):
         read_only_fields = fields
 
 
-class MeasurementsQuery(Query):
+class MeasurementsQuery(serializers.Serializer[Any]):
     """The selected workers; default: all."""
 
     worker = serializers.ListField(

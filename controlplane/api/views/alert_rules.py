@@ -8,10 +8,8 @@ from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.alerts import services
 from controlplane.alerts.models import Rule, Target
@@ -21,12 +19,12 @@ from controlplane.alerts.targets import Address, TargetDocument, parse_target
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses, struct_bodies
 from controlplane.api.serializers.alerts import DeliveryRow, ImportReply, NewTarget, RuleRow, TargetRow
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiListView, ApiView, user_of
 from controlplane.jobs.documents import check_plain
 from controlplane.jobs.sealing import SealBroken
 
 
-class RulesView(ListAPIView[Rule]):
+class RulesView(ApiListView[Rule]):
     """Rules."""
 
     serializer_class = RuleRow
@@ -39,7 +37,7 @@ class RulesView(ListAPIView[Rule]):
         return Response(RuleRow(row).data, status=201)
 
 
-class RuleView(APIView):
+class RuleView(ApiView):
     """One rule."""
 
     @extend_schema(responses=RuleRow)
@@ -61,7 +59,7 @@ class RuleView(APIView):
         return Response(status=204)
 
 
-class DocumentView(APIView):
+class DocumentView(ApiView):
     """All rules as one document."""
 
     @extend_schema(responses={(200, "application/yaml"): struct_bodies(RuleSet)["application/yaml"]})
@@ -76,7 +74,7 @@ class DocumentView(APIView):
         return Response(ImportReply(done).data)
 
 
-class TargetsView(ListAPIView[Target]):
+class TargetsView(ApiListView[Target]):
     """Targets."""
 
     serializer_class = TargetRow
@@ -90,7 +88,7 @@ class TargetsView(ListAPIView[Target]):
         return Response(TargetRow(row).data | {"secret": address.secret}, status=201)
 
 
-class TargetView(APIView):
+class TargetView(ApiView):
     """One target."""
 
     @extend_schema(request=struct_bodies(TargetDocument), responses=NewTarget)
@@ -113,7 +111,7 @@ class TargetView(APIView):
         return Response(status=204)
 
 
-class TargetTestView(APIView):
+class TargetTestView(ApiView):
     """A test message to a target."""
 
     @extend_schema(request=None, responses={202: DeliveryRow})

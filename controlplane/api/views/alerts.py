@@ -5,10 +5,8 @@ from typing import Any
 import django_filters
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence
@@ -18,7 +16,7 @@ from controlplane.api.filters import CountFilter, StrictFilters
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.alerts import AlertRow, DeliveryRow, NotificationsReply, SilenceRequest, SilenceRow
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiListView, ApiView, user_of
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role, operates
 from controlplane.jobs.viewing import limits, visible
@@ -38,7 +36,7 @@ class AlertFilter(django_filters.FilterSet):
         fields = ("kind",)
 
 
-class AlertsView(ListAPIView[Alert]):
+class AlertsView(ApiListView[Alert]):
     """Alerts."""
 
     serializer_class = AlertRow
@@ -51,7 +49,7 @@ class AlertsView(ListAPIView[Alert]):
         return visible(Alert.objects.order_by("-pk"), "job__team")
 
 
-class NotificationsView(APIView):
+class NotificationsView(ApiView):
     """The alerts that pages show."""
 
     @extend_schema(responses=NotificationsReply)
@@ -62,7 +60,7 @@ class NotificationsView(APIView):
         return Response(NotificationsReply({"firing": rows.count(), "latest": rows[:LATEST]}).data)
 
 
-class SilencesView(ListAPIView[Silence]):
+class SilencesView(ApiListView[Silence]):
     """Silences."""
 
     write_role = Role.OPERATOR
@@ -106,7 +104,7 @@ class SilencesView(ListAPIView[Silence]):
         return Response(SilenceRow(row).data, status=201)
 
 
-class SilenceView(APIView):
+class SilenceView(ApiView):
     """One silence."""
 
     write_role = Role.OPERATOR
@@ -133,7 +131,7 @@ class DeliveryFilter(django_filters.FilterSet):
         fields = ()
 
 
-class DeliveriesView(ListAPIView[Delivery]):
+class DeliveriesView(ApiListView[Delivery]):
     """Messages to targets, and their results."""
 
     serializer_class = DeliveryRow
@@ -146,7 +144,7 @@ class DeliveriesView(ListAPIView[Delivery]):
         return visible(Delivery.objects.select_related("target").order_by("-pk"), "alert__job__team")
 
 
-class DeliveryResendView(APIView):
+class DeliveryResendView(ApiView):
     """Another attempt of a message."""
 
     write_role = Role.OPERATOR

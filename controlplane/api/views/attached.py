@@ -6,20 +6,19 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api import attached
 from controlplane.api.authentication import ApiToken
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.attached import JobTokens, LauncherEnd, NewJobToken, TokenGrace
 from controlplane.api.serializers.jobs import JobDocument
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiView, user_of
 from controlplane.jobs import selectors, tokens
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 
 
-class JobTokenView(APIView):
+class JobTokenView(ApiView):
     """Tokens of a job, for its ranks and its launcher."""
 
     write_role = Role.OPERATOR
@@ -48,7 +47,7 @@ class JobTokenView(APIView):
         return Response(status=204)
 
 
-class JobFinishView(APIView):
+class JobFinishView(ApiView):
     """The end of an attached job, by its launcher's exit code."""
 
     write_role = Role.OPERATOR
@@ -69,7 +68,7 @@ class JobFinishView(APIView):
         return Response(JobDocument(_job(pk)).data, status=202)
 
 
-class JobLeaseView(APIView):
+class JobLeaseView(ApiView):
     """The lease of an attached job, which its launcher renews."""
 
     write_role = Role.OPERATOR

@@ -1,20 +1,21 @@
 """REST view of the audit log for other systems: JSON lines in the order of the hash chain."""
 
+from typing import Any
+
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
-from controlplane.api.filters import Query
+from controlplane.api.views.base import ApiView
 from controlplane.jobs.roles import Role
 from controlplane.people.audit_chain import exported, line_of
 
 MOST = 10_000
 
 
-class AuditQuery(Query):
+class AuditQuery(serializers.Serializer[Any]):
     """Start and number of entries."""
 
     since = serializers.IntegerField(
@@ -23,10 +24,11 @@ class AuditQuery(Query):
     limit = serializers.IntegerField(min_value=1, max_value=MOST, default=1_000)
 
 
-class AuditView(APIView):
+class AuditView(ApiView):
     """Sealed entries, read-only."""
 
     read_role = Role.ADMIN
+    query_serializer = AuditQuery
 
     @extend_schema(parameters=[AuditQuery], responses={(200, "application/x-ndjson"): OpenApiTypes.STR})
     def get(self, request: Request) -> HttpResponse:

@@ -3,14 +3,14 @@
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.serializers.catalogues import PolicyRow, WorkloadRow
+from controlplane.api.views.base import ApiView
 from controlplane.policies import registry
 from controlplane.protocol import catalogue
 
 
-class PoliciesView(APIView):
+class PoliciesView(ApiView):
     """Policies."""
 
     @extend_schema(responses=PolicyRow(many=True))
@@ -19,7 +19,7 @@ class PoliciesView(APIView):
         return Response(PolicyRow(registry.catalogue(), many=True).data)
 
 
-class WorkloadsView(APIView):
+class WorkloadsView(ApiView):
     """Workloads."""
 
     @extend_schema(responses=WorkloadRow(many=True))

@@ -7,10 +7,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.enrolment import enrol, invite
 from controlplane.api.filters import StrictFilters
@@ -25,7 +23,7 @@ from controlplane.api.serializers.fleet import (
     EnrolReply,
     EnrolRequest,
 )
-from controlplane.api.views.base import OpenView, user_of
+from controlplane.api.views.base import ApiDetailView, ApiListView, ApiView, OpenView, user_of
 from controlplane.fleet import selectors
 from controlplane.fleet.models import Agent, EnrolmentToken
 from controlplane.fleet.services import EnrolmentRefused, NameTaken, token_revoke
@@ -43,7 +41,7 @@ class AgentFilter(django_filters.FilterSet):
         fields = ("state", "name")
 
 
-class AgentsView(ListAPIView[Agent]):
+class AgentsView(ApiListView[Agent]):
     """Machines that have joined."""
 
     serializer_class = AgentRow
@@ -56,14 +54,14 @@ class AgentsView(ListAPIView[Agent]):
         return visible(selectors.agents())
 
 
-class AgentView(RetrieveAPIView[Agent]):
+class AgentView(ApiDetailView[Agent]):
     """One machine."""
 
     serializer_class = AgentRow
     queryset = selectors.agents()
 
 
-class AgentRotateView(APIView):
+class AgentRotateView(ApiView):
     """Rotation of a machine's credential."""
 
     write_role = Role.OPERATOR
@@ -95,7 +93,7 @@ class EnrolView(OpenView):
         return Response(reply.data, status=201)
 
 
-class EnrolmentTokensView(ListAPIView[EnrolmentToken]):
+class EnrolmentTokensView(ApiListView[EnrolmentToken]):
     """Enrolment tokens."""
 
     serializer_class = EnrolmentTokenRow
@@ -111,7 +109,7 @@ class EnrolmentTokensView(ListAPIView[EnrolmentToken]):
         return Response(EnrolmentTokenReply(invitation).data, status=201)
 
 
-class EnrolmentTokenView(APIView):
+class EnrolmentTokenView(ApiView):
     """One invitation."""
 
     @extend_schema(request=None, responses={204: None, **problem_responses(404, 409)})

@@ -9,11 +9,9 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import SessionAuthentication
-from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.views import APIView
 
 from controlplane.api import actions, attached
 from controlplane.api.authentication import ApiToken
@@ -30,7 +28,7 @@ from controlplane.api.serializers.jobs import (
     StopReason,
     SubmittedJob,
 )
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiDetailView, ApiListView, ApiView, user_of
 from controlplane.core.states import JobState, ProcessState
 from controlplane.fleet.models import Agent
 from controlplane.jobs import selectors
@@ -58,9 +56,10 @@ class JobFilter(django_filters.FilterSet):
         fields = ("state", "name", "team", "tag")
 
 
-class JobsView(ListAPIView[Job]):
+class JobsView(ApiListView[Job]):
     """List jobs."""
 
+    takes = {"POST": (TEAM.name,)}
     write_role = Role.OPERATOR
     serializer_class = JobRow
     filterset_class = JobFilter
@@ -97,9 +96,10 @@ class JobsView(ListAPIView[Job]):
         )
 
 
-class JobCheckView(APIView):
+class JobCheckView(ApiView):
     """A job that is not submitted yet."""
 
+    takes = {"POST": (TEAM.name,)}
     write_role = Role.OPERATOR
 
     writes_for_teams = True
@@ -114,7 +114,7 @@ class JobCheckView(APIView):
         return Response(CheckDocument(found).data)
 
 
-class JobView(RetrieveAPIView[Job]):
+class JobView(ApiDetailView[Job]):
     """One job, with its state and, while it is queued, its position and the reason."""
 
     write_role = Role.OPERATOR
@@ -131,7 +131,7 @@ class JobView(RetrieveAPIView[Job]):
         return Response(JobDocument(_job(pk)).data)
 
 
-class JobStopView(APIView):
+class JobStopView(ApiView):
     """Stopping a job."""
 
     write_role = Role.OPERATOR
@@ -164,7 +164,7 @@ class ProcessFilter(django_filters.FilterSet):
         fields = ("state", "agent", "job")
 
 
-class JobProcessesView(ListAPIView[Process]):
+class JobProcessesView(ApiListView[Process]):
     """Every instance of the job's workers and servers."""
 
     serializer_class = ProcessRow
@@ -177,7 +177,7 @@ class JobProcessesView(ListAPIView[Process]):
         return selectors.job_processes(_job(self.kwargs["pk"]).pk)
 
 
-class WorkersView(ListAPIView[Process]):
+class WorkersView(ApiListView[Process]):
     """Workers of all jobs."""
 
     serializer_class = ProcessRow
@@ -197,7 +197,7 @@ class ServersView(WorkersView):
     role = "server"
 
 
-class JobMoveView(APIView):
+class JobMoveView(ApiView):
     """The order of the queue."""
 
     write_role = Role.OPERATOR

@@ -4,12 +4,11 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.machine_tests import request_test
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.machine_tests import MachineTestRow, TestRequest
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiView, user_of
 from controlplane.fleet.machine_classes import peers_results
 from controlplane.fleet.machine_tests import preflights_of
 from controlplane.fleet.models import Agent
@@ -17,7 +16,7 @@ from controlplane.jobs.roles import Role
 from controlplane.jobs.viewing import visible
 
 
-class AgentTestView(APIView):
+class AgentTestView(ApiView):
     """A pre-flight test of a machine."""
 
     write_role = Role.OPERATOR
@@ -32,7 +31,7 @@ class AgentTestView(APIView):
         return Response(MachineTestRow(row).data, status=202)
 
 
-class AgentTestsView(APIView):
+class AgentTestsView(ApiView):
     """Tests of a machine."""
 
     @extend_schema(responses=MachineTestRow(many=True))

@@ -6,7 +6,6 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.machines import cancel_window, label_machine, plan_window, schedule_machine
 from controlplane.api.schema import problem_responses
@@ -18,7 +17,7 @@ from controlplane.api.serializers.machines import (
     WindowRequest,
     WindowRow,
 )
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiView, user_of
 from controlplane.fleet import selectors
 from controlplane.fleet.models import Agent, MaintenanceWindow
 from controlplane.fleet.windows import planned
@@ -26,7 +25,7 @@ from controlplane.jobs.roles import Role
 from controlplane.runtime.draining import preview_of
 
 
-class SchedulingView(APIView):
+class SchedulingView(ApiView):
     """Whether a machine takes new processes."""
 
     write_role = Role.OPERATOR
@@ -61,7 +60,7 @@ class AgentDrainView(SchedulingView):
     to = Agent.Scheduling.DRAINING
 
 
-class AgentDrainPreviewView(APIView):
+class AgentDrainPreviewView(ApiView):
     """The preview of a drain."""
 
     @extend_schema(responses=DrainPreview)
@@ -70,7 +69,7 @@ class AgentDrainPreviewView(APIView):
         return Response(DrainPreview(preview_of(get_object_or_404(Agent, pk=pk))).data)
 
 
-class AgentLabelsView(APIView):
+class AgentLabelsView(ApiView):
     """Labels that are added to a machine's own."""
 
     @extend_schema(request=LabelsRequest, responses={200: AgentRow, **problem_responses(409)})
@@ -83,7 +82,7 @@ class AgentLabelsView(APIView):
         return Response(AgentRow(selectors.agents().get(pk=pk)).data)
 
 
-class AgentWindowsView(APIView):
+class AgentWindowsView(ApiView):
     """Maintenance windows of a machine."""
 
     write_role = Role.OPERATOR
@@ -103,7 +102,7 @@ class AgentWindowsView(APIView):
         return Response(WindowRow(row).data, status=201)
 
 
-class AgentWindowView(APIView):
+class AgentWindowView(ApiView):
     """One maintenance window."""
 
     write_role = Role.OPERATOR

@@ -8,13 +8,13 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.models_store import chunks, store_model, upload_allowed
 from controlplane.api.permissions import HasRole
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.jobs import ModelSaved
+from controlplane.api.views.base import ApiView
 from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit, job_model_saved
 from controlplane.jobs.streaming import streamed
@@ -35,7 +35,7 @@ class ProcessOrRole(HasRole):
         return True
 
 
-class ModelView(APIView):
+class ModelView(ApiView):
     """The final parameters, as numpy's npz."""
 
     permission_classes = (ProcessOrRole,)

@@ -7,12 +7,11 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api import operating
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.operating import FlagRow, MuteRequest, RequestRow
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiView, user_of
 from controlplane.jobs.models import Flag, Job
 from controlplane.jobs.requests import job_requests
 from controlplane.jobs.roles import Role
@@ -20,7 +19,7 @@ from controlplane.jobs.roles import Role
 ACCEPTED: dict[Any, Any] = {202: RequestRow, **problem_responses(409, 503)}
 
 
-class JobRequestsView(APIView):
+class JobRequestsView(ApiView):
     """Users' requests to a job's engine."""
 
     @extend_schema(responses=RequestRow(many=True))
@@ -29,7 +28,7 @@ class JobRequestsView(APIView):
         return Response(RequestRow(job_requests(get_object_or_404(Job, pk=pk)), many=True).data)
 
 
-class WorkerView(APIView):
+class WorkerView(ApiView):
     """A request about one worker."""
 
     write_role = Role.OPERATOR
@@ -60,7 +59,7 @@ class WorkerDrainView(WorkerView):
     send_request = staticmethod(operating.drain_worker)
 
 
-class ServerAddView(APIView):
+class ServerAddView(ApiView):
     """Addition of a server."""
 
     write_role = Role.OPERATOR
@@ -72,7 +71,7 @@ class ServerAddView(APIView):
         return Response(RequestRow(operating.add_server(job=job, user=user_of(request))).data, status=202)
 
 
-class ServerDrainView(APIView):
+class ServerDrainView(ApiView):
     """Removal of a server."""
 
     write_role = Role.OPERATOR
@@ -85,7 +84,7 @@ class ServerDrainView(APIView):
         return Response(RequestRow(accepted).data, status=202)
 
 
-class FlagAcknowledgeView(APIView):
+class FlagAcknowledgeView(ApiView):
     """Acknowledgement of a flag."""
 
     write_role = Role.OPERATOR
@@ -98,7 +97,7 @@ class FlagAcknowledgeView(APIView):
         return Response(FlagRow(flag).data)
 
 
-class FlagMuteView(APIView):
+class FlagMuteView(ApiView):
     """Mute of a flag: no notifications of such findings for a while."""
 
     write_role = Role.OPERATOR

@@ -6,16 +6,14 @@ from typing import Any
 from django.contrib.auth.models import User
 from drf_spectacular.utils import extend_schema
 from knox.models import AuthToken
-from rest_framework.generics import ListAPIView
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.people import MeReply, NewToken, OwnersQuery, SessionRow, TokenRequest, TokenRow
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiListView, ApiView, user_of
 from controlplane.jobs.roles import ORDER, Role, may, role_of
 from controlplane.people.models import Session
 from controlplane.people.scopes import Scope
@@ -23,7 +21,7 @@ from controlplane.people.sessions import live_sessions, sessions_end
 from controlplane.people.tokens import TokenRefused, limit_of, live_tokens, token_create, tokens_revoke
 
 
-class MeView(APIView):
+class MeView(ApiView):
     """The current user."""
 
     permission_classes = (IsAuthenticated,)
@@ -34,7 +32,7 @@ class MeView(APIView):
         return Response(MeReply({"username": request.user.get_username(), "role": role_of(request.user)}).data)
 
 
-class TokensView(ListAPIView[AuthToken]):
+class TokensView(ApiListView[AuthToken]):
     """API tokens."""
 
     write_role = Role.VIEWER
@@ -77,7 +75,7 @@ class TokensView(ListAPIView[AuthToken]):
         return Response(NewToken(row).data, status=201)
 
 
-class TokenView(APIView):
+class TokenView(ApiView):
     """One API token."""
 
     write_role = Role.VIEWER
@@ -93,7 +91,7 @@ class TokenView(APIView):
         return Response(status=204)
 
 
-class SessionsView(ListAPIView[Session]):
+class SessionsView(ApiListView[Session]):
     """Browsers that are signed in."""
 
     serializer_class = SessionRow
@@ -110,7 +108,7 @@ class SessionsView(ListAPIView[Session]):
         return super().get(request, *args, **kwargs)
 
 
-class SessionView(APIView):
+class SessionView(ApiView):
     """One browser that is signed in."""
 
     write_role = Role.VIEWER

@@ -8,10 +8,8 @@ from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.filters import CountFilter, StrictFilters
 from controlplane.api.problems import Problem
@@ -24,6 +22,7 @@ from controlplane.api.serializers.records import (
     MetricsReply,
     PlacementReply,
 )
+from controlplane.api.views.base import ApiListView, ApiView
 from controlplane.jobs import selectors
 from controlplane.jobs.models import Decision, Flag, Job
 from controlplane.jobs.streaming import streamed_lines
@@ -32,8 +31,10 @@ from controlplane.telemetry.models import RawEvent
 from controlplane.telemetry.selectors import job_events, series
 
 
-class MetricsView(APIView):
+class MetricsView(ApiView):
     """Series of measurements."""
+
+    query_serializer = MetricsQuery
 
     @extend_schema(parameters=[MetricsQuery], responses=MetricsReply)
     def get(self, request: Request, pk: int) -> Response:
@@ -52,8 +53,10 @@ class MetricsView(APIView):
         return Response(MetricsReply({"job": job.pk, "since": params["since"], "series": found}).data)
 
 
-class MeasurementsView(APIView):
+class MeasurementsView(ApiView):
     """The data of charts, before down-sampling."""
+
+    query_serializer = MeasurementsQuery
 
     @extend_schema(parameters=[MeasurementsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request, pk: int) -> StreamingHttpResponse:
@@ -66,7 +69,7 @@ class MeasurementsView(APIView):
         return reply
 
 
-class OfOneJob(ListAPIView[Any]):
+class OfOneJob(ApiListView[Any]):
     """A list that belongs to the job in the path."""
 
     filter_backends = (StrictFilters,)
@@ -142,7 +145,7 @@ class EventsView(OfOneJob):
     rows_of = staticmethod(job_events)
 
 
-class PlacementView(APIView):
+class PlacementView(ApiView):
     """The placement of the parameters."""
 
     @extend_schema(responses=PlacementReply)

@@ -8,17 +8,15 @@ from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
-from rest_framework.views import APIView
 
 from controlplane.api.actions import quota_problem, submitting_team
 from controlplane.api.filters import StrictFilters
 from controlplane.api.problems import FieldError, Problem
 from controlplane.api.schema import problem_responses
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiDetailView, ApiListView, ApiView, user_of
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
 from controlplane.jobs.selectors import jobs
@@ -143,7 +141,7 @@ class SimulationRequest(serializers.Serializer[Any]):
     global_batch = serializers.IntegerField(required=False, help_text="Samples per iteration over all workers.")
 
 
-class ScenariosView(APIView):
+class ScenariosView(ApiView):
     """Scenarios."""
 
     @extend_schema(responses=ScenarioRow(many=True))
@@ -153,9 +151,10 @@ class ScenariosView(APIView):
         return Response(rows)
 
 
-class SimulationsView(ListAPIView[Simulation]):
+class SimulationsView(ApiListView[Simulation]):
     """List simulations."""
 
+    takes = {"POST": (TEAM.name,)}
     write_role = Role.OPERATOR
     writes_for_teams = True
     serializer_class = SimulationRow
@@ -221,14 +220,14 @@ def _owner(request: Request, recorded: Job | None) -> Team | None:
     return submitting_team(user_of(request), name)
 
 
-class SimulationView(RetrieveAPIView[Simulation]):
+class SimulationView(ApiDetailView[Simulation]):
     """One simulation, with its progress and outcomes."""
 
     serializer_class = SimulationDocument
     queryset = Simulation.objects.select_related("submitted_by", "team")
 
 
-class SimulationCancelView(APIView):
+class SimulationCancelView(ApiView):
     """Cancellation of a simulation."""
 
     write_role = Role.OPERATOR

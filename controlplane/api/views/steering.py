@@ -8,7 +8,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api import steering
 from controlplane.api.schema import problem_responses
@@ -20,7 +19,7 @@ from controlplane.api.serializers.jobs import (
     PolicyDocument,
     PromotionRequest,
 )
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiView, user_of
 from controlplane.jobs import autopilots, selectors
 from controlplane.jobs.models import Job
 from controlplane.jobs.roles import Role
@@ -36,7 +35,7 @@ IF_MATCH = OpenApiParameter(
 ETAG = OpenApiParameter("ETag", OpenApiTypes.STR, OpenApiParameter.HEADER, response=[200, 202])
 
 
-class JobPolicyView(APIView):
+class JobPolicyView(ApiView):
     """The four choices of a job: batching, barrier, placement and data."""
 
     write_role = Role.OPERATOR
@@ -60,7 +59,7 @@ class JobPolicyView(APIView):
         return _policy(job, 202)
 
 
-class JobAlternativesView(APIView):
+class JobAlternativesView(ApiView):
     """Other policies for a job."""
 
     @extend_schema(responses=AlternativeDocument(many=True))
@@ -71,7 +70,7 @@ class JobAlternativesView(APIView):
         return Response(AlternativeDocument(alternatives.job_alternatives(job), many=True).data)
 
 
-class JobAutopilotView(APIView):
+class JobAutopilotView(ApiView):
     """The autopilot of a job."""
 
     write_role = Role.OPERATOR
@@ -89,7 +88,7 @@ class JobAutopilotView(APIView):
         return Response(AutopilotDocument(autopilots.job_autopilot(job)).data, status=202)
 
 
-class JobPauseView(APIView):
+class JobPauseView(ApiView):
     """The pause of a job."""
 
     write_role = Role.OPERATOR
@@ -101,7 +100,7 @@ class JobPauseView(APIView):
         return Response(JobDocument(_job(pk)).data, status=202)
 
 
-class JobResumeView(APIView):
+class JobResumeView(ApiView):
     """The end of a pause."""
 
     write_role = Role.OPERATOR
@@ -113,7 +112,7 @@ class JobResumeView(APIView):
         return Response(JobDocument(_job(pk)).data, status=202)
 
 
-class JobPromoteView(APIView):
+class JobPromoteView(ApiView):
     """The active predictor."""
 
     write_role = Role.OPERATOR

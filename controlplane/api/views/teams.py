@@ -7,10 +7,8 @@ from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.machines import note_change
 from controlplane.api.problems import Problem
@@ -27,7 +25,7 @@ from controlplane.api.serializers.teams import (
     TeamRow,
     WeightRequest,
 )
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiDetailView, ApiListView, ApiView, user_of
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import slots_now
 from controlplane.jobs.models import Job
@@ -45,7 +43,7 @@ def visible_teams(user: User) -> "QuerySet[Team]":
     return rows if may(user, Role.ADMIN) else rows.filter(memberships__user=user)
 
 
-class TeamsView(ListAPIView[Team]):
+class TeamsView(ApiListView[Team]):
     """Teams."""
 
     serializer_class = TeamRow
@@ -66,7 +64,7 @@ class TeamsView(ListAPIView[Team]):
         return Response(TeamRow(team).data, status=201)
 
 
-class TeamView(RetrieveAPIView[Team]):
+class TeamView(ApiDetailView[Team]):
     """One team."""
 
     serializer_class = TeamRow
@@ -92,7 +90,7 @@ class TeamView(RetrieveAPIView[Team]):
         return Response(status=204)
 
 
-class MemberView(APIView):
+class MemberView(ApiView):
     """A member of a team: managed by admins of the team."""
 
     @extend_schema(request=MemberRequest, responses={200: MemberRow, **problem_responses(404)})
@@ -110,7 +108,7 @@ class MemberView(APIView):
         return Response(status=204)
 
 
-class JobOwnerView(APIView):
+class JobOwnerView(ApiView):
     """The owner of a job."""
 
     @extend_schema(request=OwnerRequest, responses={200: OwnerReply, **problem_responses(403, 404, 409)})
@@ -119,7 +117,7 @@ class JobOwnerView(APIView):
         return _own(request, get_object_or_404(Job, pk=pk))
 
 
-class SimulationOwnerView(APIView):
+class SimulationOwnerView(ApiView):
     """The owner of a simulation."""
 
     @extend_schema(request=OwnerRequest, responses={200: OwnerReply, **problem_responses(403, 404)})
@@ -130,7 +128,7 @@ class SimulationOwnerView(APIView):
         return _own(request, get_object_or_404(Simulation, pk=pk))
 
 
-class AgentOwnerView(APIView):
+class AgentOwnerView(ApiView):
     """The owner of a machine."""
 
     @extend_schema(request=OwnerRequest, responses={200: OwnerReply, **problem_responses(403, 404)})
@@ -139,7 +137,7 @@ class AgentOwnerView(APIView):
         return _own(request, get_object_or_404(Agent, pk=pk))
 
 
-class QuotasView(APIView):
+class QuotasView(ApiView):
     """Quotas and their use."""
 
     @extend_schema(responses=QuotaUsageDocument(many=True))
@@ -148,7 +146,7 @@ class QuotasView(APIView):
         return Response(QuotaUsageDocument(quota_usages(user_of(request)), many=True).data)
 
 
-class UserQuotaView(APIView):
+class UserQuotaView(ApiView):
     """The quota of a user."""
 
     @extend_schema(request=Limits, responses=QuotaUsageDocument)
@@ -159,7 +157,7 @@ class UserQuotaView(APIView):
         return Response(QuotaUsageDocument(quotas.quota_usage(user=user)).data)
 
 
-class TeamQuotaView(APIView):
+class TeamQuotaView(ApiView):
     """The quota of a team."""
 
     @extend_schema(request=Limits, responses=QuotaUsageDocument)
@@ -170,7 +168,7 @@ class TeamQuotaView(APIView):
         return Response(QuotaUsageDocument(quotas.quota_usage(team=team)).data)
 
 
-class DefaultQuotaView(APIView):
+class DefaultQuotaView(ApiView):
     """The quota of every user without one."""
 
     @extend_schema(request=Limits, responses=Limits)
@@ -180,7 +178,7 @@ class DefaultQuotaView(APIView):
         return Response(Limits(row).data)
 
 
-class QueueView(APIView):
+class QueueView(ApiView):
     """The queue."""
 
     @extend_schema(responses=QueueRow(many=True))

@@ -6,20 +6,18 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from controlplane.api.problems import Problem
 from controlplane.api.schema import problem_responses
 from controlplane.api.serializers.people import UserRow
-from controlplane.api.views.base import user_of
+from controlplane.api.views.base import ApiListView, ApiView, user_of
 from controlplane.jobs.roles import Role
 from controlplane.people.users import SwitchRefused, user_disable, user_enable, users_listed
 
 
-class UsersView(ListAPIView[User]):
+class UsersView(ApiListView[User]):
     """Users."""
 
     read_role = Role.ADMIN
@@ -35,7 +33,7 @@ class UsersView(ListAPIView[User]):
         return super().get(request, *args, **kwargs)
 
 
-class UserDisableView(APIView):
+class UserDisableView(ApiView):
     """Disabling an account."""
 
     @extend_schema(request=None, responses={200: UserRow, **problem_responses(404, 409)})
@@ -50,7 +48,7 @@ class UserDisableView(APIView):
         return Response(UserRow(users_listed().get(pk=user.pk)).data)
 
 
-class UserEnableView(APIView):
+class UserEnableView(ApiView):
     """Enabling an account."""
 
     @extend_schema(request=None, responses={200: UserRow, **problem_responses(404, 409)})
