@@ -12,6 +12,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.services import audit
 from controlplane.jobs.shares import slots_used, unfinished
 from controlplane.people.models import Quota, Team
+from controlplane.people.sizes import exact_size
 from controlplane.protocol.spec import JobSpec
 from paceline.cli.places import MANAGE
 
@@ -20,12 +21,18 @@ RESOURCES: Final = {
     "jobs": "unfinished jobs",
     "workers": "workers of unfinished jobs",
     "simulations": "unfinished simulations",
-    "stored_bytes": "bytes of stored models",
+    "stored_bytes": "stored models",
 }
+SIZES: Final = frozenset({"stored_bytes"})
+"""Resources of which bytes are counted: people read and write them with a unit."""
 
-
-BUILT_IN: Final = {"jobs": 1_000, "simulations": 20}
+BUILT_IN: Final = {"jobs": 1_000, "simulations": 20, "stored_bytes": 100 * 10**9}
 """Limits of each user until an admin sets others: far above a person's needs, to stop runaway scripts."""
+
+
+def amount(resource: str, number: int) -> str:
+    """Exactly so much of the resource: ``1,000``, or ``10 GB``."""
+    return exact_size(number) if resource in SIZES else f"{number:,}"
 
 
 class QuotaExceeded(Exception):
@@ -33,10 +40,12 @@ class QuotaExceeded(Exception):
 
     def __init__(self, subject: str, resource: str, found: int, limit: int) -> None:
         self.subject, self.resource, self.found, self.limit = subject, resource, found, limit
-        cure = "delete models, or" if resource == "stored_bytes" else "wait for the end of some, stop one, or"
+        cure = "delete models, or" if resource in SIZES else "wait for the end of some, stop one, or"
+        noun = f"of {RESOURCES[resource]}" if resource in SIZES else RESOURCES[resource]
         super().__init__(
-            f"the quota of {subject} is {limit:,} {RESOURCES[resource]}, and with this there would be {found:,}: "
-            f"{cure} have an admin raise it ({MANAGE} quotas set {subject} --{resource.replace('_', '-')} N)"
+            f"the quota of {subject} is {amount(resource, limit)} {noun}, and with this there would be"
+            f" {amount(resource, found)}: {cure} have an admin raise it"
+            f" ({MANAGE} quotas set {subject} --{resource.replace('_', '-')} N)"
         )
 
 

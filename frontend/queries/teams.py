@@ -18,7 +18,6 @@ from controlplane.jobs.shares import team_shares
 from controlplane.people import quotas
 from controlplane.people.models import Membership, Team
 from controlplane.people.quotas import RESOURCES, QuotaUsage
-from controlplane.people.sizes import exact_size
 from controlplane.people.teams import owned_by
 from controlplane.scheduling.fair_share import Share
 from controlplane.telemetry.models import Simulation
@@ -182,20 +181,20 @@ def limits_shown(limits: Mapping[str, int | None]) -> list[tuple[str, str, str]]
 def limit_fields(limits: Mapping[str, int | None]) -> dict[str, int | str | None]:
     """The limits as text and numbers of a form, sizes with their unit."""
     return {
-        name: exact_size(limit) if name == "stored_bytes" and limit is not None else limit
+        name: quotas.amount(name, limit) if name in quotas.SIZES and limit is not None else limit
         for name, limit in limits.items()
     }
 
 
 def shown_limit(name: str, limit: int) -> str:
     """A limit as it was set: ``10 GB``."""
-    text = exact_size(limit)
-    return text if name == "stored_bytes" and len(text) < LONG else shown(name, limit)
+    text = quotas.amount(name, limit)
+    return text if len(text) < LONG else shown(name, limit)
 
 
 def shown(name: str, number: int) -> str:
     """An amount of a resource as text."""
-    return formats.size(number) if name == "stored_bytes" else f"{number:,}"
+    return formats.size(number) if name in quotas.SIZES else f"{number:,}"
 
 
 def members_of(team: Team) -> list[tuple[Membership, str]]:

@@ -356,7 +356,7 @@ def test_stored_bytes_and_simulations_have_quotas_and_teams_too(vision: Team) ->
     quota_set(team=vision, actor="root", stored_bytes=100)
     Job.objects.filter(team=vision).update(model_bytes=101)
     told = refused(asks.post("/api/v1/jobs", SPEC, format="json"))
-    assert (told["field"], told["detail"][:34]) == ("quota.stored_bytes", "the quota of team vision is 100 by")
+    assert (told["field"], told["detail"][:34]) == ("quota.stored_bytes", "the quota of team vision is 100 B ")
     quota_set(actor="root", simulations=1)
     simulation_submit(scenario="demo", policies=["bsp"], seed=1, user=ina)
     told = refused(asks.post("/api/v1/simulations", {"scenario": "demo"}, format="json"))
@@ -445,7 +445,7 @@ def test_the_commands_make_teams_give_them_what_they_own_and_set_quotas() -> Non
     )
     with pytest.raises(CommandError, match="owns 1 job, expected none"):
         said("teams", "delete", "vision")
-    default = "default: jobs 1,000, simulations 20"
+    default = "default: jobs 1,000, simulations 20, stored_bytes 100 GB"
     assert (
         said("quotas", "set", "team", "vision", "--jobs", "3", "--slots", "8")
         == f"{default}\nteam vision: slots 0 of 8, jobs 1 of 3"

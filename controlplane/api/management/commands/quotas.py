@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from controlplane.people import quotas
 from controlplane.people.actors import command_line
 from controlplane.people.models import Quota, Team
-from controlplane.people.sizes import exact_size, read_size
+from controlplane.people.sizes import read_size
 
 KEPT = -1
 """Default of options that were not given; None removes a limit."""
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         setting.add_argument("name", nargs="?", default="")
         for resource, words in quotas.RESOURCES.items():
             option = f"--{resource.replace('_', '-')}"
-            kind, sign = (size_limit, "SIZE") if resource == "stored_bytes" else (limit, "N")
+            kind, sign = (size_limit, "SIZE") if resource in quotas.SIZES else (limit, "N")
             setting.add_argument(option, type=kind, default=KEPT, metavar=sign, help=f"maximum {words}, or none")
 
     def handle(self, *args: Any, verb: str | None, as_json: bool, **options: Any) -> None:
@@ -65,7 +65,7 @@ def _row(row: Quota) -> dict[str, Any]:
 
 def _line(row: dict[str, Any]) -> str:
     used, limits = row["used"], {name: most for name, most in row["limits"].items() if most is not None}
-    shown = {name: exact_size(most) if name == "stored_bytes" else f"{most:,}" for name, most in limits.items()}
+    shown = {name: quotas.amount(name, most) for name, most in limits.items()}
     parts = [f"{name} {used[name]} of {most}" if used else f"{name} {most}" for name, most in shown.items()]
     return f"{row['subject']}: {', '.join(parts) or 'no limits'}"
 
