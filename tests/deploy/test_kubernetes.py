@@ -11,10 +11,10 @@ from controlplane.runtime.embedded import control_plane
 from tests.deploy.kubernetes import FOLDER, containers, image, named, pods, rendered
 from tests.deploy.reading import ROOT, services
 
-CONTROL_PLANE = ("overlays/small", "overlays/accounts", "overlays/production")
+CONTROL_PLANE = ("overlays/small", "overlays/accounts", "overlays/production", "overlays/traced")
 EVERY = (*CONTROL_PLANE, "agents", "agents-by-account", "training")
 CUSTOM = ("jobset", "trainjob")
-COMPONENTS = ("stores", "ranks", "token-review")
+COMPONENTS = ("stores", "ranks", "token-review", "tracing")
 OF_NO_NAMESPACE = {"Namespace", "ClusterRoleBinding"}
 
 
