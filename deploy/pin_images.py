@@ -1,8 +1,12 @@
-"""``python deploy/pin_images.py``: writes the digests of the base images into ``deploy/env/images.env``.
+"""``python deploy/pin_images.py``: writes the digests of the base images and of the stores into ``deploy/env``.
 
 It asks the registry through docker, so run it where images are built. Then:
 
     docker compose --env-file deploy/env/images.env up --build --detach
+
+and in a kustomization of ``deploy/kubernetes/overlays``:
+
+    components: [../../../env/digests]
 """
 
 import os
@@ -13,6 +17,10 @@ from pathlib import Path
 
 FILE = Path(__file__).resolve().parent / "env" / "images.env"
 IMAGES = {"PYTHON_IMAGE": "python:3.11-slim", "POSTGRES_IMAGE": "postgres:17", "REDIS_IMAGE": "redis:7.4"}
+COMPONENT = """apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+images:
+"""
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
@@ -37,13 +45,19 @@ def digest_of(image: str) -> str:
 
 def main(file: Path = FILE) -> int:
     """Write all digests or none; returns the exit code."""
-    lines = [f"{name}={image}@{digest_of(image)}\n" for name, image in IMAGES.items()]
+    digests = {image: digest_of(image) for image in IMAGES.values()}
+    _write(file, [f"{name}={image}@{digests[image]}\n" for name, image in IMAGES.items()])
+    pinned = [f"  - {{name: {image.partition(':')[0]}, digest: '{digest}'}}\n" for image, digest in digests.items()]
+    _write(file.parent / "digests" / "kustomization.yaml", [COMPONENT, *pinned])
+    print(f"{file}, {file.parent / 'digests'}: {len(digests)} images by digest")  # noqa: T201
+    return 0
+
+
+def _write(file: Path, lines: list[str]) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = file.with_suffix(".new")
     draft.write_text("".join(lines))
     os.replace(draft, file)
-    print(f"{file}: {len(lines)} images by digest")  # noqa: T201
-    return 0
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ def _tag(objects: list[Object], images: list[Object]) -> None:
         for container in [*pod.get("initContainers", []), *pod.get("containers", [])]:
             for each in images:
                 if container["image"].partition(":")[0] == each["name"]:
-                    container["image"] = f"{each['name']}:{each['newTag']}"
+                    version = f"@{each['digest']}" if "digest" in each else f":{each['newTag']}"
+                    container["image"] = each["name"] + version
 
 
 def _replicate(objects: list[Object], replicas: list[Object]) -> None:

@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from deploy import audit_dependencies, lock, pin_images
+from tests.deploy.kubernetes import containers
+from tests.deploy.kustomize import render
 from tests.deploy.reading import ROOT, services, stages
 
 LOCKS = sorted((ROOT / "requirements" / "locks").glob("*.txt"))
@@ -84,6 +86,34 @@ def test_digests_are_written_as_compose_reads_them(docker: Path, tmp_path: Path)
     lines = (tmp_path / "env" / "images.env").read_text().splitlines()
     assert lines[1] == f"POSTGRES_IMAGE=postgres:17@sha256:{'a' * 64}"
     assert len(lines) == len(pin_images.IMAGES)
+
+
+def test_kubernetes_runs_the_stores_by_digest(docker: Path, tmp_path: Path) -> None:
+    """The written component in an overlay."""
+    docker.write_text("sha256:" + "a" * 64 + "\n")
+    assert pin_images.main(tmp_path / "env" / "images.env") == 0
+    overlay = tmp_path / "overlay"
+    overlay.mkdir()
+    small = os.path.relpath(ROOT / "deploy" / "kubernetes" / "overlays" / "small", overlay.resolve())
+    (overlay / "kustomization.yaml").write_text(f"resources: [{small}]\ncomponents: [../env/digests]\n")
+    found = {
+        container["image"]
+        for document in render(overlay)
+        if document["kind"] in ("Deployment", "StatefulSet")
+        for container in document["spec"]["template"]["spec"]["containers"]
+    }
+    digest = "sha256:" + "a" * 64
+    assert found == {f"redis@{digest}", f"postgres@{digest}", "paceline/controlplane:latest"}
+
+
+def test_every_image_of_others_can_be_pinned() -> None:
+    """What is built on or run by tag is in the list of the script, with that tag."""
+    base = re.findall(r"ARG PYTHON_IMAGE=(\S+)", (ROOT / "Dockerfile").read_text())
+    ours = {name: service["image"] for name, service in services().items() if "build" not in service}
+    named = {f"${{{name}:-{image}}}" for name, image in pin_images.IMAGES.items()}
+    assert (base, set(ours.values())) == ([pin_images.IMAGES["PYTHON_IMAGE"]], set(ours.values()) & named)
+    kubernetes = {each["image"] for each in containers("overlays/small") if not each["image"].startswith("paceline/")}
+    assert kubernetes == set(pin_images.IMAGES.values()) - {pin_images.IMAGES["PYTHON_IMAGE"]}
 
 
 def test_what_is_no_digest_is_not_written(docker: Path, tmp_path: Path) -> None:
