@@ -238,7 +238,7 @@ CASES = [
         kind="ingest-behind",
         cause=nobody_copies,
         cure=ingest_copies,
-        text=r"History is 6\d s behind: pages show job JOB as of .* Training continues, and no data is lost\.",
+        text=r"History is \d+ s behind: pages show job JOB as of .* Training continues, and no data is lost\.",
         path="/system/",
     ),
     Case(
