@@ -99,7 +99,7 @@ def _trial(cluster: BenchCluster, own: Started, fuzzer: ProcessPoolExecutor, opt
     if not cluster.wait(job, lambda found: found["iteration"] > 0, seconds=BEGIN_S).get("iteration"):
         raise CannotStart(f"The bystander's job did not begin within {BEGIN_S:.0f} s")
     ports = sorted({port for server in processes_of(job, "s") for port in ports_of(server)})
-    opened = _ways(cluster)
+    opened = own_ways(cluster)
     lives, pids, lost = _lives(cluster, job), dict(cluster.processes), list[str]()
     watched = {name: psutil.Process(pid) for name, pid in pids.items()}
     watched |= {"worker": processes_of(job, "w")[0], "server": processes_of(job, "s")[0]}
@@ -159,7 +159,7 @@ def _trial(cluster: BenchCluster, own: Started, fuzzer: ProcessPoolExecutor, opt
     return Result(seed=options.seed, sent=sent, seconds=seconds, rates=rates, memory_mb=memory, lost=lost)
 
 
-def _ways(cluster: BenchCluster) -> list[Way]:
+def own_ways(cluster: BenchCluster) -> list[Way]:
     """Every socket, with credentials of a machine, processes, ranks and a user of the fuzzer's own."""
     token = cluster.ask("POST", "agents/enrolment-tokens", json={"labels": {POOL: ATTACKER}})["token"]
     credential = cluster.ask("POST", "agents/enrol", json={"token": token, "name": ATTACKER})["credential"]

@@ -36,6 +36,7 @@ STACKS = {
             "tests/integration/test_draining.py",
             "tests/integration/test_elastic.py",
             "tests/integration/test_encryption.py",
+            "tests/integration/test_fuzz.py",
             "tests/integration/test_jobs.py",
             "tests/integration/test_machine_tests.py",
             "tests/integration/test_prometheus.py",
