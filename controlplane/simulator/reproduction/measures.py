@@ -244,6 +244,34 @@ def _missed_by_size(played: Sequence[Played]) -> float | None:
 MISSED_BY_SIZE: Final = Measure("updates missed, not normalised, the first over the second", _missed_by_size)
 
 
+def sequence_inconsistency(progress: Sequence[int]) -> float:
+    """How far the updates made so far differ from as many in BSP's order (PSP section 5), divided by the number of
+    workers.
+
+    The *true sequence* has the first update of each worker by rank, then the second of each, and so on. Counted are its
+    updates that are not made yet, and the updates made that it does not have. ``progress``: each worker's updates.
+    """
+    whole, rest = divmod(sum(progress), len(progress))
+    return sum(abs(made - whole - (rank < rest)) for rank, made in enumerate(progress)) / len(progress)
+
+
+def _sequence(played: Sequence[Played]) -> list[float]:
+    return [sequence_inconsistency(one.outcome.progress) for one in played]
+
+
+SEQUENCE: Final = Measure(
+    "inconsistency of the sequence, mean of the runs", lambda played: statistics.fmean(_sequence(played))
+)
+
+
+def _sequence_growth(played: Sequence[Played]) -> float | None:
+    last, first = _sequence(played[:2])
+    return last / first if first else None
+
+
+SEQUENCE_GROWTH: Final = Measure("inconsistency of the sequence, the first over the second", _sequence_growth)
+
+
 def _rmse_over_the_best(played: Sequence[Played]) -> float | None:
     mine, *others = (one.rmse for one in played)
     known = [other for other in others if other]

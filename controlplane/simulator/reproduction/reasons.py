@@ -151,7 +151,6 @@ REASONS: Final[Mapping[str, tuple[Reason, ...]]] = {
         Reason("19", "bound", "pSSP is more accurate than SSP, not as accurate."),
         Reason("20", "reduced model", "With both samples the small network reaches its best accuracy in the time."),
         Reason("22-23", "not stated", "The number of slow nodes and their slowness are not stated."),
-        Reason("24", "not modelled", "Sequences of updates are not compared with the true ones."),
     ),
 }
 
