@@ -205,7 +205,7 @@ CASES = [
         cause=the_other_rank_does_not_come,
         cure=the_other_rank_comes,
         text=r"job JOB \(nightly\) is stalled while starting: it has been starting for 130 s,"
-        " awaiting ranks w1; 1 of 2 are here",
+        " awaiting ranks w1; 1 of 2 are connected",
         path=DECISION,
     ),
     Case(
