@@ -13,9 +13,10 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS, connection, connections, models, transaction
 
 Row = Sequence[Any]
+Fields = tuple[str, ...]
 
 
-def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence[Row]) -> None:
+def insert_rows(model: type[models.Model], fields: Fields, rows: Sequence[Row]) -> None:
     """Insert all rows; a duplicate raises an error."""
     if rows:
         with _fast_cursor() as cursor:
@@ -23,7 +24,7 @@ def insert_rows(model: type[models.Model], fields: Sequence[str], rows: Sequence
 
 
 def insert_new_rows(
-    model: type[models.Model], fields: Sequence[str], rows: Sequence[Row], *, key: Sequence[str]
+    model: type[models.Model], fields: Fields, rows: Sequence[Row], *, key: Sequence[str]
 ) -> set[tuple[Any, ...]]:
     """Insert the rows that do not exist yet; returns the ``key`` of each new row.
 
@@ -85,7 +86,7 @@ def _in_drivers_format(statement: str) -> str:
 
 
 def _insert_returning(
-    cursor: Any, model: type[models.Model], fields: Sequence[str], rows: Sequence[Row], key: Sequence[str]
+    cursor: Any, model: type[models.Model], fields: Fields, rows: Sequence[Row], key: Sequence[str]
 ) -> set[tuple[Any, ...]]:
     returning = ", ".join(_column(model, name) for name in key)
     statement = _in_drivers_format(f"{_insert(model, fields)} ON CONFLICT DO NOTHING RETURNING {returning}")
@@ -96,12 +97,8 @@ def _insert_returning(
     return added
 
 
-def _insert(model: type[models.Model], fields: Sequence[str]) -> str:
-    return _insert_statement(model, tuple(fields))
-
-
 @cache
-def _insert_statement(model: type[models.Model], fields: tuple[str, ...]) -> str:
+def _insert(model: type[models.Model], fields: Fields) -> str:
     columns = ", ".join(_column(model, name) for name in fields)
     values = ", ".join(["%s"] * len(fields))
     return f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({columns}) VALUES ({values})"
@@ -112,7 +109,7 @@ def _column(model: type[models.Model], name: str) -> str:
     return connection.ops.quote_name(column)
 
 
-def _adapted(model: type[models.Model], fields: Sequence[str], rows: Sequence[Row]) -> list[list[Any]]:
+def _adapted(model: type[models.Model], fields: Fields, rows: Sequence[Row]) -> list[list[Any]]:
     times = [
         place for place, name in enumerate(fields) if isinstance(model._meta.get_field(name), models.DateTimeField)
     ]
