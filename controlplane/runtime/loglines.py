@@ -144,9 +144,9 @@ def _bound(job: int, added: int) -> None:
     tally, is_new = LogTally.objects.get_or_create(job_id=job)
     tally.lines = LogLine.objects.filter(job_id=job).count() if is_new else tally.lines + added
     if tally.lines - tally.dropped > MOST_LINES + SLACK:
-        kept = LogLine.objects.filter(job_id=job).order_by("-id").values_list("id", flat=True)[:MOST_LINES]
-        oldest = kept[MOST_LINES - 1 : MOST_LINES].get()
-        tally.dropped += LogLine.objects.filter(job_id=job, id__lt=oldest)._raw_delete("default")
+        stored = LogLine.objects.filter(job_id=job)
+        oldest_kept = stored.order_by("-id").values_list("id", flat=True)[MOST_LINES - 1]
+        tally.dropped += stored.filter(id__lt=oldest_kept).delete()[0]
     tally.save()
 
 
