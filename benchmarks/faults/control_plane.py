@@ -166,9 +166,8 @@ class Run:
         """The result, for scripts."""
         base = self._services.plane.url.replace("http://", "ws://")
         credential = await sync_to_async(join)("faults")
-        for (
-            name
-        ) in self._combined:  # before there are slots, since a job that scales out would take those of the next one
+        # Jobs are submitted before there are slots: one that scales out would take those of the next.
+        for name in self._combined:
             self._jobs.append(await sync_to_async(submit)(WORKERS, COMBINATIONS[name], servers=SERVERS))
         slots, server_slots = JOBS * WORKERS, JOBS * (SERVERS + 1)
         agent = ResilientAgent(

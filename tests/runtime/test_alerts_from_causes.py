@@ -33,7 +33,7 @@ KEPT_S = 10.0
 
 @dataclass(kw_only=True)
 class World:
-    """A control plane with one live job, whose engine is told a story, and a clock that goes on when it is told to."""
+    """A control plane with one live job, whose engine receives scripted events, and a clock that the test advances."""
 
     client: Client
     receiver: Receiver
