@@ -16,7 +16,7 @@ from tests.deploy.kubernetes import named
 from tests.deploy.policies import Target, lets_out
 from tests.deploy.ranks import WORLD, Pods
 from tests.deploy.reading import ROOT
-from tests.integration.test_jobs import pages, reports
+from tests.integration.test_jobs import reports
 from tests.support.stack import Stack
 
 EVERY = ("training", "jobset", "trainjob")
@@ -147,8 +147,8 @@ def test_pods_train_one_script_that_is_paced(stack: Stack, pods: Pods, launcher:
     epochs = re.findall(r"accuracy ([\d.]+), ([\d.]+) s/iteration", "".join(texts))
     assert len(epochs) == EPOCHS, texts[0]
     number = pods.job["id"]
-    shares = pages(stack, f"/api/v1/jobs/{number}/decisions?kind=set-shares")
-    rows = pages(stack, f"/api/v1/jobs/{number}/processes")
+    shares = stack.rows(f"/api/v1/jobs/{number}/decisions?kind=set-shares")
+    rows = stack.rows(f"/api/v1/jobs/{number}/processes")
     stack.ask("POST", f"/api/v1/jobs/{number}/actions/finish", json={"exit_code": 0})
     done = stack.await_job(number, "succeeded")
     assert {row["environment"]["launcher"] for row in rows} == {launcher}

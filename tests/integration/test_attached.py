@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from paceline.ranks import RemoteRank
-from tests.integration.test_jobs import pages, reports
+from tests.integration.test_jobs import reports
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -77,9 +77,9 @@ def test_uneven_ranks_get_uneven_shares_and_every_report_is_a_row(stack: Stack) 
     assert (done["launch"], done["iteration"], done["generation"]) == ("attached", 60, 1)
     assert done["reason"] == "its launcher ended with status 0; 60 iterations were done"
     assert reports(stack, job.number) == Counter({(rank, k): 1 for rank in range(3) for k in range(60)})
-    shares = pages(stack, f"/api/v1/jobs/{job.number}/decisions?kind=set-shares")
+    shares = stack.rows(f"/api/v1/jobs/{job.number}/decisions?kind=set-shares")
     assert len(shares) >= 2
-    rows = pages(stack, f"/api/v1/jobs/{job.number}/processes")
+    rows = stack.rows(f"/api/v1/jobs/{job.number}/processes")
     assert [(row["index"], row["agent"], row["state"]) for row in rows] == [(r, None, "stopped") for r in range(3)]
     assert {"machine", "pid", "launcher", "paceline"} <= rows[0]["environment"].keys()
 

@@ -17,7 +17,7 @@ import pytest
 
 from paceline.cli.launchers import NEEDED
 from tests.architecture.sources import ROOT
-from tests.integration.test_jobs import answers, pages, reports
+from tests.integration.test_jobs import answers, reports
 from tests.paceline.ranks import free_port
 from tests.support.attached_script import STOPPED
 from tests.support.forked import Rank
@@ -297,7 +297,7 @@ def test_the_exit_code_of_a_script_is_that_of_paceline_run_and_decides_how_its_j
         check=False,
     )
     assert done.returncode == status, done.stderr
-    (job,) = [each for each in pages(stack, "/api/v1/jobs?page_size=100") if each["name"] == name]
+    (job,) = [each for each in stack.rows("/api/v1/jobs?page_size=100") if each["name"] == name]
     assert (job["state"], job["iteration"]) == (state, 3)
 
 
@@ -331,7 +331,7 @@ def test_two_runs_with_one_token_both_train_and_the_later_one_is_shown(stack: St
         assert (first.wait(), second.wait()) == ([0, 0], [0, 0]), first.output() + second.output()
     finish(stack, job)
     messages = [
-        row["event"].get("message") or {} for row in pages(stack, f"/api/v1/jobs/{job['id']}/events?page_size=500")
+        row["event"].get("message") or {} for row in stack.rows(f"/api/v1/jobs/{job['id']}/events?page_size=500")
     ]
     for rank in range(2):
         shown = next(message["pid"] for message in messages if "pid" in message and message["rank"] == rank)
@@ -356,7 +356,7 @@ def test_ranks_that_differ_train_on_and_are_reported(
         assert launch.wait() == [0, 0], launch.output()
     assert launch.iterations(0)[-1]["shares"] == shares
     assert sentence in launch.output()
-    (flag,) = pages(stack, f"/api/v1/jobs/{job['id']}/flags")
+    (flag,) = stack.rows(f"/api/v1/jobs/{job['id']}/flags")
     assert sentence in json.dumps(flag)
     assert "its ranks differed" in finish(stack, job)["reason"]
     assert set(reports(stack, job["id"])) == {(rank, k) for rank in range(2) for k in range(12)}

@@ -16,20 +16,9 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.integration
 
 
-def pages(stack: Stack, path: str) -> list[dict[str, Any]]:
-    """Every row of a list, over all its pages."""
-    rows: list[dict[str, Any]] = []
-    following: str | None = path
-    while following:
-        page = stack.ask("GET", following)
-        rows += page["results"]
-        following = page["next"]
-    return rows
-
-
 def reports(stack: Stack, job: int) -> Counter[tuple[int, int]]:
     """How often each worker reported each iteration, by the log."""
-    said = [row["event"] for row in pages(stack, f"/api/v1/jobs/{job}/events?kind=report&page_size=500")]
+    said = [row["event"] for row in stack.rows(f"/api/v1/jobs/{job}/events?kind=report&page_size=500")]
     return Counter((event["rank"], event["message"]["iteration"]) for event in said)
 
 
@@ -49,7 +38,7 @@ def test_what_processes_log_is_on_the_jobs_page_with_their_level(stack: Stack) -
     stack.await_job(job, "succeeded")
 
     def connected() -> set[str]:
-        lines = pages(stack, f"/api/v1/jobs/{job}/logs?level=info&text=connected+to+the+control+plane")
+        lines = stack.rows(f"/api/v1/jobs/{job}/logs?level=info&text=connected+to+the+control+plane")
         return {line["process"] for line in lines if line["level"] == "info"}
 
     eventually(lambda: {"w0", "w1", "w2", "w3"} <= connected(), what="the workers' lines")
@@ -80,7 +69,7 @@ def test_a_crash_loses_and_doubles_nothing(stack: Stack, crashed: str) -> None:
     done = stack.await_job(job, "succeeded", seconds=90)
     # What the database did not have yet was said again, so the log may have it twice; rows and sums have it once.
     assert set(reports(stack, job)) == {(rank, k) for rank in range(4) for k in range(60)}
-    decisions = pages(stack, f"/api/v1/jobs/{job}/decisions?page_size=500")
+    decisions = stack.rows(f"/api/v1/jobs/{job}/decisions?page_size=500")
     sequences = sorted(row["sequence"] for row in decisions)
     assert len(set(sequences)) == len(sequences)
     assert (done["samples"], done["iteration"]) == (60 * 64, 60)

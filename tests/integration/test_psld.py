@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from controlplane.protocol.spec import parse_spec
-from tests.integration.test_jobs import pages
 from tests.properties.test_training import single_process_run
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
@@ -28,7 +27,7 @@ PSLD = {
 
 def of_kind(stack: Stack, job: int, kind: str) -> list[dict[str, Any]]:
     """The payloads of the job's decisions of that kind, the first one first."""
-    found = pages(stack, f"/api/v1/jobs/{job}/decisions?kind={kind}&page_size=500")
+    found = stack.rows(f"/api/v1/jobs/{job}/decisions?kind={kind}&page_size=500")
     return [row["payload"] for row in reversed(found)]
 
 

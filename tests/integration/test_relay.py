@@ -15,7 +15,7 @@ from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
 from controlplane.runtime.embedded.joining import start_agent
 from controlplane.runtime.embedded.processes import Service, stop_services
 from tests.integration.test_elastic import lives, process_of
-from tests.integration.test_jobs import pages, reports
+from tests.integration.test_jobs import reports
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -78,7 +78,7 @@ def messages(stack: Stack, job: int) -> set[tuple[str, int, int | None]]:
 
     What it did not have yet was said again, so the log may have a message twice; whatever counts has it once.
     """
-    rows = pages(stack, f"/api/v1/jobs/{job}/events?page_size=500")
+    rows = stack.rows(f"/api/v1/jobs/{job}/events?page_size=500")
     said = [(row["kind"], row["event"]) for row in rows if "message" in row["event"]]
     return {
         (event["instance"], event["message"]["number"], event["message"]["iteration"] if kind == "report" else None)

@@ -17,7 +17,6 @@ import pytest
 from benchmarks.live.load_agent import LoadAgent
 from benchmarks.live.timing import Timing
 from controlplane.runtime.embedded.control_plane import CHECKOUT, MANAGE
-from tests.integration.test_jobs import pages
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -87,7 +86,7 @@ def rows_that_end_with(stack: Stack, job: int, kind: str) -> list[dict[str, Any]
     """All events, once the decision that ends everything is there too."""
     if not stack.ask("GET", f"/api/v1/jobs/{job}/decisions?kind={kind}")["results"]:
         return []
-    return pages(stack, f"/api/v1/jobs/{job}/events?page_size=500")
+    return stack.rows(f"/api/v1/jobs/{job}/events?page_size=500")
 
 
 def said_report(row: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_jobs import answers, pages
+from tests.integration.test_jobs import answers
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -27,7 +27,7 @@ MADE_MEANWHILE = 15
 def said(stack: Stack, job: int) -> dict[int, list[tuple[int, dict[str, Any]]]]:
     """Each worker's own reports in its order, each with when it reached the log, in milliseconds."""
     by_rank: dict[int, list[tuple[int, dict[str, Any]]]] = {}
-    for row in pages(stack, f"/api/v1/jobs/{job}/events?kind=report&page_size=500"):
+    for row in stack.rows(f"/api/v1/jobs/{job}/events?kind=report&page_size=500"):
         at_ms, message = int(row["stream_id"].partition("-")[0]), row["event"]["message"]
         by_rank.setdefault(row["event"]["rank"], []).append((at_ms, message))
     return {rank: sorted(each, key=lambda one: one[1]["iteration"]) for rank, each in by_rank.items()}

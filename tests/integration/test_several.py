@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from controlplane.runtime import names, presence
 from controlplane.runtime.embedded.control_plane import is_ready
-from tests.integration.test_jobs import pages, reports
+from tests.integration.test_jobs import reports
 from tests.support.several import INSTALL_HAPROXY, INSTALL_REDIS, Several, running_several
 from tests.support.waiting import eventually
 
@@ -162,7 +162,7 @@ def test_a_job_continues_through_one_fault_after_another(several: Several) -> No
         several.await_iteration(job, several.job(job)["iteration"] + 10)
     several.stop(job)
     done = several.job(job)
-    lives = [(row["role"], row["index"]) for row in pages(several, f"/api/v1/jobs/{job}/processes")]
+    lives = [(row["role"], row["index"]) for row in several.rows(f"/api/v1/jobs/{job}/processes")]
     assert sorted(lives) == [("server", 0), *(("worker", rank) for rank in range(4))], "each has had one life"
     reported = [(row, k) for row, k in reports(several, job) if k < done["iteration"]]
     assert {k for _, k in reported} == set(range(done["iteration"]))

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_jobs import pages
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -16,7 +15,7 @@ PSP = {"barrier": {"name": "pssp", "sample": 2, "staleness": 2}}
 
 
 def kinds(stack: Stack, job: int) -> set[str]:
-    return {row["kind"] for row in pages(stack, f"/api/v1/jobs/{job}/decisions?page_size=500")}
+    return {row["kind"] for row in stack.rows(f"/api/v1/jobs/{job}/decisions?page_size=500")}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_a_running_job_is_changed_paused_and_resumed_over_rest(stack: Stack) -> 
     stood = stack.job(job)["iteration"]
     stack.ask("POST", f"/api/v1/jobs/{job}/actions/resume")
     eventually(lambda: stack.job(job)["iteration"] > stood + 5, what="the job goes on")
-    changes = pages(stack, f"/api/v1/jobs/{job}/decisions?kind=change-policies")
+    changes = stack.rows(f"/api/v1/jobs/{job}/decisions?kind=change-policies")
     assert len(changes) == 3
     assert all("requested by" in row["reason"] for row in changes)
     stack.stop(job)

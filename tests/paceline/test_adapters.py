@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.test_jobs import pages
 from tests.support.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,8 +97,8 @@ def test_the_slower_rank_of_accelerate_gets_the_smaller_share(stack: Stack) -> N
     run = [sys.executable, "-m", "paceline", "run", "--url", stack.url, "--name", "accelerate-slowed"]
     slowed = [str(ADAPTERS / "torchrun"), "--standalone", "--nproc-per-node", "2", str(EXAMPLES / "emulate.py")]
     accuracy([*run, "--batching", "lb-bsp-gpu", "--", *slowed, "1000,250", script], PACELINE_API_TOKEN=stack.token)
-    (job,) = [each for each in pages(stack, "/api/v1/jobs?page_size=100") if each["name"] == "accelerate-slowed"]
-    said = [row["event"] for row in pages(stack, f"/api/v1/jobs/{job['id']}/events?kind=report&page_size=500")]
+    (job,) = [each for each in stack.rows("/api/v1/jobs?page_size=100") if each["name"] == "accelerate-slowed"]
+    said = [row["event"] for row in stack.rows(f"/api/v1/jobs/{job['id']}/events?kind=report&page_size=500")]
     shares = {(event["rank"], event["message"]["iteration"]): event["message"]["samples"] for event in said}
     assert (shares[0, 0], shares[1, 0]) == (32, 32)
     assert shares[0, 95] + shares[1, 95] == 64

@@ -73,10 +73,5 @@ NATIVE_JOBS = {
 
 def reports_of(stack: Stack, job: int) -> list[dict[str, Any]]:
     """Every report of a job, in the order of its log; one that was sent again is there twice."""
-    rows: list[dict[str, Any]] = []
-    following: str | None = f"/api/v1/jobs/{job}/events?kind=report&page_size=500"
-    while following:
-        page = stack.ask("GET", following)
-        rows += page["results"]
-        following = page["next"]
+    rows = stack.rows(f"/api/v1/jobs/{job}/events?kind=report&page_size=500")
     return [row["event"] for row in sorted(rows, key=lambda row: [*map(int, row["stream_id"].split("-"))])]

@@ -144,6 +144,16 @@ class Stack:
         assert reply.is_success, f"{method} {path}: {reply.status_code} {reply.text}"
         return reply.json()
 
+    def rows(self, path: str) -> list[dict[str, Any]]:
+        """Every row of a list, over all its pages."""
+        rows: list[dict[str, Any]] = []
+        following: str | None = path
+        while following:
+            page = self.ask("GET", following)
+            rows += page["results"]
+            following = page["next"]
+        return rows
+
     def job(self, number: int) -> dict[str, Any]:
         """The job as it is now."""
         found: dict[str, Any] = self.ask("GET", f"/api/v1/jobs/{number}")
