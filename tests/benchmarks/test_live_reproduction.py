@@ -183,7 +183,7 @@ def test_a_run_that_fails_does_not_keep_others_from_being_made(tmp_path: Path, m
 
     monkeypatch.setattr(playing, "play_all", play_all)
     out, only = tmp_path / "live.md", ["lb-bsp-federation", "lb-bsp-shares"]
-    with pytest.raises(CommandError, match=r"runs that did not succeed:\n  live-lb-bsp-federation bsp seed 0: job 1"):
+    with pytest.raises(CommandError, match=r"these runs did not succeed:\n  live-lb-bsp-federation bsp seed 0: job 1"):
         call_command(
             "reproduce",
             live=True,

@@ -119,7 +119,7 @@ def refusal(client: APIClient, job: int) -> str:
 def test_what_was_not_recorded_is_refused_on_the_field(client: APIClient, job: Job) -> None:
     assert "(job 99999 does not exist)" in refusal(client, 99999)
     Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING)
-    assert f"(job {job.pk} is running; its tab What if plays" in refusal(client, job.pk)
+    assert f"(job {job.pk} is running; its tab What if simulates" in refusal(client, job.pk)
     Job.objects.filter(pk=job.pk).update(state=JobState.SUCCEEDED)
     RawEvent.objects.filter(kind="job-submitted").delete()
     assert "its log begins with slots-assigned" in refusal(client, job.pk)

@@ -76,11 +76,9 @@ def test_a_sample_that_comes_out_otherwise_is_reported_with_its_rows(
         call_command("reproduce", sample=True, output=path, stdout=io.StringIO(), stderr=io.StringIO())
 
     sample(row)
-    with pytest.raises(
-        CommandError, match=r"1 of 1 rows of the sample do not come out .*\n.*psp 1, seed 0: stored 9.00"
-    ):
+    with pytest.raises(CommandError, match=r"1 of 1 rows of the sample differ from .*\n.*psp 1, seed 0: stored 9.00"):
         sample(msgspec.structs.replace(row, values=[9.0]))
-    with pytest.raises(CommandError, match=r"not of these rows; make them again with reproduce --changed:\n  psp 1"):
+    with pytest.raises(CommandError, match=r"of other rows; measure them again with reproduce --changed:\n  psp 1"):
         sample(msgspec.structs.replace(row, digest="another"))
 
 
