@@ -23,7 +23,7 @@ class AnyChannel(Protocol):
     """A channel for sums over all ranks: every rank makes the same calls in the same order."""
 
     store: Any
-    """A store in which a rank can set a value for the others without a sum; None: there is none."""
+    """A store in which a rank can set a value for the others without a sum, or None."""
 
     def begin(self, words: Sequence[float]) -> Sum:
         """Start a sum of ``words`` without waiting for it."""

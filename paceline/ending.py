@@ -23,7 +23,7 @@ class Ending(Protocol):
 
 
 ErrorOf = Callable[[], BaseException | None]
-"""The exception with which a loop's thread has ended; None: none."""
+"""The exception with which a loop's thread has ended, or None."""
 
 
 def watch_for_the_end(pacer: Ending) -> None:

@@ -28,7 +28,7 @@ class Power:
     """Mean power over the last two seconds or more.
 
     Args:
-        meter: makes the meter of a device, on the first call; None: there is none.
+        meter: makes the meter of a device, on the first call; returns None without one.
         clock: monotonic, in seconds.
     """
 

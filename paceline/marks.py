@@ -50,7 +50,7 @@ class Norms:
     _whole: list[tuple[Callable[[], float], Callable[[], float]]] = field(default_factory=list)
 
     def begin_backward(self, left: Any) -> None:
-        """A backward begins; ``left``: the norm of a gradient that was there before, as a tensor; None: none was."""
+        """A backward begins; ``left``: the norm of a gradient that was there before, as a tensor, or None."""
         self.own.clear()
         if left is not None:
             self._left.append(self.number(left))

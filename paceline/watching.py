@@ -199,7 +199,7 @@ class _Gradients:
     def __init__(self, weight: Callable[[], float], begin: Callable[[], Norms | None] = lambda: None) -> None:
         self._weight_of_batch, self._begin = weight, begin
         self.backward: int | None = None
-        """The latest backward in which a gradient arrived, by its number in autograd; None: none has arrived."""
+        """The latest backward in which a gradient arrived, by its number in autograd; None before the first."""
         self._weight = 1.0
         self._norms: Norms | None = None
         """The weight and the norms in that one."""

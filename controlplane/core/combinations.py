@@ -101,7 +101,7 @@ def _native(question: str, policy: object, expected: str) -> Refusal:
 
 
 def surplus(spec: JobSpec, placement: object) -> Refusal | None:
-    """Emulated links that no server can have; None: there are none."""
+    """Emulated links that no server can have, or None."""
     links = len(spec.emulate_servers or [])
     if links <= spec.servers or isinstance(placement, Scaling):
         return None

@@ -167,8 +167,9 @@ class Engine:
         return self._process_deadline_ms is not None and at_ms >= self._process_deadline_ms
 
     def open_ledger(self) -> iterations.Ledger | None:
-        """The ledger in which a driver may record reports that cause no command, until the next entry; None: there is
-        none now.
+        """The ledger in which a driver may record reports that cause no command, until the next entry.
+
+        None if any report may cause a command.
 
         ``cursor`` stays at the last entry that was handled.
         """

@@ -270,7 +270,7 @@ def _how_it_ended(event: ProcessDied) -> str:
 
 
 def next_deadline(job: Job) -> int | None:
-    """The next deadline, in milliseconds of the log's clock; None: there is none."""
+    """The next deadline, in milliseconds of the log's clock, or None."""
     if job.state in JOB_OVER:
         return job.since_ms + SLOTS_RETURN_MS if job.holds_slots else None
     if job.spec is not None and job.spec.attached:

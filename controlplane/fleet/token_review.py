@@ -24,7 +24,7 @@ CACHED_S: Final = 10.0
 
 MOST_CACHED: Final = 1_000
 AT_ONCE: Final = 8
-"""Most concurrent reviews, since any client can request one."""
+"""Maximum number of concurrent reviews: any client can request one."""
 
 TIMEOUT_S: Final = 5.0
 PATH: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -101,7 +101,7 @@ class Reviewer:
         try:
             _check_claims(_claims(token), self.cluster)
             if not self._places.acquire(timeout=TIMEOUT_S):
-                raise CannotReview(f"{AT_ONCE} tokens are being reviewed at this moment; try again")
+                raise CannotReview(f"{AT_ONCE} tokens are being reviewed now; try again")
             try:
                 status = _reviewed(token, self.cluster)
             finally:
@@ -119,8 +119,8 @@ def _claims(token: str) -> dict[str, Any]:
         claims = None
     if not isinstance(claims, dict):
         raise TokenRefused(
-            f"this token is no service-account token that can be read, and no enrolment token; join with the file that"
-            f" the kubelet writes, or with a token from: {MANAGE} enroll"
+            f"this token is neither a readable service-account token nor an enrolment token; join with the file"
+            f" that the kubelet writes, or with a token from: {MANAGE} enroll"
         )
     return claims
 
@@ -131,8 +131,8 @@ def _check_claims(claims: dict[str, Any], cluster: Cluster) -> None:
     if AUDIENCE not in audiences:
         found = ", ".join(map(repr, audiences)) or "none"
         raise TokenRefused(
-            f"this service-account token is for the audience {found}, expected {AUDIENCE!r}: project one into the pod"
-            f" with serviceAccountToken: {{audience: {AUDIENCE}}}"
+            f"this service-account token is for the audience {found}, expected {AUDIENCE!r}: project a token for it"
+            f" into the pod with serviceAccountToken: {{audience: {AUDIENCE}}}"
         )
     _account(str(claims.get("sub")), cluster)
 
@@ -153,20 +153,22 @@ def _account(username: str, cluster: Cluster) -> tuple[Account, str]:
 def _pod(status: dict[str, Any], cluster: Cluster) -> Pod:
     """The owner in the API server's answer."""
     if status.get("authenticated") is not True:
-        why = str(status.get("error") or "it says nothing more")[:300]
+        why = str(status.get("error") or "no reason given")[:300]
         raise TokenRefused(
             f"the API server does not accept this service-account token ({why}): the kubelet renews the file, so join"
-            f" with @FILE, from a pod that is still there"
+            f" with @FILE, from a pod that still exists"
         )
     if AUDIENCE not in (status.get("audiences") or []):
-        raise TokenRefused(f"the API server does not say that this token is for the audience {AUDIENCE!r}: update it")
+        raise TokenRefused(
+            f"the API server did not confirm the audience {AUDIENCE!r} of this token: update the API server"
+        )
     user = status.get("user") or {}
     account, name = _account(str(user.get("username")), cluster)
     pods = (user.get("extra") or {}).get(POD_NAME) or []
     if len(pods) != 1 or not isinstance(pods[0], str):
         raise TokenRefused(
-            f"this token of {user['username']!r} is not bound to a pod: have the kubelet project it into the pod, "
-            f"instead of kubectl create token"
+            f"this token of {user['username']!r} is not bound to a pod: have the kubelet project a token into the"
+            f" pod, and do not use kubectl create token"
         )
     return Pod(account=account, service_account=name, name=pods[0])
 
@@ -185,17 +187,19 @@ def _reviewed(token: str, cluster: Cluster) -> dict[str, Any]:
             reply = client.post(cluster.api + PATH, json=body, headers={"Authorization": f"Bearer {own}"})
         document = reply.json()
     except ssl.SSLError as error:
-        raise CannotReview(f"PACELINE_KUBERNETES_CA {cluster.ca} is no certificate in PEM ({error})") from None
+        raise CannotReview(
+            f"PACELINE_KUBERNETES_CA {cluster.ca} is not a certificate in PEM format ({error})"
+        ) from None
     except httpx.HTTPError as error:
         raise CannotReview(
-            f"the API server at {cluster.api} cannot be asked ({error}): see that PACELINE_KUBERNETES_API and"
-            f" PACELINE_KUBERNETES_CA are its own, and that the network lets this process reach it"
+            f"the API server at {cluster.api} cannot be reached ({error}): check PACELINE_KUBERNETES_API and"
+            f" PACELINE_KUBERNETES_CA, and that the network lets this process connect to it"
         ) from None
     except ValueError:
         document = {}
     if reply.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         raise CannotReview(
-            f"the API server lets this control plane review no tokens (HTTP {reply.status_code}): bind its service"
+            f"the API server does not let this control plane review tokens (HTTP {reply.status_code}): bind its service"
             f" account to the cluster role system:auth-delegator (deploy/kubernetes/components/token-review)"
         )
     status = document.get("status") if isinstance(document, dict) else None

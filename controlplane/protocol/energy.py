@@ -100,7 +100,7 @@ def draw_of(energy: Energy, rank: int, power: Power | None = None) -> Draw:
 
 
 def labelled_power(labels: Mapping[str, str]) -> Power | None:
-    """The values in a machine's labels; None: there are none. A label that is not a number in range is ignored."""
+    """The values in a machine's labels, or None. A label that is not a number in range is ignored."""
     found: dict[str, Any] = {}
     for label, field in LABELS.items():
         try:

@@ -21,7 +21,7 @@ class Copying:
     """The part of one job's log that the database has."""
 
     data_at: datetime | None
-    """The time of the newest copied entry; None: there is none yet."""
+    """The time of the newest copied entry; None if none was copied yet."""
     waits_s: float
     """How long the oldest uncopied entry has been in the log; 0 if all are copied."""
 

@@ -90,7 +90,7 @@ class Health:
     queued: Mapping[str, int] = field(default_factory=dict)
     """Number of waiting tasks, by queue."""
     beat_s: float | None = None
-    """Time since the last task from beat; None: there was none yet."""
+    """Time since the last task from beat; None before the first one."""
     ingesting: bool = False
     streams: Streams = field(default_factory=Streams)
     decision_p50_s: float | None = None

@@ -485,6 +485,6 @@ class View:
     accuracy: float | None = None
     """The requested target accuracy; None: the one at which the job stops."""
     loss: float | None = None
-    """The requested target loss; None: none."""
+    """The requested target loss, or None."""
     top: int = 0
     """Show only this many workers, the slowest; 0: the figure's default."""

@@ -126,7 +126,7 @@ def test_tokens_of_other_accounts_and_for_other_audiences_are_refused_without_as
     )
     said = refusal(reviewer, api.issue("paceline", "agents", "agents-0", audience="https://kubernetes.default.svc"))
     assert said.startswith("this service-account token is for the audience 'https://kubernetes.default.svc', expected")
-    assert said.endswith("project one into the pod with serviceAccountToken: {audience: paceline}")
+    assert said.endswith("project a token for it into the pod with serviceAccountToken: {audience: paceline}")
     assert api.reviews == []
 
 
@@ -162,7 +162,7 @@ def test_a_token_that_is_bound_to_no_pod_is_refused(api: ApiServer, reviewer: Re
 def test_an_api_server_that_names_no_audience_is_not_believed(api: ApiServer, reviewer: Reviewer) -> None:
     token = api.issue("paceline", "agents", "agents-0")
     api._review = lambda body: {"authenticated": True, "user": api.tokens[token]}  # type: ignore[method-assign]
-    assert "does not say that this token is for the audience 'paceline'" in refusal(reviewer, token)
+    assert "did not confirm the audience 'paceline'" in refusal(reviewer, token)
 
 
 def test_an_answer_counts_for_ten_seconds_and_no_longer(api: ApiServer, reviewer: Reviewer, clock: Clock) -> None:
@@ -202,8 +202,8 @@ def test_the_reason_for_an_unreachable_api_server_is_named(
     assert "PACELINE_KUBERNETES_TOKEN: " in asked(token=tmp_path / "none")
     assert "PACELINE_KUBERNETES_CA: " in asked(ca=tmp_path / "none")
     assert "certificate verify failed" in asked(ca=other.ca)
-    assert "is no certificate in PEM" in asked(ca=own_token(tmp_path))
-    assert "cannot be asked" in asked(api="https://127.0.0.1:1")
+    assert "is not a certificate in PEM format" in asked(ca=own_token(tmp_path))
+    assert "cannot be reached" in asked(api="https://127.0.0.1:1")
     assert "answered HTTP 404 without a review" in asked(api=f"{api.url}/elsewhere")
     assert api.reviews == []
 

@@ -54,7 +54,7 @@ class Store:
         init: returns version 0 of all parameters; called when the first blocks are created.
         make_rule: creates the update rule for the values of one block at an offset in the flat vector.
         hand_over: receives blocks to send to other servers; None: this server sends none.
-        checkpoints: this server's part in them; None: there are none.
+        checkpoints: this server's part in them, or None.
         on_filled: called with the blocks restored from workers' copies, once no more are expected.
         norms: creates the agreement on the norm of a gradient; None: not needed.
         elements: of the flat vector, an upper bound for blocks from other servers; None: unknown.

@@ -13,9 +13,9 @@ class Local:
     """Settings of the machine's agent."""
 
     data_dir: Path | None = None
-    """The folder of data files; None: there are none on this machine."""
+    """The folder of data files; None on a machine without data files."""
     checkpoint_dir: Path | None = None
-    """The folder of checkpoints that workers write; None: none."""
+    """The folder of checkpoints that workers write, or None."""
     host: str = "127.0.0.1"
     """The address at which other machines reach this one."""
     announced: str | None = None

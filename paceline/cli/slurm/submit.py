@@ -171,7 +171,7 @@ def check_address(url: str, *, insecure: bool) -> None:
 
 
 def limit_s(text: str) -> float | None:
-    """A time limit of sbatch in seconds; None: there is none, or the format is unknown.
+    """A time limit of sbatch in seconds; None without a limit, or if the format is unknown.
 
     Formats: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds].
     """
