@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import structlog
 import typer
@@ -22,7 +24,6 @@ from workers.control.socket import UNAUTHORISED, Ending
 from workers.descriptors import allow_descriptors
 from workers.devices import Gpus, devices_by_slot, devices_of
 from workers.enrolment import EnrolmentError
-from workers.launched import Launched
 from workers.machines import UsageError, machines_of
 from workers.setup import Setup
 from workers.state import AgentState, Credential, StateError, default_root, seconds_since_alive
@@ -32,6 +33,20 @@ ALIVE_S = 10.0
 
 MOST_NAME = 100
 """Maximum length of a machine's name."""
+
+RANKS: Final = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("JOB_COMPLETION_INDEX", "JOB_COMPLETION_INDEX"),
+)
+"""Variables in which torchrun, Slurm's srun, Open MPI, other MPIs and a Kubernetes Indexed Job pass the rank, each with
+a variable that is also set if the launcher really started this process.
+"""
+
+LOCAL_RANKS: Final = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+"""Variables in which launchers pass the local rank on a machine."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -260,3 +275,33 @@ def _live(
             typer.echo(json.dumps(facts | {"slots": slots, "server_slots": servers}) if json_output else plain)
 
     return Agent(plane, credential, offer, state, announce=announce, json_logs=json_output).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The rank that a launcher gave this process; None: it was started by hand."""
+
+    rank: str | None
+    local_rank: int | None = None
+    """The local rank among the launcher's processes on this machine; None: unknown."""
+
+    @classmethod
+    def by(cls, environment: Mapping[str, str]) -> "Launched":
+        """The first of ``RANKS`` that is set."""
+        found = (environment[rank] for rank, beside in RANKS if environment.get(rank) and environment.get(beside))
+        if (rank := next(found, None)) is None:
+            return cls(None)
+        local = next((environment[name] for name in LOCAL_RANKS if environment.get(name, "").isdecimal()), None)
+        return cls(rank, None if local is None else int(local))
+
+    def named(self, name: str) -> str:
+        """A unique name of this agent; a host or pod name that contains the rank is used unchanged.
+
+        The pods of an Indexed Job are called ``JOB-INDEX-SUFFIX``, their hosts ``JOB-INDEX``.
+        """
+        has_rank = self.rank is None or re.search(rf"-{re.escape(self.rank)}(-[a-z0-9]{{5}})?$", name)
+        return name if has_rank else f"{name}-{self.rank}"
+
+    def filled(self, argument: str | None) -> str | None:
+        """``argument`` with ``{rank}`` replaced, if each agent has its own token."""
+        return argument if argument is None or self.rank is None else argument.replace("{rank}", self.rank)

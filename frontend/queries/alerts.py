@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from django.db.models import Case, IntegerField, When
 
-from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.kinds import KINDS, Parameter
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
-from controlplane.alerts.rules import SEVERITIES, rule_document, rules_document
+from controlplane.alerts.rules import DEFAULT_RULES, SEVERITIES, rule_document, rules_document
 from controlplane.alerts.services import shown_of
 from controlplane.jobs.viewing import visible
 from frontend import formats

@@ -1,4 +1,7 @@
-"""Reads one metric of every worker over all iterations, from columns or, for long jobs, from rollups."""
+"""Reads one metric of every worker over all iterations, from columns or, for long jobs, from rollups.
+
+Rows are grouped by the class of the worker's machine: its label, emulation, scenario or cores.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -6,17 +9,29 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.jobs.models import Job
+from controlplane.fleet.models import Agent
+from controlplane.jobs.models import Job, Process
 from controlplane.jobs.stored_specs import stored_spec
+from controlplane.policies.wording import number
+from controlplane.simulator.learned_machine import RecordedMachine
+from controlplane.simulator.machines import CpuMachine, GpuMachine, MachineSpec
 from controlplane.telemetry.history import Windows, quotient
 from controlplane.telemetry.metrics import BUSY, ITERATION
+from controlplane.telemetry.models import Simulation
 from frontend.figures.rows import Heat, View
-from frontend.queries.classes import machine_classes
 from frontend.queries.history import History
 from frontend.queries.lanes import machines
+from frontend.queries.simulations import scenario_of
+from frontend.queries.wording import counted, emulation_title
 
 MAX_CELLS = 60_000
 MAX_RANKS = 512
+
+LABEL = "class"
+"""The label by which operators distinguish machine classes: ``manage.py enroll --label class=fast``."""
+
+MOST_PROCESSES = 2_000
+"""Maximum number of processes that are read."""
 
 Peaks = Callable[[Windows], NDArray[np.float64]]
 
@@ -50,6 +65,42 @@ def _kinds(job: Job, ranks: Sequence[int]) -> dict[int, str]:
     """The machine class of each rank."""
     known = machine_classes(job)
     return {rank: known.get(rank, "unknown") for rank in ranks}
+
+
+def machine_classes(job: Job) -> dict[int, str]:
+    """Machine classes by rank, as text: the operator's label, otherwise the emulated speed, otherwise the cores."""
+    if job.simulation is not None:
+        return _simulated(job.simulation)
+    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).select_related("agent")
+    found: dict[int, str] = {}
+    for row in rows.order_by("started_at", "id")[:MOST_PROCESSES]:
+        if row.agent is not None:
+            found[row.index] = (
+                _labelled(row.agent) or emulation_title(row.emulate) or counted(row.agent.cpu_count, "core")
+            )
+    return found
+
+
+def _labelled(agent: Agent) -> str:
+    return str(agent.labels.get(LABEL) or agent.unverified_labels.get(LABEL) or "")
+
+
+def _simulated(row: Simulation) -> dict[int, str]:
+    scenario = scenario_of(row)
+    return {rank: _describe(group.machine) for rank, group in enumerate(scenario.machines)} if scenario else {}
+
+
+def _describe(machine: MachineSpec) -> str:
+    """A simulated machine's speed without slowdown."""
+    match machine:
+        case CpuMachine():
+            return f"{number(machine.samples_per_second / machine.slowness)} samples/s"
+        case GpuMachine():
+            return f"GPU, {number(1 / machine.seconds_per_sample)} samples/s"
+        case RecordedMachine():
+            return "recorded"
+        case _:
+            return f"shared, {number(machine.samples_per_second)} samples/s"
 
 
 def _peak(names: tuple[str, ...], windows: Windows) -> NDArray[np.float64]:

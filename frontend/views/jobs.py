@@ -31,7 +31,7 @@ from frontend.queries.clock import JobClock
 from frontend.queries.copying import copy_of
 from frontend.queries.figures import MAX_WORKERS
 from frontend.queries.lanes import lanes, ranks
-from frontend.queries.log_records import failure
+from frontend.queries.logs import failure
 from frontend.queries.notes import TAG, all_tags, tags_of
 from frontend.queries.parameter_table import GROUPS, parameter_table
 from frontend.tabs import TABS, tab_of

@@ -8,9 +8,8 @@ import pytest
 import yaml
 
 from controlplane.alerts.conditions import MOST
-from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.kinds import KINDS
-from controlplane.alerts.rules import parse_rules
+from controlplane.alerts.rules import DEFAULT_RULES, parse_rules
 from controlplane.alerts.shares import WINDOW_S
 from controlplane.core.attached import SILENCE_MS
 from controlplane.runtime.alert_view import GONE

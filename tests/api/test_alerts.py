@@ -16,10 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
-from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.kinds import KINDS
 from controlplane.alerts.models import Alert, Delivery, Rule, Silence, Target
-from controlplane.alerts.rules import SEVERITIES, parse_rule, parse_rules, rule_document, rules_document
+from controlplane.alerts.rules import DEFAULT_RULES, SEVERITIES, parse_rule, parse_rules, rule_document, rules_document
 from controlplane.jobs.models import AuditEntry, Job
 from controlplane.jobs.sealing import unseal
 from controlplane.protocol.parts import SpecError

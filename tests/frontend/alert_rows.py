@@ -6,9 +6,9 @@ from typing import Any
 from django.utils import timezone
 from msgspec.structs import replace
 
-from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.models import Alert, Delivery, Target
 from controlplane.alerts.models import Rule as AlertRule
+from controlplane.alerts.rules import DEFAULT_RULES
 from controlplane.alerts.rules import Rule as RuleDocument
 from controlplane.alerts.services import rule_save, silence_create, target_save
 from controlplane.alerts.targets import parse_target

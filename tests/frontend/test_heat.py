@@ -16,8 +16,7 @@ from controlplane.telemetry.folding import fold
 from controlplane.telemetry.simulations import simulation_run, simulation_submit
 from frontend.figures.heat import STROKES, heat_map, over_median, pattern
 from frontend.figures.rows import View
-from frontend.queries.classes import machine_classes
-from frontend.queries.heat import heat
+from frontend.queries.heat import heat, machine_classes
 from tests.frontend import factories
 from tests.frontend.rows import heat_of, of_two_kinds, two_rows
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
 from controlplane.telemetry.models import LogLine
-from frontend.queries.log_records import failure, records
+from frontend.queries.logs import failure, records
 from tests.frontend import factories
 from tests.frontend.test_pages import text_of
 

@@ -15,8 +15,8 @@ from tests.support.gpus import needs_two_gpus
 from tests.workers.driver import job_spec
 from workers import cli, processes
 from workers.agent import Offer
+from workers.cli import Launched
 from workers.devices import VISIBLE, Gpus, claim, devices_by_slot, devices_of
-from workers.launched import Launched
 from workers.machines import UsageError
 from workers.setup import Setup
 from workers.workloads.local import pick_device

@@ -5,6 +5,7 @@ never imported); fakeredis behind a TCP port, with a warning. The real one liste
 only, behind a random password in a file that only its owner can read, never on a command line.
 """
 
+import re
 import secrets
 import shutil
 import sys
@@ -84,6 +85,19 @@ def start_redis(folder: Path, *, log: Path, binary: Path | None = None) -> Embed
     return _start_real(binary, folder, log) if binary else _start_fake(log)
 
 
+def running_redis(data_dir: Path) -> str | None:
+    """The address of the Redis that ``up`` runs with this data folder, for commands beside it; None if none answers."""
+    try:
+        text = (data_dir / "redis" / "redis.conf").read_text()
+    except OSError:
+        return None
+    socket, password = (_value(text, name) for name in ("unixsocket", "requirepass"))
+    if not socket or not password:
+        return None
+    url = f"unix://:{password}@{socket}?db=0"
+    return url if answers(url) else None
+
+
 def answers(url: str) -> bool:
     """Whether a Redis answers there now."""
     with closing(redis.Redis.from_url(url, protocol=2, socket_timeout=1.0, socket_connect_timeout=1.0)) as client:
@@ -118,6 +132,11 @@ def _socket_path(private: Path) -> Path:
 def _quoted(path: Path) -> str:
     """The path as a redis.conf string."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _value(text: str, name: str) -> str:
+    found = re.search(rf'^{name} "?(.+?)"?$', text, re.MULTILINE)
+    return found[1] if found else ""
 
 
 def _start_fake(log: Path) -> EmbeddedRedis:

@@ -19,9 +19,9 @@ from controlplane.runtime.embedded.redis_server import (
     answers,
     bundled_redis,
     redis_binary,
+    running_redis,
     start_redis,
 )
-from controlplane.runtime.embedded.running import running_redis
 from controlplane.runtime.scripts import APPEND, TAKE
 from tests.support.waiting import eventually
 

@@ -1,6 +1,6 @@
 import pytest
 
-from workers.launched import Launched
+from workers.cli import Launched
 
 
 def test_agents_of_a_launcher_have_names_and_tokens_of_their_own() -> None:

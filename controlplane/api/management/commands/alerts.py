@@ -8,10 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.alerts.defaults import DEFAULT_RULES
 from controlplane.alerts.evaluation import Stage
 from controlplane.alerts.models import Alert, Delivery
-from controlplane.alerts.rules import Rule, parse_rules
+from controlplane.alerts.rules import DEFAULT_RULES, Rule, parse_rules
 from controlplane.alerts.services import rules_import
 from controlplane.api.serializers.alerts import AlertRow
 from controlplane.api.views.alert_rules import rules_yaml, yaml_of

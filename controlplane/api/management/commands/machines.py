@@ -17,7 +17,7 @@ from controlplane.fleet.models import Agent, MachineTest
 from controlplane.fleet.scheduling import held_slots, in_words
 from controlplane.people.actors import command_line
 from controlplane.runtime.draining import preview_of
-from controlplane.runtime.embedded.running import running_redis
+from controlplane.runtime.embedded.redis_server import running_redis
 from controlplane.runtime.machine_tests import end_overdue
 
 TO = {

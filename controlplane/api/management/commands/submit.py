@@ -6,24 +6,28 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, cast
 
 import msgspec
 from django.conf import settings
+from django.contrib.auth.models import Group, User
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from controlplane.api.client import local_token
 from controlplane.api.yaml import NoYaml, YamlRefused, load_yaml
 from controlplane.core.states import JobState
+from controlplane.jobs.roles import Role
+from controlplane.people.tokens import token_create
 from controlplane.protocol.text import printable
 from paceline import Client, Patience, Refused, Unreachable
 from paceline.cli.places import MANAGE
 from paceline.client.types import Job
 from paceline.client.wording import in_one_line
 
+SERVICE_USER = "command-line"
 PATIENCE = Patience(tries=3)
 NOT_SUCCEEDED, NOT_ACCEPTED, NOT_REACHED, INTERRUPTED = 1, 2, 3, 130
 
@@ -117,8 +121,23 @@ def _token(file: Path | None) -> Iterator[str]:
         where = str(file) if file else "PACELINE_API_TOKEN"
         cure = f"print one with: {MANAGE} access NAME --token"
         raise CommandError(f"{where}: not an API token (letters and digits only); {cure}", returncode=NOT_ACCEPTED)
-    with nullcontext(given) if given else local_token() as token:
+    with nullcontext(given) if given else _local_token() as token:
         yield token
+
+
+@contextmanager
+def _local_token(lifetime: timedelta = timedelta(days=7)) -> Iterator[str]:
+    """A token of the operator ``command-line`` for the duration of the block."""
+    user, created = User.objects.get_or_create(username=SERVICE_USER)
+    if created:
+        user.set_unusable_password()
+        user.save(update_fields=["password"])
+    user.groups.add(Group.objects.get_or_create(name=Role.OPERATOR)[0])
+    row, token = token_create(user=user, name="manage.py submit", actor=SERVICE_USER, lifetime=lifetime)
+    try:
+        yield token
+    finally:
+        row.delete()
 
 
 def _progress(console: Console) -> Progress:

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from controlplane.runtime import names
 from controlplane.runtime.broker_address import broker_url
-from controlplane.runtime.embedded.running import running_redis
+from controlplane.runtime.embedded.redis_server import running_redis
 from controlplane.runtime.redis import shared
 
 ANSWER_S = 5.0
