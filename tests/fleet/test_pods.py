@@ -156,7 +156,7 @@ def test_a_forged_token_is_refused_by_the_api_server(api: ApiServer, reviewer: R
 
 
 def test_a_token_that_is_bound_to_no_pod_is_refused(api: ApiServer, reviewer: Reviewer) -> None:
-    assert "is not bound to a pod: have the kubelet project it" in refusal(reviewer, api.issue("ml", "agents", None))
+    assert "is not bound to a pod: have the kubelet project" in refusal(reviewer, api.issue("ml", "agents", None))
 
 
 def test_an_api_server_that_names_no_audience_is_not_believed(api: ApiServer, reviewer: Reviewer) -> None:
