@@ -28,7 +28,7 @@ def check_bind(host: str, announced: str | None = None) -> None:
         AddressError: with the cure.
     """
     if announced in EVERYWHERE:
-        raise AddressError(f"--announce {announced!r} is no address that workers can connect to")
+        raise AddressError(f"--announce {announced!r} is not an address that workers can connect to")
     if host in EVERYWHERE and announced is None:
         cure = "give this machine's own, or name it with --announce"
-        raise AddressError(f"--host {host!r} is no address that workers can connect to: {cure}")
+        raise AddressError(f"--host {host!r} is not an address that workers can connect to: {cure}")

@@ -42,7 +42,7 @@ def _machine(text: str) -> Emulation:
     except OSError as error:
         raise UsageError(f"--emulate {text!r}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"--emulate {text!r}: found bytes that are no text, expected lines of a CSV file") from None
+        raise UsageError(f"--emulate {text!r}: found bytes that are not text, expected lines of a CSV file") from None
     except SpecError as error:
         found = f"found {error.found!r}, expected " if isinstance(error.found, str) else ""
         raise UsageError(f"--emulate {text!r}: {found}{error.expected}") from None

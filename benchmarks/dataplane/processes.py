@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
 Start = Callable[..., Connection]
-"""``start(target, *arguments)`` runs ``target(*arguments, pipe)`` in a process of its own, and gives the pipe to it."""
+"""``start(target, *arguments)`` runs ``target(*arguments, pipe)`` in a separate process, and gives the pipe to it."""
 
 END_S = 5.0
 

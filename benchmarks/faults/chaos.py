@@ -290,7 +290,7 @@ def table(document: dict[str, Any]) -> str:
     lines = [
         f"{document['seconds']:.0f} s with seed {document['seed']}: {len(document['faults'])} faults, "
         f"{document['restarts']} restarts, {document['rollbacks']} rollbacks to a checkpoint",
-        f"{'time to go on':28}{'faults':>8}{'median':>10}{'worst':>10}{'seen: median':>16}{'worst':>10}",
+        f"{'time to continue':28}{'faults':>8}{'median':>10}{'worst':>10}{'seen: median':>16}{'worst':>10}",
     ]
     for kind, found in [*sorted(kinds.items()), ("all", document["faults"])]:
         continued, seen = ([each[name] for each in found] for name in ("seconds", "seen_s"))

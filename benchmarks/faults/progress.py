@@ -25,7 +25,7 @@ class Progress:
     generation, in which iterations count as new again.
 
     Args:
-        client: one with a connection of its own.
+        client: one with a separate connection.
     """
 
     def __init__(self, client: redis.Redis, job: int) -> None:

@@ -85,7 +85,7 @@ class BenchCluster:
         return f"ws://127.0.0.1:{port}", echo.process.pid
 
     def add_web(self) -> None:
-        """Scale out: one more web process, at a port of its own."""
+        """Scale out: one more web process, at a separate port."""
         port, name = free_port(), f"web-{len(self.more_websockets) + 2}"
         command, log = web_command("127.0.0.1", port), self.plane.logs / f"{name}.log"
         service = start_service(name, command, log=log, environment=self.environment, folder=CHECKOUT)

@@ -1,7 +1,7 @@
 """``manage.py bench prediction-cost``: the cost of predicting and training, for all workers of a job.
 
 Predicting is what the hot path waits for: one iteration's measurements in, a state out, every worker's next speed
-out. Training happens in a task of its own. Times are CPU times of this process, which other load does not
+out. Training happens in a separate task. Times are CPU times of this process, which other load does not
 lengthen.
 """
 

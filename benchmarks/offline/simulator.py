@@ -102,7 +102,7 @@ def measure(barrier: str, workers: int, iterations: int) -> Row:
 
 
 def measured_apart(barrier: str, workers: int, iterations: int) -> Row:
-    """Run it in a process of its own."""
+    """Run it in a separate process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (barrier, workers, iterations))
 

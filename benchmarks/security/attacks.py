@@ -1,6 +1,6 @@
 """The attacks of ``bench hostile``: what an anonymous client or the owner of one machine can do.
 
-Each runs in a process of its own, for a bounded time and with a bounded number of connections, and counts the answers.
+Each runs in a separate process, for a bounded time and with a bounded number of connections, and counts the answers.
 Nothing here needs more than an address or the credential of one machine.
 """
 
@@ -115,7 +115,7 @@ def is_ready() -> bool:
 
 
 def perform(name: str, context: AttackContext) -> AttackResult:
-    """One of them; for a process of its own."""
+    """One of them; for a separate process."""
     return ATTACKS[name](context)
 
 

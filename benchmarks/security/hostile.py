@@ -1,7 +1,7 @@
 """``manage.py bench hostile``: anonymous clients and a malicious machine, while a job of another machine trains.
 
 Its rate, answers and memory are compared with a phase without attacks. The job trains at an emulated speed; each of
-``attacks.ATTACKS`` runs in turn, from a process of its own. All of it is on loopback, bounded in number and in time.
+``attacks.ATTACKS`` runs in turn, from a separate process. All of it is on loopback, bounded in number and in time.
 """
 
 import http.client

@@ -122,7 +122,7 @@ class MaliciousAgent:
         self.result.answers[f"{what}: {await _answer(self._socket)}"] += 1
 
     async def poison_as(self, order: ProcessOrder, greeting: msgspec.Struct, poisons: Sequence[Poison]) -> None:
-        """Say each of ``poisons`` on a connection of its own, as that process."""
+        """Say each of ``poisons`` on a separate connection, as that process."""
         headers, number = credentials_of(order), 0
         for message, changes in poisons:
             what = f"{type(message).__name__}.{next(iter(changes))}"

@@ -1,4 +1,4 @@
-"""A parameter server of a job of the fuzzer's own: the real one, in a process of its own, with orders that stay.
+"""A parameter server of a job of the fuzzer's own: the real one, in a separate process, with orders that stay.
 
 It has one block, and expects another at the next placement; its only worker is the fuzzer.
 """

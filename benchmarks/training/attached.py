@@ -399,7 +399,7 @@ def measure_memory(cluster: BenchCluster) -> dict[str, Any]:
 
 
 def kept_mib() -> float:
-    """What a rank keeps at most in an outage: reports, up to its bound. In a process of its own, in which nothing that
+    """What a rank keeps at most in an outage: reports, up to its bound. In a separate process, in which nothing that
     earlier parts left is freed meanwhile.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:

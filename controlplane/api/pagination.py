@@ -23,7 +23,7 @@ class Pages(PageNumberPagination):
         """One page of the rows.
 
         Raises:
-            Problem: for a page that is no number, or one behind the last.
+            Problem: for a page that is not a number, or one after the last.
         """
         self.request = request
         paginator = self.django_paginator_class(queryset, self.get_page_size(request))

@@ -39,4 +39,4 @@ def _over(rows: QuerySet[Process], now: datetime) -> dict[Peer, str]:
 
 
 def _sentence(why: str) -> str:
-    return f"the machine on which this process was started may not be connected: {why}"
+    return f"the machine on which this process was started is not allowed to connect: {why}"

@@ -19,7 +19,7 @@ def read_size(text: str) -> int:
     """The bytes; ``10G`` and ``10 gb`` are read as ``10 GB``.
 
     Raises:
-        ValueError: where it is no size; the message says what is expected.
+        ValueError: if it is not a size; the message says what is expected.
     """
     if (found := re.fullmatch(PATTERN, text, re.ASCII)) is None:
         raise ValueError(f"{EXPECTED} (found {text[:40]!r})")

@@ -172,7 +172,7 @@ def decoded_rollup(data: bytes) -> NDArray[np.float64]:
     names, values = _named(data)
     if len(values) % (len(names) * len(STATISTICS) * ITEM_BYTES):
         raise ValueError(
-            f"a stored rollup of {', '.join(names)}: {len(values)} bytes are no multiple of a window: was it cut off?"
+            f"stored rollup of {', '.join(names)}: {len(values)} bytes are not a multiple of a window: was it cut off?"
         )
     found = np.frombuffer(values, dtype="<f8").reshape(-1, len(names), len(STATISTICS)).transpose(1, 2, 0)
     if names == ROLLED:

@@ -65,7 +65,7 @@ def _not_there(where: str, why: str) -> Refusal:
     place = "on this machine" if where == "auto" else f"at {where}"
     return Refusal(
         f"paceline ray: found no Ray cluster {place} ({why[:300]}), expected one that runs; start one with "
-        "`ray start --head`, or name it with --address or RAY_ADDRESS (from a machine that is no node of it: "
+        "`ray start --head`, or name it with --address or RAY_ADDRESS (from a machine that is not one of its nodes: "
         "ray://HOST:10001)",
         NOT_REACHED,
     )

@@ -22,7 +22,7 @@ log = logging.getLogger("paceline")
 
 
 class Hosting:
-    """Runs one agent in a thread of its own; ``secret`` is the first line of its input."""
+    """Runs one agent in a separate thread; ``secret`` is the first line of its input."""
 
     def __init__(
         self, command: Sequence[str], secret: str, environment: Mapping[str, str], *, pause_s: float = FIRST_PAUSE_S

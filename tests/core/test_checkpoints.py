@@ -263,7 +263,7 @@ def test_loss_that_is_no_number_ends_the_job_and_names_the_last_good_checkpoint(
 def test_parameters_that_are_no_numbers_end_the_job_whatever_may_be_left_out(story, on_nan):
     told = with_checkpoint(story, on_nan=on_nan)
     told.iterate(3, speeds=ALL, start=7)
-    why = "the parameters that iteration 10 begins with are no finite numbers"
+    why = "the parameters that iteration 10 begins with are not finite numbers"
     moved = of(MoveJob, say(told, 0, CheckpointSaved, iteration=10, failure=why, is_spoilt=True))[0]
     assert moved.state == "failed"
     assert moved.reason == f"s0: {why}; the last good checkpoint is of iteration 5; try a smaller learning rate"

@@ -205,8 +205,9 @@ async def test_a_process_of_a_machine_whose_credential_has_expired_is_not_let_in
     async with processes.knock(gateway, job.pk) as socket:
         told = to_worker.decode(await socket.recv(decode=False))
         assert isinstance(told, Rejection)
-        assert "the machine on which this process was started may not be connected: the credential of agent 'm1'" in (
-            told.detail
+        assert (
+            "the machine on which this process was started is not allowed to connect: the credential of agent 'm1'"
+            in (told.detail)
         )
         assert await close_code(socket) == 4401
     await Agent.objects.filter(pk=agent).aupdate(credential_expires_at=timezone.now() + timedelta(days=1))

@@ -116,7 +116,7 @@ class Writer:
     def _write(self, copies: list[Copy]) -> None:
         iteration = copies[0].iteration
         if not all(bool(torch.isfinite(copy.tensors[files.VALUES]).all()) for copy in copies):
-            failure = f"the parameters that iteration {iteration} begins with are no finite numbers"
+            failure = f"the parameters that iteration {iteration} begins with are not finite numbers"
             log.error(failure)
             self._say(Saved(iteration=iteration, pieces=[], failure=failure, is_spoilt=True))
             return

@@ -117,7 +117,9 @@ class Session:
             self._channel.receive_payload(header, payload)
             self._meter.count(bytes_in=header.length)
         if header.length % ELEMENT_BYTES:
-            raise Refused(f"a copy of block {header.block} has {header.length} bytes, which are no whole values")
+            raise Refused(
+                f"a copy of block {header.block} has {header.length} bytes, which is not a whole number of values"
+            )
         values = np.frombuffer(payload, dtype=np.float32)
         self._store.fill(
             header.block,

@@ -38,7 +38,7 @@ class AggregatingExchange(Exchange):
         link: LinkEmulation | None = None,
     ) -> None:
         if isinstance(held.rule, SumRule):
-            expected = f"stateful with workload {spec.workload.name}, whose updates are no gradients"
+            expected = f"stateful with workload {spec.workload.name}, whose updates are not gradients"
             raise SpecError("server_mode", spec.server_mode, expected)
         super().__init__(peer, stopping, in_reach=in_reach, encryption=encryption, link=link)
         self._held = held

@@ -44,7 +44,7 @@ def without_spoilt(update: Update, gradient: torch.Tensor, *, is_shared: bool = 
     elif is_shared or is_finite(gradient):
         return update, ""
     else:
-        spoilt = f"{update.loss:g}, and its gradient is no number"
+        spoilt = f"{update.loss:g}, and its gradient is not a number"
     gradient.zero_()
     return Update(loss_sum=0.0, samples=0), spoilt
 

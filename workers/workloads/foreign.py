@@ -115,7 +115,7 @@ class Foreign:
         """Version 0 of the parameters."""
         vector = self._vector("what init gives", self._workload.init(seed))
         if not np.isfinite(vector).all():
-            raise self._error("what init gives", "values that are no numbers", "finite ones")
+            raise self._error("what init gives", "values that are not numbers", "finite ones")
         return vector
 
     def replica(self) -> Replica:

@@ -182,8 +182,8 @@ def test_a_state_folder_that_cannot_be_used_spends_no_token(tmp_path: Path) -> N
     [
         (("http://10.0.0.5:8000",), "http://10.0.0.5:8000 is not encrypted and not on this machine: give its"),
         (("nonsense",), "'nonsense' is not an address of a control plane"),
-        (("http://127.0.0.1:1", "--host", "0.0.0.0"), "--host '0.0.0.0' is no address that workers can connect to"),
-        (("http://127.0.0.1:1", "--announce", "::"), "--announce '::' is no address that workers can connect to"),
+        (("http://127.0.0.1:1", "--host", "0.0.0.0"), "--host '0.0.0.0' is not an address that workers can connect to"),
+        (("http://127.0.0.1:1", "--announce", "::"), "--announce '::' is not an address that workers can connect to"),
         (
             ("http://127.0.0.1:1", "--label", "gpu"),
             "--label 'gpu': expected KEY=VALUE on one line, like --label gpu=a100",

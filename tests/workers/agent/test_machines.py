@@ -56,5 +56,5 @@ def test_a_file_that_is_no_trace_is_refused_with_the_format(tmp_path: Path) -> N
         with pytest.raises(UsageError, match=sentence):
             machines_of(f"@{file}", None, None)
     file.write_bytes(b"\xff\xfe\x00time")
-    with pytest.raises(UsageError, match="found bytes that are no text, expected lines of a CSV file"):
+    with pytest.raises(UsageError, match="found bytes that are not text, expected lines of a CSV file"):
         machines_of(f"@{file}", None, None)

@@ -32,7 +32,7 @@ def test_blocks_are_written_and_reported(tmp_path: Path) -> None:
 def test_parameters_that_are_no_numbers_are_no_checkpoint(tmp_path: Path, value: float) -> None:
     (said,) = written(tmp_path, [1.0, value])
     assert (said.is_spoilt, said.pieces) == (True, [])
-    assert said.failure == "the parameters that iteration 20 begins with are no finite numbers"
+    assert said.failure == "the parameters that iteration 20 begins with are not finite numbers"
     assert said.message(1).is_spoilt
     assert list(tmp_path.iterdir()) == []
 

@@ -131,8 +131,8 @@ def test_what_a_module_draws_depends_on_job_worker_and_iteration() -> None:
 @pytest.mark.parametrize(
     ("loss_sum", "gradient", "spoilt"),
     [
-        (6.0, [1.0, np.nan], "3, and its gradient is no number"),
-        (6.0, [np.inf, -np.inf], "3, and its gradient is no number"),
+        (6.0, [1.0, np.nan], "3, and its gradient is not a number"),
+        (6.0, [np.inf, -np.inf], "3, and its gradient is not a number"),
         (np.nan, [1.0, 2.0], "nan"),
         (-np.inf, [np.nan, 2.0], "-inf"),
     ],

@@ -214,7 +214,7 @@ def test_a_sound_one_is_used_as_it_is_even_where_it_makes_a_new_gradient_each_ti
         ("shapes in a list", r"shapes: found \[3\], expected at least one name"),
         ("init of another type", "what init gives: found 'a float64 array of 4', expected a flat float32 array of 4"),
         ("init of another size", "what init gives: found 'a float32 array of 3', expected a flat float32 array of 4"),
-        ("init of no numbers", "what init gives: found 'values that are no numbers', expected finite ones"),
+        ("init of no numbers", "what init gives: found 'values that are not numbers', expected finite ones"),
         ("labels of another number", r"labels\(\): found 'an array of 3', expected one for each of 5 samples"),
         ("a list of parameters", r"replica\(\)\.parameters: found 'list', expected a flat float32 array of 4"),
         ("a matrix of gradients", r"replica\(\)\.gradient: found 'a float32 array of 2 x 2', expected a flat"),

@@ -55,7 +55,7 @@ def _users(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
         raise DataError(f"{path}: found pixels of {found}, expected {len(labels)} samples of {SIDE * SIDE}")
     if not np.isfinite(images).all():
         at = int(np.flatnonzero(~np.isfinite(images).all(axis=1))[0])
-        raise DataError(f"{path}: found a pixel of sample {at} that is no number, expected numbers from 0 to 1")
+        raise DataError(f"{path}: found a pixel of sample {at} that is not a number, expected numbers from 0 to 1")
     if len(labels) and not 0 <= labels.min() <= labels.max() < CLASSES:
         raise DataError(f"{path}: found labels {labels.min()} to {labels.max()}, expected 0 to {CLASSES - 1}")
     return images.reshape(-1, 1, SIDE, SIDE), labels, names

@@ -104,7 +104,7 @@ def _read(spec: str) -> str:
 
 
 def _with_priority(text: str, priority: int | None) -> str:
-    """The spec with this priority; what is no mapping is sent unchanged, so that the control plane explains it."""
+    """The spec with this priority; anything but a mapping is sent unchanged: the control plane explains it."""
     if priority is None:
         return text
     try:

@@ -204,7 +204,7 @@ def test_a_network_trains_on_files(tmp_path: Path, folder: Path) -> None:
         ("idx", {"path": "loop"}, lambda f: (f.parent / "loop").symlink_to("loop"), "expected the name of a file"),
         ("idx", {}, lambda f: idx(f, packed=False, counts=(0, 3)), "found 0 samples to train on and 3 to hold out"),
         ("idx", {}, lambda f: idx(f, packed=False, counts=(6, 0)), "found 6 samples to train on and 0 to hold out"),
-        ("femnist", {}, lambda f: leaf(f, pixel=math.nan), "a pixel of sample 0 that is no number"),
+        ("femnist", {}, lambda f: leaf(f, pixel=math.nan), "a pixel of sample 0 that is not a number"),
         ("femnist", {}, lambda f: leaf(f, label=0.5), "TypeError 'float' object cannot be interpreted as an integer"),
         ("femnist", {}, lambda f: leaf(f, label=10**30), "OverflowError"),
         ("femnist", {}, lambda f: (leaf(f), (f / "train" / "b.json").mkdir()), "b.json: cannot be read (Is a dir"),
