@@ -1,7 +1,7 @@
 """Peak memory of a worker beyond the framework, as a multiple of its model: ``manage.py bench memory``.
 
 A plain module of 124 million parameters (the sizes of GPT-2 small, without attention) takes a few steps on single
-samples, in separate processes: beside servers and by all-reduce, with and without evaluation and the final model.
+samples, in separate processes: with servers and by all-reduce, with and without evaluation and the final model.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """``manage.py bench fuzz --seed N``: mutated frames over every websocket and to parameter servers, while others train.
 
 Half of the frames to servers go to the bystander's, without a key, the other half to the fuzzer's own server, with a
-key. The frames are determined by the seed. Bars: no service and no process of the bystander's job ends, memory is flat,
-and the bystander's job keeps its rate within 5 % of that of the quiet times before and after.
+key. The frames are determined by the seed. Targets: no service and no process of the bystander's job ends, memory is
+flat, and the bystander's job keeps its rate within 5 % of that of the quiet times before and after.
 """
 
 import asyncio

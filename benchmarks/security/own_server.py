@@ -1,4 +1,4 @@
-"""A parameter server of a job of the fuzzer's own: the real one, in a separate process, with orders that stay.
+"""A real parameter server for a job of the fuzzer, in a separate process, with constant orders.
 
 It has one block, and expects another at the next placement; its only worker is the fuzzer.
 """

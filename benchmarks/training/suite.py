@@ -1,4 +1,4 @@
-"""Live experiments of the papers' systems beside their baselines, by name.
+"""Live experiments: the papers' systems compared with their baselines, by name.
 
 manage.py bench training [NAME [its options]]
 

@@ -1,5 +1,4 @@
-"""Simulates workers in step as arrays: workers that begin an iteration at the same instant compute, push and report in
-one pass.
+"""Simulates workers in lockstep as arrays: those that begin at the same instant compute, push and report in one pass.
 
 In lockstep a version releases all workers at once, and reports cause no decision until the last worker has pushed. Such
 an iteration, a *lap*, needs no event per worker: times are computed for all of them, and reports are recorded in the

@@ -52,7 +52,7 @@ class ServerProcesses:
         self._end(command.index, command.instance, status=0)
 
     def die(self, index: int, kind: str) -> None:
-        """A server crashes, ends orderly (leave), or disappears with its machine (vanish)."""
+        """A server crashes, exits normally (leave), or disappears with its machine (vanish)."""
         instance = self._instances[index]
         if kind == "vanish":
             self._silent_s[instance] = self._kernel.now

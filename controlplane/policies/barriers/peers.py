@@ -1,4 +1,4 @@
-"""PSP without a centre (``sampling: peers``): each worker samples the others itself and asks them (PSP section 3.2).
+"""PSP without a central process (``sampling: peers``): each worker samples the others itself (PSP section 3.2).
 
 The barrier is ``protocol.peers``, within each worker. The control plane's part is in this module: it leases samples to
 every worker for some time in advance, and holds no worker.

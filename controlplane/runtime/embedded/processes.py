@@ -1,7 +1,7 @@
 """One child process: started so that it cannot outlive its parent, logged to a file, ended with a deadline.
 
-On Linux the kernel kills the child when the thread that started it ends, however that comes about; elsewhere
-(no PR_SET_PDEATHSIG) only an orderly end of the parent ends it. Children have their own session, so that a
+On Linux the kernel kills the child when the thread that started it ends for any reason; elsewhere (no
+PR_SET_PDEATHSIG) only a normal shutdown of the parent ends it. Children have their own session, so that a
 Ctrl-C at the terminal reaches the parent alone, which then ends them in order.
 """
 
