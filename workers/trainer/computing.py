@@ -16,8 +16,7 @@ from controlplane.protocol.worker import WorkerMachine
 from workers.emulation import Pace
 from workers.link import WorkerLink
 from workers.trainer.micro_batch import choose
-from workers.trainer.sampler import Sampler
-from workers.trainer.work import Work
+from workers.trainer.sampler import Sampler, Work
 from workers.workloads.shape import Prefetching, Replica, Samples, Update
 from workers.workloads.tensors import is_finite
 

@@ -35,8 +35,7 @@ from workers.trainer.local_steps import make_replica
 from workers.trainer.reduction import Reduction, check_reduces
 from workers.trainer.refilling import Refiller
 from workers.trainer.round import Round
-from workers.trainer.sampler import make_sampler
-from workers.trainer.work import Work, work_of
+from workers.trainer.sampler import Work, make_sampler, work_of
 from workers.transport.encryption import Encryption, Identity
 from workers.transport.errors import Stopped
 from workers.transport.frames import Header, Op

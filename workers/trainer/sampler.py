@@ -2,12 +2,15 @@
 
 Position ``p`` is element ``p mod N`` of the permutation of pass ``p div N``. Orders assign ranges of positions, so any
 division of an iteration over the workers uses the same samples, and a repeated iteration uses them again.
+``work_of`` draws those of one iteration.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from controlplane.protocol.schedule import Task
 from controlplane.protocol.spec import JobSpec
 from workers.workloads.partitions import own_samples
 from workers.workloads.shape import Samples, Workload
@@ -80,3 +83,26 @@ def make_sampler(workload: Workload, spec: JobSpec, rank: int) -> Sampler:
         return PermutationSampler(seed=spec.seed, sample_count=workload.sample_count)
     own = own_samples(workload, division, rank=rank, workers=spec.workers, seed=spec.seed)
     return OwnSampler(own, seed=spec.seed, workers=spec.workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The samples of one iteration, in the order of processing."""
+
+    position: int
+    """Offset in the job's permutations."""
+    samples: Samples
+    share: int
+    """Number of samples expected; with a time budget there may be more."""
+    budget_s: float | None = None
+    """Stop after this time."""
+
+
+def work_of(task: Task, sampler: Sampler) -> Work:
+    """The samples of ``task``, drawn from ``sampler``, which may return none of them twice."""
+    if task.pieces:
+        parts = [sampler.samples(piece.start, piece.stop - piece.start) for piece in task.pieces]
+        samples = np.concatenate(parts)
+    else:
+        samples = sampler.samples(task.position, task.most)
+    return Work(position=task.position, samples=samples, share=task.share, budget_s=task.budget_s)

@@ -15,7 +15,7 @@ from tests.workers.driver import MemoryWorkerLink
 from workers.emulation import Pace
 from workers.trainer.computing import Computing, Skipped, without_spoilt
 from workers.trainer.micro_batch import Size
-from workers.trainer.work import Work
+from workers.trainer.sampler import Work
 from workers.workloads.shape import Update
 
 PIECE, SHARE, ITERATION = 4, 18, 3
