@@ -18,12 +18,24 @@ def slowness(*, load: float | None = None, cores: int | None = None) -> float:
     return min(MOST, max(1.0, sharing))
 
 
+LOOKING = 0.2
+"""At most this part of the time is spent looking: what is waited for needs the processor, too."""
+LONGEST_S = 1.0
+
+
+def rest_s(took_s: float, every: float) -> float:
+    """The interval before the next look, after one that took so long."""
+    return max(every, min(LONGEST_S, took_s * (1.0 / LOOKING - 1.0)))
+
+
 def eventually(look: Callable[[], Found], *, what: str, seconds: float = 60.0, every: float = 0.02) -> Found:
     """The first true value of ``look()``; fails the test after ``seconds`` of an idle machine, later on a busy one."""
     began = time.monotonic()
     while True:
+        looked = time.monotonic()
         if found := look():
             return found
-        if (waited := time.monotonic() - began) > seconds * slowness():
+        now = time.monotonic()
+        if (waited := now - began) > seconds * slowness():
             raise AssertionError(f"{what}: not within {waited:.0f} s ({seconds:g} s on an idle machine)")
-        time.sleep(every)
+        time.sleep(rest_s(now - looked, every))
