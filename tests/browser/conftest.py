@@ -165,7 +165,9 @@ def axe_findings(page: Page, *, rules: list[str] | None = None, within: str = "h
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rules:
         options["runOnly"] = {"type": "rule", "values": rules}
-    found: list[dict[str, Any]] = Axe().run(page, context={"include": [within], "exclude": [DRAWN]}, options=options).response["violations"]
+    found: list[dict[str, Any]] = (
+        Axe().run(page, context={"include": [within], "exclude": [DRAWN]}, options=options).response["violations"]
+    )
     return [
         f"{finding['id']}: {finding['help']} ({', '.join(str(node['target']) for node in finding['nodes'][:3])})"
         for finding in found

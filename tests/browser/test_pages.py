@@ -94,6 +94,7 @@ def draw_all(page: Page) -> None:
         expect(figure.locator(".main-svg").first).to_be_visible()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("theme", "width", "rules"), [("light", WIDE, None), ("dark", NARROW, LOOKS)])
 def test_every_page_pleases_axe_and_fits_the_screen_even_with_a_name_without_spaces(
     site: str, look: Look, ada: User, job: Job, simulation: Simulation, theme: str, width: int, rules: list[str] | None

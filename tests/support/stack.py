@@ -186,7 +186,9 @@ class Stack:
 
         def look() -> dict[str, Any] | None:
             job = self.job(number)
-            assert not job["is_over"], f"job {number} ended {job['state']} before iteration {iteration}: {job['reason']}"
+            assert not job["is_over"], (
+                f"job {number} ended {job['state']} before iteration {iteration}: {job['reason']}"
+            )
             return job if job["iteration"] >= iteration else None
 
         found = eventually(look, what=f"iteration {iteration} of job {number}", seconds=seconds, every=0.1)
