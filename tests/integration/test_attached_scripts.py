@@ -263,7 +263,6 @@ def test_a_rank_that_runs_out_of_memory_is_given_half_and_never_more(stack: Stac
 
 
 ENDS = """
-import sys
 import paceline
 pacer = paceline.attach()
 for _ in pacer.loader(range(32), 4):
