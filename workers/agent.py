@@ -332,6 +332,7 @@ class Agent:
             rotates=True,
             tests=True,
             testing=testing + [test for test in tested if test not in testing],
+            scripts=offer.setup.scripts_dir is not None,
         )
 
     def _heartbeat(self) -> AgentHeartbeat:

@@ -130,6 +130,13 @@ def join(
     allow_code: Annotated[
         bool, typer.Option(help="Allow jobs to run their own code as a workload (package.module:factory).")
     ] = False,
+    allow_scripts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Start scripts of jobs in this folder: any program, as this user. Default: none are started.",
+            show_default=False,
+        ),
+    ] = None,
     relay: Annotated[
         bool, typer.Option(help="Carry what its workers and servers tell the control plane over one connection.")
     ] = False,
@@ -156,11 +163,12 @@ def join(
                 announced=announce,
                 insecure=insecure,
                 encrypt=encrypt,
-                data_dir=parse_folder(data_dir),
+                data_dir=parse_folder(data_dir, "--data-dir"),
                 checkpoint_dir=str((checkpoint_dir or (state_dir or default_root()) / "checkpoints").absolute()),
                 keep_checkpoints_days=keep_checkpoints,
                 devices=tuple(devices_by_slot(devices, len(machines), launched.local_rank) or devices),
                 allow_code=allow_code,
+                scripts_dir=parse_folder(allow_scripts, "--allow-scripts"),
             ),
             relays=relay,
         )
@@ -232,8 +240,8 @@ def parse_name(name: str) -> str:
     return name
 
 
-def parse_folder(folder: Path | None) -> str | None:
-    """The data folder as an absolute path.
+def parse_folder(folder: Path | None, option: str) -> str | None:
+    """The folder that an option names, as an absolute path.
 
     Raises:
         UsageError: if there is none of that name.
@@ -241,7 +249,7 @@ def parse_folder(folder: Path | None) -> str | None:
     if folder is None:
         return None
     if not folder.is_dir():
-        raise UsageError(f"--data-dir {str(folder)!r}: there is no such folder")
+        raise UsageError(f"{option} {str(folder)!r}: there is no such folder")
     return str(folder.resolve())
 
 

@@ -19,6 +19,7 @@ from workers.devices import CPU, claim
 from workers.relay.framing import VARIABLE
 from workers.relay.process import LocalRoute
 from workers.resources import Machine
+from workers.script import become_script
 from workers.setup import Setup
 from workers.upload import upload_model
 
@@ -27,7 +28,9 @@ Link = WorkerControl | ServerControl
 
 
 def run_process(order: ProcessOrder, setup: Setup) -> int:
-    """Run the process of ``order``; return its exit status."""
+    """Run the process of ``order``; return its exit status. A script replaces this process."""
+    if order.spec.command is not None or order.script is not None:
+        become_script(order, setup)
     import torch
 
     device = claim(setup.device_of(order.slot), os.environ) if order.role == "worker" else CPU

@@ -28,6 +28,8 @@ class Setup(Value, frozen=True, kw_only=True):
     """Devices of workers, by slot: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``GPU-UUID`` or ``MIG-UUID``."""
     allow_code: bool = False
     """Whether jobs may use their own workloads, and so run their code on this machine."""
+    scripts_dir: str | None = None
+    """The folder in which scripts of jobs run; None: none are started."""
 
     def device_of(self, slot: int) -> str:
         """The device of the worker in that slot."""

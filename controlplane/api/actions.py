@@ -19,7 +19,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.projections import LOST_AWAITS, end_lost_job
 from controlplane.jobs.queue import LAST, slot_request_for
 from controlplane.jobs.stored_specs import UnreadableSpec, stored_spec
-from controlplane.jobs.tokens import token_issue
+from controlplane.jobs.tokens import token_issue, token_of_script
 from controlplane.jobs.validation import validated_spec
 from controlplane.jobs.waiting import Queue
 from controlplane.people import quotas
@@ -72,7 +72,9 @@ def submit_job(
     job, token = submission.job, None
     if submission.created:
         transaction.on_commit(lambda: _begin(job))
-        if job.launch == "attached":
+        if job.has_script:
+            token_of_script(job=job, actor=user.get_username())
+        elif job.launch == "attached":
             token = token_issue(job=job, actor=user.get_username())
     return Accepted(job=job, token=token)
 

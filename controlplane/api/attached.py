@@ -30,9 +30,11 @@ def issue_token(*, job: Job, actor: str, grace_s: float) -> str:
     """Create a token and return it in plain text.
 
     Raises:
-        Problem: if the job is over.
+        Problem: if the job is over, or agents start its ranks.
     """
     _check_live(job)
+    if job.has_script:
+        raise Problem(409, f"{job}: its agents pass its ranks a token that does not change; DELETE revokes it")
     return tokens.token_issue(job=job, actor=actor, grace_s=grace_s)
 
 
@@ -94,11 +96,13 @@ def finish_job(*, job: Job, actor: str, exit_code: int, reason: str) -> None:
     """Report to the engine that the launcher of an attached job has ended.
 
     Raises:
-        Problem: if the job is native or over, or Redis does not answer.
+        Problem: if the job is over, agents start its processes, or Redis does not answer.
     """
     over = Problem(409, f"{job} is over ({job.state}): it ended before its launcher reported an exit code")
     if job.launch != "attached":
         raise Problem(409, f"{job} is native: Paceline's agents manage its processes; use actions/stop")
+    if job.has_script:
+        raise Problem(409, f"{job}: Paceline's agents start its script and report how it ends; use actions/stop")
     if job.is_over:
         raise over
     detail = {"exit_code": exit_code, "reason": reason[:500]}
@@ -121,10 +125,12 @@ def renew_lease(*, job: Job) -> None:
     """Record that the launcher of an attached job is alive.
 
     Raises:
-        Problem: if the job is native or over, or Redis does not answer.
+        Problem: if the job is over, agents start its processes, or Redis does not answer.
     """
     if job.launch != "attached":
         raise Problem(409, f"{job} is native: Paceline's agents start its processes, so it has no launcher")
+    if job.has_script:
+        raise Problem(409, f"{job}: Paceline's agents start its script, so it has no other launcher")
     if job.is_over:
         raise Problem(409, f"{job} is over ({job.state})")
     try:

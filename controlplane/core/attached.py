@@ -4,29 +4,33 @@
 that reconnects as another process, or another world size, begins the next generation. Reports of all ranks complete an
 iteration. A rank never waits for the control plane.
 
-**Hangs.** An iteration hangs if a rank does not reach the all-reduce in which the others wait. Each rank reports this
-by itself (``Stalled``), with what it is doing. A rank that is not in the all-reduce while others are is flagged at
-once. If all reporting ranks are in it, ranks that sent nothing are flagged after another report. A rank that hangs
-after the all-reduce does not prevent the end of that iteration: the others wait for it in the next one.
-
 **End.** A rank without heartbeats is only shown as unreachable: only its launcher can end it. The job ends with the
 exit code of its launcher. Without that, it ends once every rank has reported that its loop ended, or when the job has
-waited for ranks for as long as its spec allows.
+waited for ranks for as long as its spec allows. Where agents start the script (``scripts``), they report its exit code.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-from controlplane.core import filling, granting, membership, ordering, sharing
+from controlplane.core import filling, granting, hangs, membership, ordering, scripts, sharing
 from controlplane.core.choices import Finding
 from controlplane.core.commands import IssueOrders, RejectMessage, RollBack
 from controlplane.core.context import Context, EventRefused, being, flag_key, number_of
 from controlplane.core.events import LAUNCHER, LauncherEnded, WorkerMessageReceived
 from controlplane.core.state import Job
-from controlplane.core.states import JOB_OVER, UNREACHABLE, JobState, ProcessState, Rank, Worker, in_words
+from controlplane.core.states import (
+    JOB_OVER,
+    RANKS_AWAITED,
+    UNREACHABLE,
+    JobState,
+    ProcessState,
+    Rank,
+    Worker,
+    in_words,
+)
 from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.base import MAX_INT32
-from controlplane.protocol.messages import IterationReport, Place, RankHello, Stalled, WorkerFinished
+from controlplane.protocol.messages import RankHello, WorkerFinished
 from controlplane.protocol.orders import Orders, Rejection
 
 NAMED: Final = 8
@@ -116,12 +120,13 @@ def _start_instance(context: Context, instance: str, hello: RankHello) -> Worker
             over = ProcessState.STOPPED if before.state is ProcessState.FINISHED else ProcessState.LOST
             context.move_process(before, over, f"another process has replaced its rank{where}")
     knows = hello.iteration is not None
+    script = job.scripts.processes.get(hello.rank)
     job.workers[hello.rank] = worker = Worker(
         role="worker",
         index=hello.rank,
         instance=instance,
-        agent=0,
-        slot=0,
+        agent=script.agent if script is not None else 0,
+        slot=script.slot if script is not None else 0,
         emulate=None,
         state=ProcessState.READY,
         since_ms=context.now_ms,
@@ -215,7 +220,7 @@ def _report_missing(context: Context, world: int) -> None:
         worlds_text = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
         _differ(context, f"the ranks report different world sizes: {worlds_text}; start all with one world size")
     missing = [f"w{rank}" for rank in range(world) if f"w{rank}" not in here]
-    awaited = f"{granting.RANKS_AWAITED} {_named(missing)}; {len(here)} of {world} are connected"
+    awaited = f"{RANKS_AWAITED} {_named(missing)}; {len(here)} of {world} are connected"
     granting.await_ranks(context, f"{len(here)} of {number_of(world, 'rank')} are connected", awaited)
 
 
@@ -234,7 +239,7 @@ def _agree(context: Context, members: list[Worker]) -> bool:
             found = ", ".join(f"{title} {value}" for title, value in list(values.items())[:NAMED])
             sentence = f"the ranks differ in {name}: {found}; the shares stay equal until all have the same"
             _differ(context, sentence)
-            granting.await_ranks(context, sentence, f"{granting.RANKS_AWAITED} with one {name}")
+            granting.await_ranks(context, sentence, f"{RANKS_AWAITED} with one {name}")
             return False
     return True
 
@@ -277,7 +282,7 @@ def _begin_generation(context: Context, members: list[Worker]) -> None:
             worker.done, worker.from_iteration = first - 1, first
             worker.rank.counts = True
         context.close_flag(worker.index, "lost", f"{worker.title} is connected again")
-    close_hang(context, "the ranks restarted")
+    hangs.close(context, "the ranks restarted")
     filling.begin(context, members)
     here = f"{number_of(world, 'rank')} {being(world)} connected"
     if job.state is JobState.STARTING:
@@ -345,104 +350,6 @@ def _environment_of(hello: RankHello) -> dict[str, str]:
     return {name: value for name, value in named.items() if value}
 
 
-HANG = "hang"
-
-DOING: dict[Place, str] = {
-    "data": "has been waiting for its next batch",
-    "compute": "has been computing",
-    "outside": "has been between two iterations (evaluation, checkpoint)",
-    "sum": "has been waiting in the all-reduce",
-}
-
-AFTER_SUM = "has been between the all-reduce and the end of iteration {} (optimizer, checkpoint before paceline.step)"
-
-
-def on_stalled(context: Context, worker: Worker, message: Stalled) -> None:
-    """A rank's iteration has been open for much longer than usual."""
-    job, attachment = context.job, context.job.attachment
-    if worker.rank is None or not worker.rank.counts or message.iteration <= worker.done:
-        return
-    before = attachment.stalled_in.get(worker.index)
-    if before not in (None, message.iteration) or abs(message.iteration - attachment.stalled_at) > 1:
-        close_hang(context, f"iteration {message.iteration} is open now")
-    attachment.stalled_at = max(attachment.stalled_at, message.iteration)
-    attachment.stalled[worker.index] = message.place
-    attachment.stalled_in[worker.index] = message.iteration
-    members = [job.workers[rank] for rank in job.generation.roster]
-    behind = [rank for rank, iteration in attachment.stalled_in.items() if iteration < attachment.stalled_at]
-    late = behind or _not_in_sum(attachment.stalled)
-    if late and len(late) < len(members):
-        for rank in late:
-            doing = AFTER_SUM.format(attachment.stalled_in[rank]) if behind else DOING[attachment.stalled[rank]]
-            who = job.workers[rank]
-            waited = f"{who.title} {doing} for {message.open_s:.0f} s, and the other ranks wait for it"
-            _flag_hang(context, who, message, waited)
-    elif before == message.iteration:
-        silent = [each for each in members if each.index not in attachment.stalled]
-        for each in silent:
-            _flag_hang(context, each, message, f"{each.title} sends nothing, and the other ranks wait for it")
-        if not silent:
-            _no_rank_is_late(context, message)
-
-
-def _not_in_sum(stalled: dict[int, Place]) -> list[int]:
-    """Ranks that have not reached the all-reduce. If no rank is known to be in it, a rank that seems to compute may be
-    in it.
-    """
-    early = ("sum",) if "sum" in stalled.values() else ("sum", "compute")
-    return [rank for rank, place in stalled.items() if place not in early]
-
-
-def close_hang_at(context: Context, report: IterationReport) -> None:
-    """An iteration has ended at one rank, so all have reached its all-reduce."""
-    if 0 <= context.job.attachment.stalled_at <= report.iteration:
-        close_hang(context, f"iteration {report.iteration} has ended")
-
-
-def close_hang(context: Context, reason: str) -> None:
-    """Close the flags of hanging ranks."""
-    attachment = context.job.attachment
-    if attachment.stalled_at < 0:
-        return
-    attachment.stalled_at, attachment.stalled, attachment.stalled_in = -1, {}, {}
-    context.close_flag(0, HANG, reason, subject="job")
-    for rank in context.job.workers:
-        context.close_flag(rank, HANG, reason)
-
-
-def _flag_hang(context: Context, worker: Worker, message: Stalled, what: str) -> None:
-    about = worker.environment
-    where = f" on {about['machine']}" if about.get("machine") else ""
-    process = about.get("pid", "")
-    cure = f"inspect its stack{where} (py-spy dump --pid {process})" if process else f"look at its process{where}"
-    sentence = (
-        f"iteration {message.iteration} does not end: {what}; an iteration usually takes {message.usual_s:.3g} s."
-        f" {cure[0].upper()}{cure[1:]}, or have its launcher start it again"
-    )
-    context.open_flag(worker.index, HANG, "lasting", sentence, _hang_evidence(message))
-
-
-def _no_rank_is_late(context: Context, message: Stalled) -> None:
-    sentence = (
-        f"iteration {message.iteration} does not end: no rank is known to be late, and all have waited for"
-        f" {message.open_s:.0f} s; check the network between them, and whether all ranks call the same collectives"
-    )
-    found = Finding(
-        rank=0,
-        kind=HANG,
-        open=True,
-        sentence=sentence,
-        subject="job",
-        persistence="lasting",
-        evidence=_hang_evidence(message),
-    )
-    context.record_findings([found])
-
-
-def _hang_evidence(message: Stalled) -> dict[str, float]:
-    return {"iteration": message.iteration, "open_s": message.open_s, "usual_s": message.usual_s}
-
-
 SILENCE_MS: Final = 10_000
 """A rank without a heartbeat for this long is unreachable."""
 
@@ -456,8 +363,7 @@ END_MS: Final = 30_000
 """How long ranks may take to stop."""
 
 RETURN: Final = (
-    granting.RANKS_AWAITED
-    + ", none of which is connected: it continues when they return, and fails after {:g} s without them"
+    RANKS_AWAITED + ", none of which is connected: it continues when they return, and fails after {:g} s without them"
 )
 NO_LEASE: Final = (
     ". If their launcher was killed, no exit code is reported: start the script again with"
@@ -477,7 +383,7 @@ def deadlines_ms(job: Job) -> list[int]:
     times = [_silent_at(job, each) for each in job.live_workers if each.state is ProcessState.READY]
     if job.state is JobState.RUNNING:
         times += [each.since_ms + GONE_MS for each in members if _is_unreported(job, each)]
-    limits = (_gone_at(job), _gives_up_at(job), _lease_ends_at(job), job.end.by_ms)
+    limits = (_gone_at(job), _gives_up_at(job), _lease_ends_at(job), _ends_by(job), job.scripts.due_ms)
     return times + [limit for limit in limits if limit is not None]
 
 
@@ -498,7 +404,7 @@ def check_ranks(context: Context) -> None:
         _end_wait(context)
     elif lease_ends_at is not None and now_ms >= lease_ends_at:
         _end_with_launcher(context)
-    elif job.state is JobState.FINISHING and (_all_stopped(job) or (job.end.by_ms or 0) <= now_ms):
+    elif job.state is JobState.FINISHING and (_has_ended(job) or _is_late(job, now_ms)):
         _end_attached(context)
 
 
@@ -516,8 +422,9 @@ def on_loop_ended(context: Context, worker: Worker, message: WorkerFinished) -> 
     if job.end.stop_at is not None and message.iteration >= job.end.stop_at:
         _begin_finishing(context, job.end.reason, "every rank's end", END_MS)
     elif all(each.state is ProcessState.FINISHED for each in _members(job)) and _members(job):
-        _begin_finishing(context, "every rank has ended its loop", "its launcher's exit code", LAUNCHER_MS)
-    if job.state is JobState.FINISHING and _all_stopped(job) and job.end.stop_at is not None:
+        owner = "its launcher" if context.spec.command is None else "its script"
+        _begin_finishing(context, "every rank has ended its loop", f"{owner}'s exit code", LAUNCHER_MS)
+    if job.state is JobState.FINISHING and _has_ended(job) and job.end.stop_at is not None:
         _end_attached(context)
 
 
@@ -526,11 +433,31 @@ def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
     job, status = context.job, event.exit_code
     if context.mode.owns_processes:
         raise EventRefused(f"job {job.number}: finish by {event.actor}, but Paceline's agents start its processes")
+    if context.spec.command is not None:
+        raise EventRefused(f"job {job.number}: finish by {event.actor}, but Paceline's agents start its script")
     if job.state in JOB_OVER:
         raise EventRefused(f"job {job.number}: finish by {event.actor}, but it is {job.state}")
     cause = f": {event.reason}" if event.reason else ""
     how = f"with status {status}" if status >= 0 else f"by signal {-status}"
-    sentence = f"its launcher ended {how}{cause}"
+    _end_with_status(context, status, f"its launcher ended {how}{cause}")
+
+
+def on_script_ended(context: Context, outcome: scripts.Outcome | None) -> None:
+    """All processes of the script that agents started have ended, if there is an outcome."""
+    if outcome is None:
+        return
+    if outcome.again_s is not None:
+        awaited = f"{RANKS_AWAITED}, which start again in {outcome.again_s:g} s"
+        granting.await_ranks(context, outcome.sentence, awaited)
+    elif scripts.was_requested_to_end(context.job):
+        _end_as_requested(context, outcome.failure)
+    else:
+        _end_with_status(context, outcome.status, outcome.sentence)
+
+
+def _end_with_status(context: Context, status: int, sentence: str) -> None:
+    """The exit status of the script ends the job; ``sentence`` says how it ended."""
+    job = context.job
     if job.attachment.ends_as == JobState.CANCELLED:
         context.end_job(JobState.CANCELLED, f"{job.end.reason}; {sentence}")
     elif status:
@@ -545,6 +472,17 @@ def on_launcher_ended(context: Context, event: LauncherEnded) -> None:
         _begin_finishing(context, sentence, "", 0)
         job.attachment.ends_as, job.end.reason = JobState.SUCCEEDED, sentence
         _end_attached(context)
+
+
+def _end_as_requested(context: Context, failure: str) -> None:
+    """The script's processes have ended after their ranks were ordered to stop. ``failure``: how one failed, or ""."""
+    job = context.job
+    if failure:
+        job.end.reason = f"{job.end.reason}; {failure}"
+    came_so_far = all(worker.state is ProcessState.FINISHED for worker in _members(job))
+    if failure and not came_so_far and job.attachment.ends_as != JobState.CANCELLED:
+        job.attachment.ends_as = JobState.FAILED
+    _end_attached(context)
 
 
 def _members(job: Job) -> list[Worker]:
@@ -624,6 +562,8 @@ def _end_wait(context: Context) -> None:
         context.end_job(JobState.FAILED, f"its ranks were disconnected for {waited}, the limit set by wait_s")
         return
     cure = "start the script with paceline run, or give its ranks PACELINE_URL, PACELINE_JOB and PACELINE_TOKEN"
+    if context.spec.command is not None:
+        cure = "call paceline.attach() in the script, and take batches from pacer.loader(); its log says what it does"
     context.end_job(JobState.FAILED, f"{_who_came(job)} within {waited}: {cure}")
 
 
@@ -645,6 +585,8 @@ def _await_ranks(context: Context) -> None:
     number, spec = len(context.job.generation.roster), context.spec
     gone = f"all {number_of(number, 'rank')} are gone" if number > 1 else "its rank is gone"
     until = NO_LEASE if spec.lease_s is None else LEASE.format(spec.lease_s)
+    if spec.command is not None:
+        until = ""
     granting.await_ranks(context, gone, RETURN.format(spec.wait_s) + until)
 
 
@@ -672,6 +614,24 @@ def _is_unreported(job: Job, worker: Worker) -> bool:
 
 def _all_stopped(job: Job) -> bool:
     return not any(worker.state is ProcessState.READY for worker in job.live_workers)
+
+
+def _has_ended(job: Job) -> bool:
+    """Whether neither a rank is connected, nor a process of a script runs that agents started."""
+    return _all_stopped(job) and not job.scripts.running
+
+
+def _ends_by(job: Job) -> int | None:
+    """When a finishing job ends although something of it still runs; None: never. A script that agents started may
+    take any time after its loops, unless a user has cancelled the job.
+    """
+    is_waited_for = bool(job.scripts.running) and _all_stopped(job) and job.attachment.ends_as != JobState.CANCELLED
+    return None if is_waited_for else job.end.by_ms
+
+
+def _is_late(job: Job, now_ms: int) -> bool:
+    by_ms = _ends_by(job)
+    return by_ms is not None and by_ms <= now_ms
 
 
 def _silent_at(job: Job, worker: Worker) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from controlplane.core.choices import Judged, PredictorScore, SplitMove
 from controlplane.core.states import JobState, ProcessState
 from controlplane.protocol.base import Count, Name, Positive, Value
-from controlplane.protocol.orders import Block, Orders, PeerAddress, Rejection, Role, ServerOrders
+from controlplane.protocol.orders import Block, Orders, PeerAddress, Rejection, Role, Script, ServerOrders
 from controlplane.protocol.parts import Seed
 from controlplane.protocol.spec import Choice, Emulation, Synchronization
 
@@ -139,6 +139,8 @@ class StartProcess(Command, frozen=True, kw_only=True, tag="start-process"):
     agent: int
     slot: Count
     emulate: Emulation | None = None
+    script: Script | None = None
+    """For a process of a script; without port and token."""
 
 
 class StopProcess(Command, frozen=True, kw_only=True, tag="stop-process"):

@@ -291,15 +291,20 @@ class Context:
         job.pauses.clear()
         for process in job.live_processes:
             self.stop_process(process, f"the job {in_words(state)}")
+        for rank, script in job.scripts.running.items():
+            place = {"role": "worker", "index": rank, "instance": script.instance, "agent": script.agent}
+            self.emit(StopProcess, f"the job {in_words(state)}", **place)
         self.close_flags(f"the job {in_words(state)}")
         self.return_slots()
 
     def return_slots(self, *, late: bool = False) -> None:
         """Release the slots once no process uses them, or it is ``late``."""
         job = self.job
-        running = job.live_processes
-        if not job.holds_slots or (running and not late):
+        running, scripts = job.live_processes, job.scripts.running.values()
+        if not job.holds_slots or ((running or scripts) and not late):
             return
+        for script in scripts:
+            script.runs = False
         for process in running:
             self.move_process(
                 process, ProcessState.STOPPED, f"its end was not reported within {SLOTS_RETURN_MS / 1000:g} s"

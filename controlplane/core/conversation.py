@@ -12,11 +12,13 @@ from controlplane.core import (
     attached,
     changes,
     granting,
+    hangs,
     iterations,
     membership,
     ordering,
     placing,
     recovery,
+    scripts,
     sharing,
     starting,
 )
@@ -106,7 +108,7 @@ def on_worker_message(context: Context, event: WorkerMessageReceived) -> None:
     elif isinstance(message, RankHello):
         _greet_rank(context, worker, message)
     elif isinstance(message, Stalled):
-        attached.on_stalled(context, worker, message)
+        hangs.on_stalled(context, worker, message)
     else:
         _handle_progress(context, worker, message)
 
@@ -263,7 +265,7 @@ def _take_report(context: Context, worker: Worker, report: IterationReport) -> N
     iterations.on_report(context, worker, report)
     if rank is not None:
         attached.forget_old(job)
-        attached.close_hang_at(context, report)
+        hangs.close_at(context, report)
 
 
 def _is_granted(job: Job, worker: Worker, iteration: int, generation: int = 0) -> bool:
@@ -426,6 +428,7 @@ def _report_processes(context: Context, reason: str) -> None:
         else:
             context.start_process(process, reason)
         context.report_process(process, reason)
+    scripts.report(context, reason)
 
 
 def _report_roster(context: Context, reason: str) -> None:

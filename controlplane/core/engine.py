@@ -60,13 +60,13 @@ from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.spec import JobSpec, Synchronization
 
-ENGINE_VERSION = "11"
+ENGINE_VERSION = "12"
 """Changes whenever the same entries would lead to different commands."""
 
 HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {
     JobSubmitted: lifecycle.on_submitted,
     SlotsAssigned: lifecycle.on_slots_assigned,
-    SlotRefused: placing.on_slot_refused,
+    SlotRefused: lifecycle.on_slot_refused,
     WorkerMessageReceived: conversation.on_worker_message,
     ServerMessageReceived: conversation.on_server_message,
     ConnectionLost: conversation.on_connection_lost,

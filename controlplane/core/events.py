@@ -2,6 +2,7 @@
 it.
 """
 
+import re
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -10,7 +11,7 @@ from controlplane.core.choices import PlayedAlternative
 from controlplane.core.choices import PredictorPromoted as PredictorPromoted
 from controlplane.core.choices import PredictorTrained as PredictorTrained
 from controlplane.protocol.autopilot import Mode
-from controlplane.protocol.base import Count, Count32, Finite, Name, Positive32, Status, Text, Value, Word
+from controlplane.protocol.base import Count, Count32, Finite, Host, Name, Positive32, Status, Text, Value, Word
 from controlplane.protocol.energy import Power
 from controlplane.protocol.messages import (
     BlocksFilled,
@@ -66,6 +67,10 @@ class JobSubmitted(Value, frozen=True, kw_only=True, tag="job-submitted"):
     """
 
 
+_PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
+"""Finds the module of an error's class in the last line of a traceback."""
+
+
 class Assignment(Value, frozen=True, kw_only=True):
     """One process of the job and the slot of the agent that should run it."""
 
@@ -76,6 +81,8 @@ class Assignment(Value, frozen=True, kw_only=True):
     emulate: Emulation | None = None
     power: Power | None = None
     """A worker's power from the machine's labels."""
+    host: Host = ""
+    """A worker's machine, as others reach it."""
 
 
 class SlotsAssigned(Value, frozen=True, kw_only=True, tag="slots-assigned"):
@@ -128,6 +135,22 @@ class ProcessDied(Value, frozen=True, kw_only=True, tag="process-died"):
     """Its agent is unreachable: nothing can be started there."""
     out_of_memory: bool = False
     """It was killed while the kernel killed processes of its machine for lack of memory."""
+
+    @property
+    def ended(self) -> str:
+        """How it ended, to complete a sentence that begins with its name. The last line of a failed process is the
+        reason; that of a process that ended otherwise is not.
+        """
+        if self.is_agent_lost:
+            return f"was lost: {self.detail}" if self.detail else "was lost with its machine"
+        if self.status == 0:
+            return "ended by itself"
+        if self.out_of_memory:
+            return f"was ended by signal {-self.status}: its machine had run out of memory"
+        if self.status < 0:
+            return f"was ended by signal {-self.status}"
+        last_line = _PATH_OF_ERROR.sub("", self.detail.strip().rpartition("\n")[2])
+        return f"ended with status {self.status}" + (f" ({last_line})" if last_line else "")
 
 
 LAUNCHER: Final = "launcher:0:lease"

@@ -21,7 +21,16 @@ from controlplane.core.barriers import Arrival, Cut, Members, Passage, Processed
 from controlplane.core.commands import CutIteration, HoldWorker, MoveJob, NameQuorum, NoteMicroBatch, NoteUpdates
 from controlplane.core.context import Context, Policies
 from controlplane.core.state import Hold, Job
-from controlplane.core.states import AT_WORK, JOB_OVER, READY, UNREACHABLE, JobState, ProcessState, Worker
+from controlplane.core.states import (
+    AT_WORK,
+    JOB_OVER,
+    RANKS_AWAITED,
+    READY,
+    UNREACHABLE,
+    JobState,
+    ProcessState,
+    Worker,
+)
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import Computed, IterationReport, MicroBatch, ProgressReport, ServerReport
 
@@ -45,15 +54,12 @@ Cause = Literal["operator", "ranks", "workers", "limits", "servers", "checkpoint
 AWAITED: Final[dict[str, str]] = {
     "operator": "an operator to resume it",
     "checkpoint": "an operator to resume it",
-    "ranks": "ranks",
+    "ranks": RANKS_AWAITED,
     "workers": "more workers",
     "limits": "more workers",
     "servers": "its servers",
     "policy": "another batching policy, or an operator to resume it",
 }
-
-RANKS_AWAITED: Final = AWAITED["ranks"]
-"""``awaited`` starts with this word only while a job waits for ranks."""
 
 NAMED: Final = 8
 

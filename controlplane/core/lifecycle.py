@@ -6,11 +6,9 @@ has passed.
 """
 
 import itertools
-import re
 from collections.abc import Sequence
-from typing import Final
 
-from controlplane.core import attached, granting, iterations, membership, placing, recovery, restarts, starting
+from controlplane.core import attached, granting, iterations, membership, placing, recovery, restarts, scripts, starting
 from controlplane.core.commands import MoveJob, ReleaseSlots
 from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
 from controlplane.core.events import (
@@ -21,6 +19,7 @@ from controlplane.core.events import (
     JobSubmitted,
     ProcessDied,
     ServerMessageReceived,
+    SlotRefused,
     SlotsAssigned,
     StopRequested,
     TimePassed,
@@ -29,9 +28,6 @@ from controlplane.core.events import (
 from controlplane.core.state import Job
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState, Process, ProcessState, Server, Worker
 from controlplane.protocol.messages import ServerHello, WorkerHello
-
-_PATH_OF_ERROR: Final = re.compile(r"^(?:\w+\.)+(?=\w+: )")
-"""Finds the class of an error in the last line of a traceback."""
 
 SILENCE_MS = 4_000
 """A process is lost after this long without a heartbeat."""
@@ -51,12 +47,14 @@ def on_submitted(context: Context, event: JobSubmitted) -> None:
     job.spec, job.salt = spec, event.salt
     job.synchronization = spec.synchronization
     job.since_ms = context.now_ms
-    if spec.attached:
+    if not spec.takes_slots:
         job.attachment.waits_since_ms = context.now_ms
         awaited = "ranks, none of which is connected: start the script with paceline run"
         context.move_job(JobState.STARTING, "submitted: its launcher starts its ranks", awaited=awaited)
         return
     awaited = f"{spec.workers} worker slots and {spec.servers} server slots"
+    if spec.attached:
+        awaited = number_of(spec.workers, "worker slot")
     context.emit(MoveJob, "submitted", state=JobState.SUBMITTED, awaited=awaited)
 
 
@@ -66,8 +64,11 @@ def on_slots_assigned(context: Context, event: SlotsAssigned) -> None:
     if job.state in JOB_OVER and not job.holds_slots:
         context.emit(ReleaseSlots, f"the slots came when the job was {job.state}")
         return
-    if not context.mode.owns_processes:
+    if not context.spec.takes_slots:
         raise EventRefused(f"job {job.number}: slots were assigned, but its launcher starts its ranks")
+    if not context.mode.owns_processes:
+        scripts.take_slots(context, event.assignments)
+        return
     if job.state in (JobState.STARTING, JobState.RUNNING, JobState.PAUSED):
         if placing.takes_slot(context, event.assignments):
             restarts.start_instance(context, event.assignments[0])
@@ -95,6 +96,14 @@ def _begin(context: Context, assignments: list[Assignment]) -> None:
     context.move_job(JobState.STARTING, "its processes were ordered", awaited=awaited)
 
 
+def on_slot_refused(context: Context, event: SlotRefused) -> None:
+    """No slot is free for a process that a running job requested."""
+    if context.mode.owns_processes:
+        placing.on_slot_refused(context, event)
+    else:
+        scripts.on_slot_refused(context, event)
+
+
 def on_stop_requested(context: Context, event: StopRequested) -> None:
     """End the job now, in any state; a launcher's ranks are requested to stop first."""
     if context.job.state in JOB_OVER:
@@ -115,17 +124,19 @@ def on_engine_failed(context: Context, event: EngineFailed) -> None:
 def on_process_died(context: Context, event: ProcessDied) -> None:
     """A process has ended: continue without it, end the job, or only record it."""
     job = context.job
+    if not context.mode.owns_processes:
+        attached.on_script_ended(context, scripts.on_process_died(context, event))
+        return
     process = job.process(event.role, event.index)
     if process is not None and membership.take_end(context, process, event):
         return
     if process is None or process.instance != event.instance or process.over:
         raise EventRefused(f"job {job.number}: the end of {event.instance} is reported, but it is not a live process")
-    ended = _how_it_ended(event)
     if job.state in JOB_OVER or process.state is ProcessState.FINISHED:
-        context.move_process(process, ProcessState.STOPPED, ended)
+        context.move_process(process, ProcessState.STOPPED, event.ended)
         context.return_slots()
     else:
-        lose_process(context, process, ended, failed=event.status > 0, is_lost=event.is_agent_lost)
+        lose_process(context, process, event.ended, failed=event.status > 0, is_lost=event.is_agent_lost)
 
 
 def lose_process(context: Context, process: Process, why: str, *, failed: bool = False, is_lost: bool = False) -> None:
@@ -255,20 +266,6 @@ def _check_assignments(context: Context, assignments: list[Assignment]) -> None:
         )
 
 
-def _how_it_ended(event: ProcessDied) -> str:
-    """The last line of a failed process is the reason; that of a process that ended otherwise is not."""
-    if event.is_agent_lost:
-        return f"was lost: {event.detail}" if event.detail else "was lost with its machine"
-    if event.status == 0:
-        return "ended by itself"
-    if event.out_of_memory:
-        return f"was ended by signal {-event.status}: its machine had run out of memory"
-    if event.status < 0:
-        return f"was ended by signal {-event.status}"
-    last_line = _PATH_OF_ERROR.sub("", event.detail.strip().rpartition("\n")[2])
-    return f"ended with status {event.status}" + (f" ({last_line})" if last_line else "")
-
-
 def next_deadline(job: Job) -> int | None:
     """The next deadline, in milliseconds of the log's clock, or None."""
     if job.state in JOB_OVER:
@@ -329,8 +326,10 @@ def on_time_passed(context: Context, event: TimePassed) -> None:
         return
     if not context.mode.owns_processes:
         attached.note_lease(job, event.seen)
-        attached.check_ranks(context)
-        _end_after_seconds(context)
+        attached.on_script_ended(context, scripts.check(context))
+        if job.state not in JOB_OVER:
+            attached.check_ranks(context)
+            _end_after_seconds(context)
         return
     # After an outage of the control plane, machines also get time to reconnect.
     was_ours = context.now_ms < job.resumed_ms + GRACE_MS

@@ -200,6 +200,45 @@ class Guarded(Tally, kw_only=True):
         return mean
 
 
+class ScriptProcess(msgspec.Struct, kw_only=True):
+    """The process of one rank, of a script that agents start."""
+
+    agent: int
+    slot: int
+    host: str
+    """The address of its machine."""
+    instance: str = ""
+    """Empty before its first start there."""
+    runs: bool = False
+    """It was ordered, and its end was not reported."""
+    wants_slot: bool = False
+
+
+class Scripts(msgspec.Struct, kw_only=True):
+    """The script of an attached job that agents start."""
+
+    processes: dict[int, ScriptProcess] = {}
+    """By rank; empty if another launcher starts the ranks, or before slots are reserved."""
+    attempt: int = 0
+    """How often all were started."""
+    started_ms: int = 0
+    restarts: int = 0
+    short: int = 0
+    """How many attempts in a row were short."""
+    status: int = 0
+    failure: str = ""
+    """The first failure of this attempt, with the status of that process; empty: none."""
+    is_stopping: bool = False
+    """Whether the others were requested to end because of it."""
+    due_ms: int | None = None
+    """When to act: ends were not reported, or it is time to start again. None: never."""
+
+    @property
+    def running(self) -> dict[int, ScriptProcess]:
+        """Processes that have not ended, by rank."""
+        return {rank: each for rank, each in sorted(self.processes.items()) if each.runs}
+
+
 class Attachment(msgspec.Struct, kw_only=True):
     """State of attached jobs only: shares, ranks that do not report, the growing batch, and the requested end."""
 

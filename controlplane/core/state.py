@@ -60,12 +60,12 @@ it, and the job is *quiesced* once all have.
     context                    the entry that is being handled
     ordering                   how decisions become orders
     sharing                    shares, and the samples assigned for them
-    restarts                   new instances of processes
+    restarts, scripts          new instances of processes; scripts that agents start
     granting, placing          how far each worker may go; which server holds which block
     membership, filling        who counts from when; a global batch that grows
     recovery                   checkpoints, and what follows when parameters are lost
     iterations, starting       what follows a complete iteration; how a job begins
-    attached                   ranks that a launcher starts
+    hangs, attached            ranks that a launcher starts, and iterations of theirs that do not end
     changes, supervisors       other policies while the job runs; the autopilot and the guard that ask for them
     lifecycle, conversation    from submission to the end, with all deadlines; messages of processes
     engine                     handles one entry
@@ -88,6 +88,7 @@ from controlplane.core.records import (
     PlacementTrial,
     Refill,
     Revival,
+    Scripts,
     SlotRequest,
 )
 from controlplane.core.states import AT_WORK, JOB_OVER, JobState, Pieces, Process, ProcessState, Server, Worker
@@ -352,6 +353,8 @@ class Job(msgspec.Struct, kw_only=True):
     servers: dict[int, Server] = {}
     attachment: Attachment = msgspec.field(default_factory=Attachment)
     """State of attached jobs only."""
+    scripts: Scripts = msgspec.field(default_factory=Scripts)
+    """State of attached jobs whose script agents start."""
     starts: Starts = msgspec.field(default_factory=Starts)
     generation: Generation = msgspec.field(default_factory=Generation)
     samples: Samples = msgspec.field(default_factory=Samples)

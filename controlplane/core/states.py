@@ -46,6 +46,9 @@ JOB_ARROWS: dict[JobState, frozenset[JobState]] = {
 
 JOB_OVER = frozenset(state for state, after in JOB_ARROWS.items() if not after)
 
+RANKS_AWAITED = "ranks"
+"""``awaited`` of a job starts with this word only while it waits for ranks."""
+
 ENDED_AS: dict[str, str] = {J.SUCCEEDED: "has succeeded", J.FAILED: "has failed", J.CANCELLED: "was cancelled"}
 
 State = TypeVar("State", bound=StrEnum)

@@ -54,6 +54,8 @@ class Agent(models.Model):
     """Whether it accepts a new credential over its connection, as it reports."""
     can_test = models.BooleanField(default=False)
     """Whether it accepts orders of tests, as it reports."""
+    runs_scripts = models.BooleanField(default=False)
+    """Whether it starts scripts of jobs, as it reports."""
     rotation_asked_at = models.DateTimeField(null=True)
     rotated_at = models.DateTimeField(null=True)
     rotation_failure = models.TextField(default="")

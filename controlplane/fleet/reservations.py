@@ -4,6 +4,7 @@ The database enforces every claim: a slot has one process, and a process one slo
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 from django.db import IntegrityError, transaction
@@ -15,6 +16,9 @@ from controlplane.protocol.energy import labelled_power
 from controlplane.protocol.orders import Role
 from controlplane.protocol.spec import Emulation
 from controlplane.scheduling.queueing import Offer, Take
+
+ASSIGNED: Final = ("slots", "labels", "added_labels", "host")
+"""What an assignment contains of its machine."""
 
 
 def reserve_slots(job_id: int, takes: Sequence[Take], *, enough: int) -> list[Assignment] | None:
@@ -41,6 +45,7 @@ def replace_slot(
     offers: Sequence[Offer] | None = None,
     *,
     team: int = 0,
+    script: bool = False,
 ) -> Assignment | None:
     """A slot for a process to restart: its own if that machine is online and not being drained, otherwise
     another one; None if there is none.
@@ -58,7 +63,7 @@ def replace_slot(
             ):
                 return _assigned(list(mine))[0]
             for offer in slots_now().offers if offers is None else offers:
-                if not offer.free(role) or not offer.accepts(labels, team):
+                if not offer.free(role) or not offer.accepts(labels, team, script=script):
                     continue
                 slots = _free_slots(_locked([offer.machine]), offer.machine, role, 1)
                 if slots:
@@ -122,7 +127,7 @@ def _held_by(job_id: int) -> list[Assignment]:
 def _assigned(rows: Sequence[Reservation]) -> list[Assignment]:
     """The assignments in these rows, with each slot's emulation. The slots of each machine are read once."""
     held = {row.agent_id for row in rows if row.role == "worker"}
-    agents = {agent.pk: agent for agent in Agent.objects.filter(pk__in=held).only("slots", "labels", "added_labels")}
+    agents = {agent.pk: agent for agent in Agent.objects.filter(pk__in=held).only(*ASSIGNED)}
     return list(_assignments(rows, agents))
 
 
@@ -138,4 +143,5 @@ def _assignments(rows: Sequence[Reservation], agents: Mapping[int, Agent]) -> It
             slot=row.slot,
             emulate=msgspec.convert(emulate, Emulation | None),
             power=None if agent is None else labelled_power(agent.placed_by),
+            host="" if agent is None else agent.host,
         )

@@ -93,7 +93,9 @@ def closed_machines() -> QuerySet[Agent]:
 def slots_now() -> SlotsNow:
     """All slots of machines that take new processes, as counts: two queries, however many slots there are."""
     machines = accepting().order_by("id").annotate(worker_slots=JsonLength("slots"))
-    rows = machines.values_list("id", "name", "labels", "added_labels", "worker_slots", "server_slots", "team_id")
+    rows = machines.values_list(
+        "id", "name", "labels", "added_labels", "worker_slots", "server_slots", "team_id", "runs_scripts"
+    )
     counts = Reservation.objects.order_by().values_list("agent_id", "role", "job_id").annotate(Count("id"), Max("slot"))
     held = list(counts)
     taken: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, -1])
@@ -117,10 +119,26 @@ def slots_now() -> SlotsNow:
             servers=servers,
             free_workers=free(agent, "worker", workers),
             free_servers=free(agent, "server", servers),
+            scripts=scripts,
         )
-        for agent, name, labels, added, workers, servers, team in rows
+        for agent, name, labels, added, workers, servers, team, scripts in rows
     )
     return SlotsNow(offers=offers, holds=tuple(_holds(held)))
+
+
+def offer_without_slots(agent: Agent) -> Offer:
+    """What jobs a machine accepts, without its slots."""
+    return Offer(
+        machine=agent.pk,
+        name=agent.name,
+        labels=agent.placed_by,
+        team=agent.team_id or 0,
+        scripts=agent.runs_scripts,
+        workers=0,
+        servers=0,
+        free_workers=0,
+        free_servers=0,
+    )
 
 
 def slots_at_hand(jobs: Collection[int]) -> set[tuple[int, str, int]]:
@@ -138,10 +156,14 @@ def _holds(counts: Iterable[tuple[int, str, int, int, int]]) -> Iterator[Hold]:
         yield Hold(job=job, machine=agent, workers=by_role.get("worker", 0), servers=by_role.get("server", 0))
 
 
-def capacity(labels: Mapping[str, str], now: SlotsNow | None = None, *, team: int = 0) -> Capacity:
-    """The slots of machines with ``labels`` that take jobs of the team, and how many of them are free."""
+def capacity(
+    labels: Mapping[str, str], now: SlotsNow | None = None, *, team: int = 0, script: bool = False
+) -> Capacity:
+    """The slots of machines with ``labels`` that take jobs of the team, with a ``script`` if they have one, and how
+    many of them are free.
+    """
     online = [offer for offer in (now or slots_now()).offers if offer.team in (0, team)]
-    matching = [offer for offer in online if offer.carries(labels)]
+    matching = [offer for offer in online if offer.accepts(labels, team, script=script)]
     return Capacity(
         online=len(online),
         matching=len(matching),

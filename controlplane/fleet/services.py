@@ -201,6 +201,7 @@ def agent_connected(agent_id: int, hello: AgentHello, *, now: datetime | None = 
             version=hello.version[:40],
             can_rotate=hello.rotates,
             can_test=hello.tests,
+            runs_scripts=hello.scripts,
             host=hello.host[:255],
             unverified_labels={key: value for key, value in hello.labels.items() if bound.get(key) != value},
             slots=msgspec.to_builtins(hello.slots),

@@ -12,6 +12,9 @@ from paceline.cli.places import MANAGE
 NAMED: Final = 3
 """Most jobs or labels named in a sentence; it gives the number of the others."""
 
+ALLOW: Final = "--allow-scripts DIR"
+"""The option of agents that run scripts."""
+
 Relation = Literal["holds", "ahead"]
 
 
@@ -133,9 +136,11 @@ def _missing(waiting: Waiting) -> str:
         names = ", ".join(waiting.closed[:NAMED])
         return f"and no machine takes new processes: {names} {verb} cordoned or drained; uncordon {waiting.closed[0]}"
     if not there.online:
-        return "and no machine is online: add one with python -m workers join"
+        return f"and no machine is online: add one with python -m workers join{f' {ALLOW}' * request.script}"
     # Only the token's labels count: those that a machine reports about itself are ignored.
     token = f"a token from: {MANAGE} enroll {' '.join(f'--label {label}' for label in _pairs(request.labels))}"
+    if request.script and not there.matching and (refusing := _refusing_scripts(waiting)):
+        return f"and {refusing}: start its agent with {ALLOW}, or submit it with other labels"
     if not there.matching:
         none = "the only machine online has no" if there.online == 1 else f"none of the {there.online} online has"
         cure = f"add one with {token}, or submit it with other labels"
@@ -144,15 +149,28 @@ def _missing(waiting: Waiting) -> str:
     offered = _count(there.workers, "worker slot")
     offered += f" and {_count(there.servers, 'server slot')}" if request.servers else ""
     options = " ".join([f"--slots {workers}"] * bool(workers) + [f"--server-slots {servers}"] * bool(servers))
+    options += f" {ALLOW}" if request.script else ""
     options += f" and {token}" if request.labels else ""
     which = "machine" if there.matching == 1 else f"{there.matching} machines"
-    which += " with these labels offer" if request.labels else " online offer"
-    which += "s" * (there.matching == 1)
+    which += " with these labels" if request.labels else " online"
+    which += f" that run{'s' * (there.matching == 1)} scripts" if request.script else ""
+    which += " offer" + "s" * (there.matching == 1)
     lack = f"{_slots(workers, servers)} {'is' if workers + servers == 1 else 'are'} missing"
     cure = f"have another machine join with {options}, or submit it with fewer"
     if waiting.closed:
         cure = f"uncordon {' or '.join(waiting.closed[:NAMED])}, {cure}"
     return f"and the {which} {offered} in all: {lack}; {cure}"
+
+
+def _refusing_scripts(waiting: Waiting) -> str:
+    """That no machine with the job's labels runs scripts; empty if no machine has its labels."""
+    refusing = [each.name for each in waiting.machines if each.carries(waiting.request.labels)]
+    if not refusing:
+        return ""
+    names = ", ".join(refusing[:NAMED]) + (f" and {len(refusing) - NAMED} more" if len(refusing) > NAMED else "")
+    which = " with these labels" if waiting.request.labels else " online"
+    number = "the only machine" if len(refusing) == 1 else f"none of the {len(refusing)} machines"
+    return f"{number}{which} ({names}) runs {'no ' if len(refusing) == 1 else ''}scripts"
 
 
 def _missing_labels(labels: Mapping[str, str], machines: tuple[Offer, ...]) -> str:

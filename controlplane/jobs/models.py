@@ -82,6 +82,11 @@ class Job(models.Model):
         return self.state in JOB_OVER
 
     @property
+    def has_script(self) -> bool:
+        """Whether agents start the script of this attached job, so that it waits for slots as a native job does."""
+        return self.launch == "attached" and bool(self.spec.get("command"))
+
+    @property
     def worker_seconds(self) -> float:
         """Sum of all workers' time."""
         return self.busy_s + self.waiting_s + self.coordination_s

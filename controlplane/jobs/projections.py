@@ -237,8 +237,9 @@ def _restart(move: MoveProcess) -> dict[str, Any] | None:
 def _replace_lives(job_id: int, moved: Iterable[Process]) -> None:
     """Mark previous instances as replaced when a new one starts; their planned restart has happened."""
     for row in moved:
-        is_new = row.state == ProcessState.ORDERED or (row.state == ProcessState.READY and row.agent_id is None)
-        if is_new:  # a launcher's ranks get no agent orders
+        is_rank = row.agent_id is None or bool(row.environment.get("launcher"))
+        is_new = row.state == ProcessState.ORDERED or (row.state == ProcessState.READY and is_rank)
+        if is_new:  # ranks are not ordered
             before = Process.objects.filter(job_id=job_id, role=row.role, index=row.index)
             before.exclude(instance=row.instance).update(restart=None, wants_slot=False, counts_from=None)
 

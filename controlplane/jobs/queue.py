@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import msgspec
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Job
@@ -25,11 +25,13 @@ class _SlotFields(msgspec.Struct, frozen=True):
     servers: int = 1
     labels: dict[str, str] = {}
     elastic: _Fewest = _Fewest()
+    command: list[str] | None = None
 
 
 def queued_jobs() -> QuerySet[Job]:
     """Jobs that need slots and have not started, from their rows; some of them have slots already."""
-    return Job.objects.filter(state=JobState.SUBMITTED, launch="native").order_by("id")
+    takes_slots = Q(launch="native") | Q(spec__command__0__isnull=False)
+    return Job.objects.filter(takes_slots, state=JobState.SUBMITTED).order_by("id")
 
 
 def slot_request_of(job: Job) -> SlotRequest:
@@ -71,4 +73,5 @@ def _slot_request(job: int, fields: _SlotFields, priority: int, since: datetime)
         labels=fields.labels,
         priority=priority,
         since=since.timestamp(),
+        script=fields.command is not None,
     )

@@ -10,6 +10,7 @@ from django.db import IntegrityError, transaction
 
 from controlplane.core.states import JobState
 from controlplane.jobs.models import AuditEntry, Job
+from controlplane.jobs.queue import queued_jobs
 from controlplane.jobs.validation import validated_spec
 from controlplane.protocol.spec import JobSpec, spec_document
 
@@ -92,7 +93,7 @@ def job_move(*, job_id: int, before: int | None, actor: str) -> bool:
 
     The job gets the other job's priority, or the lowest one. All waiting jobs of that priority are renumbered.
     """
-    waiting = list(Job.objects.select_for_update().filter(state=JobState.SUBMITTED, launch="native"))
+    waiting = list(queued_jobs().select_for_update())
     job = next((each for each in waiting if each.pk == job_id), None)
     other = next((each for each in waiting if each.pk == before), None)
     if job is None or (before is not None and (other is None or other is job)):

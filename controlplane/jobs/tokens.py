@@ -16,11 +16,9 @@ from django.utils import timezone
 
 from controlplane.core.states import JOB_OVER
 from controlplane.jobs.models import Job, JobToken
+from controlplane.jobs.sealing import unseal
 from controlplane.jobs.services import audit
-from controlplane.protocol.keys import secret_digest
-
-PREFIX: Final = "plj_"
-"""Distinguishes it from a user's token, and lets secret scanners find it."""
+from controlplane.protocol.keys import JOB_PREFIX, ranks_token, secret_digest
 
 MAX_GRACE_S: Final = 3600
 
@@ -39,7 +37,7 @@ class Verdict:
 
 def is_job_token(secret: str) -> bool:
     """Whether it has the form of a job's token."""
-    return secret.startswith(PREFIX)
+    return secret.startswith(JOB_PREFIX)
 
 
 def live_tokens(job: Job, now: datetime | None = None) -> QuerySet[JobToken]:
@@ -52,11 +50,20 @@ def token_issue(*, job: Job, actor: str, grace_s: float = 0.0) -> str:
     """Create a token and return it in clear text, only here; earlier ones expire after ``grace_s``."""
     now = timezone.now()
     replaced = _end(job, now + timedelta(seconds=grace_s), now)
-    secret = PREFIX + secrets.token_urlsafe(32)
+    secret = JOB_PREFIX + secrets.token_urlsafe(32)
     JobToken.objects.create(job=job, digest=secret_digest(secret), created_by=actor[:150])
     detail = {"replaced": replaced, "grace_s": grace_s}
     audit(actor=actor, action="job-token", subject=str(job), detail=detail, job=job)
     return secret
+
+
+@transaction.atomic
+def token_of_script(*, job: Job, actor: str) -> None:
+    """Create the token that agents pass to the ranks of the job's script. It is derived from the job's key, so that
+    nobody has to store it.
+    """
+    JobToken.objects.create(job=job, digest=secret_digest(ranks_token(unseal(job.key))), created_by=actor[:150])
+    audit(actor=actor, action="job-token", subject=str(job), detail={"for": "its script"}, job=job)
 
 
 @transaction.atomic
@@ -83,7 +90,7 @@ def verdict_on(secret: str, job_id: int, now: datetime | None = None) -> Verdict
     """The validity of ``secret`` for the job of that number."""
     if not is_job_token(secret):
         found = "a token of a person" if secret else "no token"
-        return _bad(f"found {found}, expected the job's own, which begins with {PREFIX}: set PACELINE_TOKEN")
+        return _bad(f"found {found}, expected the job's own, which begins with {JOB_PREFIX}: set PACELINE_TOKEN")
     row = JobToken.objects.select_related("job").filter(digest=secret_digest(secret)).first()
     if row is None:
         return _bad(f"there is no such token; {ANOTHER.format(job=job_id)}")

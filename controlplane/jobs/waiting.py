@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from controlplane.core.states import JobState
-from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, closed_machines, slots_now
+from controlplane.fleet.selectors import Capacity, SlotsNow, capacity, closed_machines, offer_without_slots, slots_now
 from controlplane.jobs.blockers import Blocker, Waiting
 from controlplane.jobs.models import Job
 from controlplane.jobs.queue import queued_jobs, slot_requests_of
 from controlplane.jobs.shares import plan_queue, subject_name
 from controlplane.jobs.viewing import visible
-from controlplane.scheduling.queueing import Outcome, SlotRequest, Verdict
+from controlplane.scheduling.queueing import Offer, Outcome, SlotRequest, Verdict
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Queue:
     extra: SlotRequest | None = None
     """The entry of a job that is not submitted yet."""
     _slots: SlotsNow = field(init=False)
-    _closed: list[tuple[str, Mapping[str, str], int | None]] | None = None
+    _closed: list[Offer] | None = None
     _verdicts: dict[int, Verdict] = field(init=False)
     _served: dict[int, SlotRequest] = field(init=False)
     _names: dict[int, str] = field(init=False)
@@ -59,7 +59,8 @@ class Queue:
         return self._about(verdict)
 
     def _about(self, verdict: Verdict) -> Waiting:
-        there = capacity(verdict.request.labels, self._slots, team=verdict.request.team)
+        request = verdict.request
+        there = capacity(request.labels, self._slots, team=request.team, script=request.script)
         return Waiting(
             request=verdict.request,
             outcome=verdict.outcome,
@@ -75,12 +76,8 @@ class Queue:
     def _closed_to(self, request: SlotRequest) -> tuple[str, ...]:
         """Suitable machines with the job's labels that are cordoned or drained."""
         if self._closed is None:
-            self._closed = [(agent.name, agent.placed_by, agent.team_id) for agent in closed_machines()]
-        return tuple(
-            name
-            for name, has, team in self._closed
-            if team in (None, request.team) and all(has.get(key) == value for key, value in request.labels.items())
-        )
+            self._closed = [offer_without_slots(agent) for agent in closed_machines()]
+        return tuple(offer.name for offer in self._closed if request.fits(offer))
 
     def _holders(self, verdict: Verdict, there: Capacity) -> Iterator[Blocker]:
         """Jobs that hold slots of the kinds that are scarce, the largest holder first."""

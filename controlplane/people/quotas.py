@@ -139,7 +139,7 @@ def check_job(*, spec: JobSpec, user: User, team: Team | None) -> None:
         if row is None:
             continue
         subject = f"team {team}" if "team" in owner else f"user {user.get_username()}"
-        if row.slots is not None and not spec.attached and least > row.slots:
+        if row.slots is not None and spec.takes_slots and least > row.slots:
             raise QuotaExceeded(subject, "slots", least, row.slots)
         for resource, number in more.items():
             limit = getattr(row, resource)

@@ -3,13 +3,17 @@
 ``process_key`` authenticates the control socket of one process instance. ``data_key`` authenticates one worker to one
 server, which can derive it from its own key; ``peer_key`` does the same between two servers. For encryption,
 ``authority_seed`` is the private key that signs the certificates of the job's processes, ``certificate_seed`` that of
-one process (both Ed25519).
+one process (both Ed25519). Ranks of a script that agents start attach with ``ranks_token``.
 """
 
 import hashlib
 import hmac
+from typing import Final
 
 from controlplane.protocol.orders import Role
+
+JOB_PREFIX: Final = "plj_"
+"""Distinguishes a job's token from a user's token, and lets secret scanners find it."""
 
 
 def process_key(job_key: bytes, role: Role, index: int, instance: str) -> bytes:
@@ -46,6 +50,11 @@ def instance_name(salt: bytes, title: str, incarnation: int, life: int) -> str:
     """The name of a process instance, ``w3.0.1.9f86d081884c7d65``; without a salt only counted, ``w3.0.1``."""
     counted = f"{title}.{incarnation}.{life}"
     return f"{counted}.{_derive(salt, 'instance', counted).hex()[:16]}" if salt else counted
+
+
+def ranks_token(job_key: bytes) -> str:
+    """The job's token that agents pass to the ranks of its script."""
+    return JOB_PREFIX + _derive(job_key, "ranks").hex()
 
 
 def proof(key: bytes, nonce: bytes) -> bytes:

@@ -405,6 +405,8 @@ class AgentHello(Value, frozen=True, kw_only=True, tag="agent-hello"):
     """Whether it supports ``MachineTestOrder`` and ``ListenOrder``; agents of earlier releases do not."""
     testing: Annotated[list[Positive], Meta(max_length=100)] = []
     """Tests in progress, whose result is still pending."""
+    scripts: bool = False
+    """Whether it starts scripts of jobs."""
 
 
 class ProcessStarted(Value, frozen=True, kw_only=True, tag="process-started"):

@@ -302,6 +302,22 @@ Certificate = Annotated[bytes, Meta(max_length=4096)]
 """X.509 in DER; empty: none."""
 
 
+class Script(Value, frozen=True, kw_only=True):
+    """One process of a script that agents start: its rank among the others. The spec has the command."""
+
+    world: Positive32
+    slots: list[Count32]
+    """The slots of all its ranks on the process's machine, in order of rank: local ranks count along them."""
+    address: Host
+    """The machine of rank 0, where the ranks meet."""
+    attempt: Positive32
+    """How often the script was started, with this time."""
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """Where rank 0 listens; 0 in the engine's command: set when it is carried out, as the token is."""
+    token: Word = ""
+    """The token with which the job's ranks attach."""
+
+
 class ProcessOrder(Value, frozen=True, kw_only=True):
     """A process that an agent should keep running. ``key`` is the process's own credential, as a hex string."""
 
@@ -318,6 +334,8 @@ class ProcessOrder(Value, frozen=True, kw_only=True):
     """The certificate that the process presents on the data plane; its private key is derived from ``key``."""
     authority: Certificate = b""
     """The job's CA certificate, which signed the certificates of all its processes."""
+    script: Script | None = None
+    """For a process of a script instead of Paceline's own loop."""
 
 
 class AgentOrders(Value, frozen=True, kw_only=True, tag="agent-orders"):

@@ -20,7 +20,16 @@ from controlplane.protocol.energy import Energy as Energy
 from controlplane.protocol.faults import fault_of, fields_at
 from controlplane.protocol.filling import Fill
 from controlplane.protocol.guard import Guard as Guard
-from controlplane.protocol.launching import DEFAULT_WAIT_S, Launch, Lease, Wait, check_launch, with_implied
+from controlplane.protocol.launching import (
+    DEFAULT_WAIT_S,
+    Command,
+    Launch,
+    Lease,
+    Wait,
+    check_argv,
+    check_launch,
+    with_implied,
+)
 from controlplane.protocol.parts import MAX_BATCH, Batch, Iterations, Seed
 from controlplane.protocol.parts import Choice as Choice
 from controlplane.protocol.parts import Part as Part
@@ -121,6 +130,9 @@ class JobSpec(Part, frozen=True, kw_only=True):
     workload: Workload
     launch: Launch = "native"
     """Who starts the workers: agents, or a launcher whose script attaches its ranks (``attached``)."""
+    command: Command | None = None
+    """Attached jobs: the script that agents start as a program with arguments, one process per rank; None: another
+    launcher starts it. No shell reads it."""
     workers: Annotated[int, msgspec.Meta(ge=1, le=MAX_WORKERS)]
     servers: Annotated[int, msgspec.Meta(ge=0, le=MAX_SERVERS)] = 1
     communication: Literal["servers", "all-reduce"] = "servers"
@@ -179,6 +191,11 @@ class JobSpec(Part, frozen=True, kw_only=True):
         return self.launch == "attached"
 
     @property
+    def takes_slots(self) -> bool:
+        """Whether agents start its processes, on slots that are reserved for them."""
+        return not self.attached or self.command is not None
+
+    @property
     def reduces(self) -> bool:
         """Whether workers all-reduce, without servers."""
         return self.communication == "all-reduce"
@@ -230,6 +247,7 @@ def parse_spec(document: object) -> JobSpec:
         nested["synchronization"] = {key: autopilot.nest_choice(value) for key, value in synchronization.items()}
     if "autopilot" in nested:
         nested["autopilot"] = autopilot.nest(nested["autopilot"])
+    check_argv(nested.get("command"))
     if nested.get("launch") == "attached":
         nested = with_implied(nested)
     if nested.get("communication") == "all-reduce":

@@ -13,9 +13,8 @@ from controlplane.alerts.delivery import failing_targets
 from controlplane.alerts.shares import Mark
 from controlplane.alerts.view import FlagNow, JobNow, Loss, PlaneNow, Skipped, View
 from controlplane.core.attached import GONE_MS
-from controlplane.core.granting import RANKS_AWAITED
 from controlplane.core.recovery import DIVERGED
-from controlplane.core.states import JOB_OVER, JobState, ProcessState
+from controlplane.core.states import JOB_OVER, RANKS_AWAITED, JobState, ProcessState
 from controlplane.jobs.flag_notes import notes_on
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.runtime.freshness import copying

@@ -138,12 +138,12 @@ def _tenant(there: _Residents, number: int, now: datetime) -> Tenant:
         )
         for key in there.by_job[number]
     )
-    fitting = [offer for offer in there.elsewhere if offer.accepts(request.labels, request.team)]
+    fitting = [offer for offer in there.elsewhere if request.fits(offer)]
     return Tenant(
         job=number,
         residents=residents,
         runs=job.state in RUNS,
-        least=spec.elastic.minimum_workers or 1,
+        least=spec.workers if spec.attached else spec.elastic.minimum_workers or 1,
         workers=sum(row.role == "worker" for row in live),
         servers=sum(row.role == "server" and row.state != ProcessState.ORDERED for row in live),
         free_servers=sum(offer.free_servers for offer in fitting),

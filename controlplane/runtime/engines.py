@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, Protocol, Self
 
 import structlog
+from django.conf import settings
 
 from controlplane.core.commands import AnyCommand
 from controlplane.core.context import EventRefused
@@ -21,6 +22,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import unseal
 from controlplane.policies.registry import resolve
 from controlplane.protocol.cleaning import clean_text
+from controlplane.protocol.keys import secret_digest
 from controlplane.protocol.spec import JobSpec, parse_spec
 from controlplane.runtime.executor import Effects, JobFacts, checkpoint_folder, effects_of
 from controlplane.runtime.lease import Lease
@@ -193,7 +195,8 @@ def job_facts(job: int) -> JobFacts:
     """The key and spec in the job's row."""
     key, spec = Job.objects.values_list("key", "spec").get(pk=job)
     parsed = parse_spec(spec)
-    return JobFacts(number=job, key=unseal(key), spec=parsed, start_folder=_start_folder(parsed))
+    offset = int(secret_digest(settings.SECRET_KEY)[:8], 16)
+    return JobFacts(number=job, key=unseal(key), spec=parsed, start_folder=_start_folder(parsed), port_offset=offset)
 
 
 def _start_folder(spec: JobSpec) -> str:

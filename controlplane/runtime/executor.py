@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Union, get_args
+from typing import Final, Union, get_args
 
 import msgspec
 
@@ -24,13 +24,14 @@ from controlplane.core.commands import (
     StartProcess,
     StopProcess,
 )
-from controlplane.protocol.keys import checkpoint_name, data_key, peer_key, process_key
+from controlplane.protocol.keys import checkpoint_name, data_key, peer_key, process_key, ranks_token
 from controlplane.protocol.orders import (
     CheckpointFolders,
     PeerAddress,
     Placement,
     ProcessOrder,
     Role,
+    Script,
     ServerAddress,
     ServerOrders,
 )
@@ -53,6 +54,8 @@ class JobFacts:
     spec: JobSpec
     start_folder: str = ""
     """The checkpoint that the job starts from, below an agent's checkpoint folder."""
+    port_offset: int = 0
+    """Shifts the ports of scripts, such that two control planes seldom choose the same ones on one machine."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -68,6 +71,13 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
 
 Address = tuple[Role, int, str]
+
+FIRST_PORT: Final = 20_000
+PORTS: Final = 10_000
+"""Where the ranks of scripts meet: below the ports that systems choose by themselves, and those of Kubernetes."""
+
+PER_ATTEMPT: Final = 997
+"""Attempts of a job use different ports: processes of the previous one may not have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +213,18 @@ def checkpoint_folder(job: int, key: bytes) -> str:
     return f"job-{job}-{checkpoint_name(key)}"
 
 
+def rendezvous_port(facts: JobFacts, attempt: int) -> int:
+    """The port of rank 0 of a script. Jobs of one control plane have different ones, up to 10,000 at a time."""
+    return FIRST_PORT + (facts.port_offset + facts.number + PER_ATTEMPT * (attempt - 1)) % PORTS
+
+
+def _completed(facts: JobFacts, script: Script | None) -> Script | None:
+    if script is None:
+        return None
+    port = rendezvous_port(facts, script.attempt)
+    return msgspec.structs.replace(script, port=port, token=ranks_token(facts.key))
+
+
 def _change(facts: JobFacts, command: StartProcess | StopProcess) -> Change:
     name = f"{facts.number}:{command.role}:{command.index}"
     if isinstance(command, StopProcess):
@@ -222,5 +244,6 @@ def _change(facts: JobFacts, command: StartProcess | StopProcess) -> Change:
             facts.key, key, command.role, command.instance, listens=command.role == "server" or facts.spec.asks_peers
         ),
         authority=authority_of(facts.key),
+        script=_completed(facts, command.script),
     )
     return Change(agent=command.agent, field=name, instance=command.instance, order=_encoder.encode(order))

@@ -1,4 +1,4 @@
-"""Reserves slots for servers that running jobs request, in a separate task; the result is an event.
+"""Reserves slots that running jobs request, in a separate task; the result is an event.
 
 A task may be lost or run twice: the engine repeats its request, and a job that already holds the slot gets it again.
 """
@@ -14,9 +14,10 @@ from controlplane.core.events import SlotRefused, SlotsAssigned
 from controlplane.fleet.reservations import release_slot, replace_slot
 from controlplane.fleet.selectors import capacity
 from controlplane.jobs.models import Job
+from controlplane.jobs.queue import slot_request_of
 from controlplane.protocol.orders import Role
-from controlplane.protocol.spec import parse_spec
 from controlplane.runtime import log
+from controlplane.scheduling.queueing import SlotRequest
 
 RESERVE: Final = "controlplane.runtime.tasks.reserve_slot"
 
@@ -32,10 +33,9 @@ def request_slots(job: int, commands: Sequence[AnyCommand]) -> None:
 
 def reserve(job: int, role: Role, index: int) -> None:
     """Reserve a slot, and append the result to the job's log."""
-    spec, team = Job.objects.values_list("spec", "team_id").get(pk=job)
-    labels = parse_spec(spec).labels
-    assignment = replace_slot(job, labels, role, index, team=team or 0)
-    event = SlotRefused(role=role, index=index, reason=_why(labels, team or 0)) if assignment is None else None
+    request = slot_request_of(Job.objects.get(pk=job))
+    assignment = replace_slot(job, request.labels, role, index, team=request.team, script=request.script)
+    event = SlotRefused(role=role, index=index, reason=_why(request, role)) if assignment is None else None
     try:
         log.append_event(job, event or SlotsAssigned(assignments=[assignment] if assignment else []))
     except log.LogClosed:
@@ -43,7 +43,9 @@ def reserve(job: int, role: Role, index: int) -> None:
         logger.info("job was over before it got another slot", job=job, role=role, index=index)
 
 
-def _why(labels: dict[str, str], team: int) -> str:
-    there = capacity(labels, team=team)
+def _why(request: SlotRequest, role: Role) -> str:
+    there, labels = capacity(request.labels, team=request.team, script=request.script), request.labels
     where = f" with labels {', '.join(f'{key}={value}' for key, value in sorted(labels.items()))}" if labels else ""
-    return f"online machines{where} have {there.servers} server slots, {there.free_servers} of them free"
+    where += " that run scripts" if request.script else ""
+    slots, free = (there.workers, there.free_workers) if role == "worker" else (there.servers, there.free_servers)
+    return f"online machines{where} have {slots} {role} slots, {free} of them free"

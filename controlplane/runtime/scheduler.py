@@ -109,7 +109,7 @@ def _replace(
     """Assign a slot to one process, if one fits; returns the job with the offer, and the remaining slots."""
     job, role = process.job_id, role_of(process)
     own = (job, role, process.index) in at_hand
-    if not own and not any(offer.free(role) and offer.accepts(wanted.labels, wanted.team) for offer in offers):
+    if not own and not any(offer.free(role) and wanted.fits(offer) for offer in offers):
         return [], offers
     assignment = replace_slot(job, wanted.labels, role, process.index, offers, team=wanted.team)
     if assignment is None:

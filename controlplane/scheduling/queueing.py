@@ -31,6 +31,8 @@ class Offer:
     name: str = ""
     team: int = 0
     """The owning team: the machine runs only its jobs; 0: no team, it runs all jobs."""
+    scripts: bool = False
+    """Whether its agent starts scripts of jobs."""
 
     def free(self, role: Role) -> int:
         """Its free slots for processes of this role."""
@@ -42,9 +44,9 @@ class Offer:
         workers, servers = self.free_workers - worker, self.free_servers - (not worker)
         return replace(self, free_workers=workers, free_servers=servers)
 
-    def accepts(self, labels: Mapping[str, str], team: int) -> bool:
-        """Whether the machine accepts jobs of this team with such labels."""
-        return self.team in (0, team) and self.carries(labels)
+    def accepts(self, labels: Mapping[str, str], team: int, *, script: bool = False) -> bool:
+        """Whether the machine accepts jobs of this team with such labels, and with a script if they have one."""
+        return self.team in (0, team) and self.carries(labels) and (self.scripts or not script)
 
     def carries(self, labels: Mapping[str, str]) -> bool:
         """Whether the machine has all these labels, with these values."""
@@ -70,6 +72,12 @@ class SlotRequest:
     """The owning team; 0: none."""
     subjects: tuple[str, ...] = ()
     """Subjects with quotas of slots that apply, such as ``user ada`` and ``team vision``."""
+    script: bool = False
+    """Whether its workers are processes of a script, which not every agent starts."""
+
+    def fits(self, offer: Offer) -> bool:
+        """Whether the machine accepts the job, regardless of free slots."""
+        return offer.accepts(self.labels, self.team, script=self.script)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +151,9 @@ def plan(
     before: dict[Kind, list[tuple[int, int]]] = {}
     verdicts = []
     for position, request in enumerate(order(list(queue))):
-        key = request.team, frozenset(request.labels.items())
+        key = request.team, frozenset(request.labels.items()), request.script
         if key not in fitting:
-            fitting[key] = [offer for offer in offers if offer.accepts(request.labels, request.team)]
+            fitting[key] = [offer for offer in offers if request.fits(offer)]
         here = fitting[key]
         outcome, takes = _decide(request, here, left, now)
         bound = _bound(request, rest) if outcome is not Outcome.NEVER else ""
@@ -165,8 +173,8 @@ def plan(
     return verdicts
 
 
-Kind = tuple[int, frozenset[tuple[str, str]]]
-"""Team and labels: jobs of one kind are accepted by the same machines."""
+Kind = tuple[int, frozenset[tuple[str, str]], bool]
+"""Team, labels, and whether it has a script: jobs of one kind are accepted by the same machines."""
 
 
 def _bound(request: SlotRequest, rest: Mapping[str, int]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from controlplane.core import attached
+from controlplane.core import hangs
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.selectors import submitted_jobs
@@ -40,9 +40,7 @@ class CostLine:
 def greatest(machines: Sequence[MachineCard], now: datetime) -> list[CostLine]:
     """At most three costs, largest first."""
     running = _running()
-    hung = set(
-        Flag.objects.filter(job__in=running, kind=attached.HANG, closed_at=None).values_list("job_id", flat=True)
-    )
+    hung = set(Flag.objects.filter(job__in=running, kind=hangs.HANG, closed_at=None).values_list("job_id", flat=True))
     jobs = {job.pk: job for job in running}
     found = costs([_with_hang(pace, hung) for pace in _paces(running)], _absent(machines))
     return [

@@ -1,5 +1,6 @@
 """Reads jobs as rows of lists and as page headers."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -77,6 +78,8 @@ class JobLine:
     """Whether one of the four policies has changed since submission."""
     attached: bool
     """Whether its ranks are started by a launcher."""
+    command: str
+    """The command of the script that agents start; empty: none."""
     workload: str
     submitted_by: str
     team: str
@@ -198,7 +201,8 @@ def job_line(
         barrier=chosen.barrier.name,
         by_peers=chosen.barrier.parameters.get("sampling") == "peers",
         changed=chosen != spec.synchronization,
-        sized=not spec.attached or job.generation > 0,
+        sized=spec.takes_slots or job.generation > 0,
+        command=shlex.join(spec.command or []),
         workload=_workload(spec),
         iterations=spec.stop.iterations,
         stops_after_s=spec.stop.seconds,
@@ -216,6 +220,7 @@ class Pace(NamedTuple):
 
 UNKNOWN: Final[dict[str, Any]] = {
     **dict.fromkeys(("policy", "barrier", "workload"), "unknown"),
+    "command": "",
     **dict.fromkeys(("iterations", "stops_after_s", "target")),
     **dict.fromkeys(("workers", "servers", "global_batch"), 0),
     **dict.fromkeys(("by_peers", "changed", "sized"), False),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from django.core.cache import cache
 
-from controlplane.core import attached
+from controlplane.core import hangs
 from controlplane.core.choices import Unchanging
 from controlplane.core.states import JobState
 from controlplane.jobs.models import Decision, Flag, Job, Process
@@ -80,7 +80,7 @@ def lanes(job: Job) -> Lanes:
         adaptive=not isinstance(registry.policy_type("batching", spec.synchronization.batching), Unchanging),
         over=job.is_over,
         failed=job.state == JobState.FAILED,
-        hangs=Flag.objects.filter(job=job, kind=attached.HANG, closed_at=None).exists(),
+        hangs=Flag.objects.filter(job=job, kind=hangs.HANG, closed_at=None).exists(),
         decided=_decided(job),
         run_s=job.worker_seconds / spec.workers * spec.global_batch / job.samples if job.samples else None,
     )

@@ -41,6 +41,7 @@ class JobHere:
 
     id: int
     over: bool
+    attached: bool = False
 
     @property
     def prefix(self) -> str:
@@ -84,7 +85,7 @@ def instances(agent: Agent) -> list[Instance]:
     joules = {row.pk: _joules(row) for row in workers}
     return [
         Instance(
-            of=JobHere(id=row.job_id, over=row.job.is_over),
+            of=JobHere(id=row.job_id, over=row.job.is_over, attached=row.job.launch == "attached"),
             job=row.job_id,
             job_name=row.job.name,
             title=f"{row.role[:1]}{row.index}",

@@ -8,7 +8,9 @@ from rest_framework.test import APIClient
 from controlplane.core.events import LAUNCHER, LauncherEnded, StopRequested
 from controlplane.jobs.models import AuditEntry, Job, JobToken
 from controlplane.jobs.queue import queued_jobs
-from controlplane.jobs.tokens import verdict_on
+from controlplane.jobs.sealing import unseal
+from controlplane.jobs.tokens import rank_verdict_on, verdict_on
+from controlplane.protocol.keys import ranks_token
 from controlplane.runtime.presence import last_seen
 from controlplane.runtime.redis import connect
 from tests.api.conftest import refused
@@ -44,6 +46,46 @@ def test_a_native_job_has_one_where_its_launcher_asks(operator: APIClient, anybo
     assert (
         anybody.post(f"{path}/actions/stop", {"reason": "Slurm job 3 was cancelled"}, format="json").status_code == 202
     )
+
+
+SCRIPT = {**ATTACHED, "command": ["python", "train.py"]}
+
+
+def test_agents_have_the_token_of_a_script_that_they_start(operator: APIClient, redis_url: str) -> None:
+    reply = operator.post("/api/v1/jobs", SCRIPT, format="json").json()
+    assert (reply["token"], reply["state"], reply["spec"]["command"]) == (None, "submitted", SCRIPT["command"])
+    job = Job.objects.get(pk=reply["id"])
+    secret = ranks_token(unseal(job.key))
+    assert rank_verdict_on(secret, job.pk).good
+    assert operator.delete(f"/api/v1/jobs/{job.pk}/token").status_code == 204
+    assert not rank_verdict_on(secret, job.pk).good
+
+
+def test_a_script_that_agents_start_waits_for_slots(operator: APIClient, redis_url: str) -> None:
+    numbers = [operator.post("/api/v1/jobs", each, format="json").json()["id"] for each in (SPEC, ATTACHED, SCRIPT)]
+    assert [job.pk for job in queued_jobs()] == [numbers[0], numbers[2]]
+    waiting = operator.get(f"/api/v1/jobs/{numbers[2]}").json()["waiting"]
+    assert "--allow-scripts DIR" in waiting["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("actions/finish", {"exit_code": 0}, "agents start its script and report how it ends; use actions/stop"),
+        ("lease", {}, "agents start its script, so it has no other launcher"),
+        ("token", {}, "its agents pass its ranks a token that does not change; DELETE revokes it"),
+    ],
+)
+def test_what_is_for_launchers_is_refused_where_agents_start_the_script(
+    operator: APIClient, redis_url: str, path: str, body: dict[str, int], sentence: str
+) -> None:
+    number = operator.post("/api/v1/jobs", SCRIPT, format="json").json()["id"]
+    answer = refused(operator.post(f"/api/v1/jobs/{number}/{path}", body, format="json"))
+    assert (answer["status"], sentence in answer["detail"]) == (409, True), answer
+
+
+def test_a_viewer_names_no_command(viewer: APIClient) -> None:
+    assert viewer.post("/api/v1/jobs", SCRIPT, format="json").status_code == 403
 
 
 def test_a_submission_that_comes_again_shows_no_token(operator: APIClient) -> None:

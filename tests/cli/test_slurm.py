@@ -174,6 +174,7 @@ def test_agents_on_several_nodes_listen_to_each_other_and_encrypt(
         (("job.yaml", "--requeue"), "--requeue: found no checkpoint in job.yaml"),
         (("job.yaml", "--", "python", "x.py"), "job.yaml: found launch: native and a command"),
         (("mine.yaml",), "mine.yaml: found launch: attached without a command"),
+        (("agents.yaml", "--", "python", "x.py"), "agents.yaml: found command, which Paceline's agents start"),
         (("nowhere.yaml",), "nowhere.yaml: cannot be read"),
         (("--ntasks-per-node", "2", "--", "torchrun", "x.py"), "--ntasks-per-node: found 2, expected 1 with torchrun"),
         (("--time", "2", "--requeue", "--", "x"), "--time 2 --requeue: found 120 s of notice"),
@@ -185,6 +186,7 @@ def test_what_does_not_go_together_is_refused_with_the_cure(
 ) -> None:
     (tmp_path / "job.yaml").write_text(NATIVE)
     (tmp_path / "mine.yaml").write_text("name: mine\nlaunch: attached\n")
+    (tmp_path / "agents.yaml").write_text("name: mine\nlaunch: attached\ncommand: [python, x.py]\n")
     (tmp_path / "sums.yaml").write_text(NATIVE.replace("servers: 2", "servers: 0\ncommunication: all-reduce"))
     code, _, err = paceline("slurm", "submit", "--nodes", "2", *arguments)
     assert (code, err.startswith(said)) == (2, True), err

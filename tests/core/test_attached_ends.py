@@ -26,8 +26,7 @@ from controlplane.core.events import (
     ServerRequested,
     StopRequested,
 )
-from controlplane.core.granting import RANKS_AWAITED
-from controlplane.core.states import JobState, ProcessState
+from controlplane.core.states import RANKS_AWAITED, JobState, ProcessState
 from controlplane.protocol.spec import Choice
 from tests.core.attached import Attached
 

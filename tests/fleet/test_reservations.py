@@ -21,7 +21,18 @@ from tests.support.rows import emulated, hello, online_agent, reserve
 
 def assigned(role: Role, index: int, agent: int, slot: int, speed: float | None = None) -> Assignment:
     emulate = Emulation(samples_per_second=speed) if speed else None
-    return Assignment(role=role, index=index, agent=agent, slot=slot, emulate=emulate)
+    host = "10.0.0.7" if role == "worker" else ""
+    return Assignment(role=role, index=index, agent=agent, slot=slot, emulate=emulate, host=host)
+
+
+@pytest.mark.django_db
+def test_a_script_goes_to_machines_whose_agents_start_scripts() -> None:
+    online_agent("m1", slots=4)
+    able = online_agent("m2", slots=4, scripts=True)
+    assert [(offer.name, offer.scripts) for offer in slots_now().offers] == [("m1", False), ("m2", True)]
+    found = reservations.replace_slot(7, {}, "worker", 0, script=True)
+    assert found == assigned("worker", 0, able.pk, 0)
+    assert (capacity({}).workers, capacity({}, script=True).workers) == (8, 4)
 
 
 @pytest.mark.django_db

@@ -52,6 +52,18 @@ def test_a_job_without_a_rank_waits_for_ranks(viewer: Client) -> None:
     assert "paceline run -- torchrun train.py" in text_of(viewer, f"/jobs/{job.pk}/?tab=processes")
 
 
+def test_the_page_shows_the_command_that_agents_start(operator: Client) -> None:
+    spec = factories.attached_job().spec | {"command": ["python", "train.py", "--data", "a b"]}
+    job = factories.make_job(state=JobState.STARTING, name="mine", spec=spec, launch="attached")
+    page = text_of(operator, f"/jobs/{job.pk}/?tab=processes")
+    assert "Agents start python train.py --data 'a b' , one process per rank." in page
+    assert "Agents start the script once its slots are reserved" in page
+    assert "Rotate token" not in page
+    assert "4 workers" in page
+    other = factories.attached_job()
+    assert "one process per rank" not in text_of(operator, f"/jobs/{other.pk}/?tab=processes")
+
+
 def test_a_warm_up_with_equal_shares_is_no_comparison(viewer: Client) -> None:
     """Before iteration 16 a script's iterations are long for other reasons than its shares."""
     short, long = factories.attached_job(agreed=6), factories.attached_job(agreed=12)

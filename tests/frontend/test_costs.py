@@ -9,7 +9,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.core.attached import HANG
+from controlplane.core.hangs import HANG
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
 from frontend.figures.costs import NOTICED, SHOWN, Absent, JobPace, costs

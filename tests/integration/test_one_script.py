@@ -1,29 +1,25 @@
 """One script, five launchers: torchrun, Ray Train, srun, the pods of an Indexed Job, and Paceline's own agents.
 
 Four emulated machines of 1000, 1000, 500 and 250 samples per second. Every launcher is measured beside the same plain
-run under torchrun. Agents run no scripts: they train the same network on the same data, as a native job.
+run under torchrun.
 """
 
 import logging
 import os
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.api.demo.attached import BATCHING, PACED, PLAIN, POINTS, Epoch, ScriptRun, examples, torchrun
+from controlplane.api.demo.attached import BATCHING, PACED, PLAIN, POINTS, ScriptRun, examples, torchrun
 from controlplane.api.demo.scenarios import SPEEDS
-from controlplane.runtime.embedded.interruption import Interruption
-from controlplane.runtime.embedded.processes import start_service
-from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.architecture.sources import ROOT
 from tests.deploy import ranks
 from tests.support.on_ray import PYTHON
+from tests.support.script_agents import POOL, script_agents
 from tests.support.slurm_user import User
 from tests.support.stack import Stack
 
@@ -113,53 +109,24 @@ def by_indexed_job(place: Place) -> tuple[int, ScriptRun]:
 
 
 def by_agents(place: Place) -> tuple[int, ScriptRun]:
-    """What the script does, as a spec: 128 samples per machine and step, AdamW on a cosine, gradients clipped."""
     stack, folder, _ = place
-    steps = EPOCHS * PER_EPOCH
-    optimizer = {"name": "adamw", "lr": 0.003, "clip": {"norm": 1.0}, "schedule": {"name": "cosine", "over": steps}}
-    with agent(stack, folder):
-        job = stack.submit(
-            name="agents",
-            workload={"name": "tests.support.example_network:factory"},
-            labels={"pool": "scripts"},
-            communication="all-reduce",
-            servers=0,
-            batch_size=128,
-            optimizer=optimizer,
-            evaluate={"every": steps},
-            stop={"iterations": steps},
-            synchronization={"batching": {"name": BATCHING}},
+    command = ["python", *EMULATED, f"examples/{PACED}", "--epochs", str(EPOCHS)]
+    with script_agents(stack, folder, "scripts-0", "scripts-1", slots=2):
+        job = stack.ask(
+            "POST",
+            "/api/v1/jobs",
+            json={
+                "name": "agents",
+                "launch": "attached",
+                "command": command,
+                "workers": WORLD,
+                "labels": dict(POOL),
+                "synchronization": {"batching": BATCHING},
+            },
         )["id"]
-        done = stack.await_job(job, "succeeded", seconds=150)
-    run = ScriptRun(label="")
-    took = lengths(stack, job)
-    for number in range(EPOCHS):
-        seconds = statistics.fmean(took[number * PER_EPOCH :][:PER_EPOCH])
-        run.epochs.append(Epoch(number=number + 1, loss=0.0, accuracy=done["accuracy"], iteration_s=seconds))
-    return job, run
-
-
-@contextmanager
-def agent(stack: Stack, folder: Path) -> Iterator[None]:
-    """A machine with the speeds of the emulated ones, whose owner lets jobs bring code."""
-    asked = {"name": "scripts", "labels": {"pool": "scripts"}}
-    token = stack.ask("POST", "/api/v1/agents/enrolment-tokens", json=asked)["token"]
-    command = [
-        *(sys.executable, "-m", "workers", "join", stack.url, "-", "--name", "scripts", "--host", "127.0.0.1"),
-        *("--emulate", EMULATED[1], "--slots", str(WORLD), "--state-dir", str(folder / "agent"), "--allow-code"),
-    ]
-    log = folder / "agent.log"
-    with Supervisor(Interruption()) as supervisor:
-        supervisor.add(start_service("scripts", command, log=log, folder=ROOT, stdin=token.encode() + b"\n"))
-        yield
-
-
-def lengths(stack: Stack, job: int) -> list[float]:
-    """The seconds of each iteration of a native job, by what its workers measured."""
-    parts = ("data_s", "compute_s", "push_s", "pull_s", "waiting_s", "coordination_s")
-    asked = "&".join(f"metric={part}" for part in parts)
-    rows = stack.ask("GET", f"/api/v1/jobs/{job}/metrics?{asked}&worker=0&points=1000")["series"]
-    return [sum(part or 0.0 for part in each) for each in zip(*(row["values"] for row in rows), strict=True)]
+        stack.await_job(job, "succeeded", seconds=200)
+        rows = stack.rows(f"/api/v1/jobs/{job}/logs?process=w0&page_size=500")
+    return job, read("\n".join(row["text"] for row in reversed(rows)))
 
 
 @pytest.mark.parametrize("launch", [by_torchrun, by_ray_train, by_srun, by_indexed_job, by_agents])

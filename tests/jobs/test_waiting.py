@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from controlplane.jobs.blockers import Waiting
 from controlplane.jobs.models import Job
+from controlplane.jobs.services import job_submit
 from controlplane.jobs.waiting import waiting_of
 from tests.support.rows import online_agent, reserve, submitted_job
 
@@ -39,6 +40,56 @@ def test_no_machine_is_online(ada: User) -> None:
         "cannot be scheduled: needs 2 worker slots and 1 server slot, and no machine is online: add one "
         "with python -m workers join"
     )
+
+
+SCRIPT: dict[str, Any] = {
+    "name": "mine",
+    "launch": "attached",
+    "command": ["python", "train.py"],
+    "workers": 2,
+}
+
+
+def submitted_script(ada: User, **changes: Any) -> Job:
+    return job_submit(document=SCRIPT | changes, user=ada).job
+
+
+def test_no_machine_runs_scripts(ada: User) -> None:
+    job = submitted_script(ada)
+    assert why(job) == (
+        "cannot be scheduled: needs 2 worker slots, and no machine is online: add one with python -m workers join "
+        "--allow-scripts DIR"
+    )
+    online_agent("m1")
+    assert why(job) == (
+        "cannot be scheduled: needs 2 worker slots, and the only machine online (m1) runs no scripts: start its agent "
+        "with --allow-scripts DIR, or submit it with other labels"
+    )
+    online_agent("m2")
+    assert "and none of the 2 machines online (m1, m2) runs scripts: start its agent with" in why(job)
+
+
+def test_no_machine_with_the_label_runs_scripts(ada: User) -> None:
+    online_agent("m1", labels={"gpu": "a100"})
+    online_agent("m2", scripts=True)
+    assert "and the only machine with these labels (m1) runs no scripts" in why(
+        submitted_script(ada, labels={"gpu": "a100"})
+    )
+
+
+def test_too_few_slots_run_scripts(ada: User) -> None:
+    online_agent("m1", slots=8)
+    online_agent("m2", slots=1, scripts=True)
+    assert why(submitted_script(ada)) == (
+        "cannot be scheduled: needs 2 worker slots, and the machine online that runs scripts offers 1 worker slot in "
+        "all: 1 worker slot is missing; have another machine join with --slots 1 --allow-scripts DIR, or submit it "
+        "with fewer"
+    )
+
+
+def test_a_script_is_about_to_start_where_a_machine_runs_scripts(ada: User) -> None:
+    online_agent("m1", scripts=True)
+    assert why(submitted_script(ada)) == "needs 2 worker slots, which are free: it is about to start"
 
 
 def test_no_machine_has_the_label(ada: User) -> None:

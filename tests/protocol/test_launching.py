@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.jobs.validation import validated_spec
+from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.launching import REFUSED
+from controlplane.protocol.orders import AgentOrders, ProcessOrder, Script
 from controlplane.protocol.spec import JobSpec, SpecError, parse_spec, spec_document
 
 ATTACHED = {"name": "mine", "launch": "attached", "workers": 4, "batch_size": 64}
@@ -122,6 +124,61 @@ def test_what_cannot_be_is_refused_naming_the_field(document: dict[str, Any], fi
     with pytest.raises(SpecError) as refusal:
         parse_spec({**ATTACHED, **document})
     assert refusal.value.field == field
+
+
+COMMAND = ["python", "train.py", "--epochs", "5"]
+
+
+def test_a_command_is_started_by_agents_on_slots() -> None:
+    spec = parse_spec({**ATTACHED, "command": COMMAND, "labels": {"gpu": "a100"}})
+    assert (spec.command, spec.takes_slots, spec.elastic.restarts) == (COMMAND, True, 0)
+    assert parse_spec(spec_document(spec)) == spec
+    assert not parse_spec(ATTACHED).takes_slots
+
+
+@pytest.mark.parametrize("elastic", [{"restarts": 2}, {}])
+def test_a_command_may_be_restarted(elastic: dict[str, Any]) -> None:
+    spec = parse_spec({**ATTACHED, "command": COMMAND, "elastic": elastic})
+    assert spec.elastic.restarts == elastic.get("restarts", 0)
+    assert parse_spec(spec_document(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "expected"),
+    [
+        ({"command": "python train.py"}, "command", r"a list of arguments, such as \[python, .*: no shell reads it"),
+        ({"command": []}, "command", "a program and its arguments, such as"),
+        ({"command": [""]}, "command", "a program and its arguments, such as"),
+        ({"command": ["python", 5]}, "command[1]", "str"),
+        ({"command": ["a\0b"]}, "command[0]", "text without NULs"),
+        ({"command": ["x"] * 201}, "command", "length <= 200"),
+        ({"command": COMMAND, "lease_s": 30.0}, "lease_s", "none with a command: .*; leave it out"),
+        ({"command": COMMAND, "elastic": {"minimum_workers": 2}}, "elastic", "restarts alone, with a command"),
+        ({"command": COMMAND, "servers": 2}, "servers", "0 with launch attached"),
+    ],
+)
+def test_a_command_that_cannot_be_is_refused_with_the_cure(document: dict[str, Any], field: str, expected: str) -> None:
+    with pytest.raises(SpecError, match=expected) as refusal:
+        parse_spec({**ATTACHED, **document})
+    assert refusal.value.field == field
+
+
+def test_a_native_job_has_no_command() -> None:
+    with pytest.raises(
+        SpecError, match=r"none with launch native: .*; leave it out, or use launch: attached"
+    ) as refusal:
+        parse_spec({**NATIVE, "command": COMMAND})
+    assert (refusal.value.field, refusal.value.found) == ("command", COMMAND)
+
+
+def test_an_order_of_a_script_reads_back_to_the_same_order() -> None:
+    spec = parse_spec({**ATTACHED, "command": COMMAND})
+    script = Script(world=4, slots=[2, 3], address="10.0.0.1", attempt=2, port=20_007, token="plj_" + "5e" * 32)
+    order = ProcessOrder(
+        job=7, role="worker", index=1, instance="w1.0.2", slot=3, key="5e" * 32, spec=spec, script=script
+    )
+    orders = AgentOrders(sequence=1, processes=[order])
+    assert to_agent.decode(encode(orders)) == orders
 
 
 @pytest.mark.parametrize("document", [{"sample_multiple": 2}, {"wait_s": 5.0}])

@@ -10,8 +10,7 @@ from django.utils import timezone
 from controlplane.alerts.models import Alert, Delivery, Evaluated, Rule
 from controlplane.alerts.shares import WINDOW_S, Mark, advanced
 from controlplane.alerts.view import View
-from controlplane.core.granting import RANKS_AWAITED
-from controlplane.core.states import JobState
+from controlplane.core.states import RANKS_AWAITED, JobState
 from controlplane.jobs.models import Decision, Flag, FlagNote, Job, Process
 from controlplane.runtime import alerting
 from controlplane.runtime.alert_view import GONE, LOSS_STAYS, read_view, waiting_sums

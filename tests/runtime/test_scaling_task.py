@@ -9,7 +9,7 @@ from controlplane.core.events import Event, SlotRefused, SlotsAssigned
 from controlplane.fleet.models import Agent, Reservation
 from controlplane.fleet.reservations import release_slot
 from controlplane.jobs.models import Job
-from controlplane.protocol.spec import spec_document
+from controlplane.protocol.spec import parse_spec, spec_document
 from controlplane.runtime import log, scaling
 from tests.runtime.support import SPEC
 
@@ -62,6 +62,22 @@ def test_without_one_the_job_lists_the_available_ones(job: int, told: list[Event
     scaling.reserve(job, "server", 1)
     reason = "online machines have 1 server slots, 0 of them free"
     assert told[1] == SlotRefused(role="server", index=1, reason=reason)
+
+
+def test_a_script_is_told_of_machines_that_run_scripts(told: list[Event]) -> None:
+    document = {"name": "mine", "launch": "attached", "command": ["python", "train.py"], "workers": 2}
+    job = Job.objects.create(name="mine", spec=spec_document(parse_spec(document)), launch="attached").pk
+    slots = [{"emulate": None}] * 2
+    Agent.objects.create(name="m1", credential_digest="d", state=Agent.State.ONLINE, slots=slots)
+    scaling.reserve(job, "worker", 0)
+    assert told == [
+        SlotRefused(
+            role="worker", index=0, reason="online machines that run scripts have 0 worker slots, 0 of them free"
+        )
+    ]
+    Agent.objects.update(runs_scripts=True)
+    scaling.reserve(job, "worker", 1)
+    assert isinstance(told[1], SlotsAssigned)
 
 
 def test_a_job_that_is_over_by_then_keeps_no_slot(job: int, monkeypatch: pytest.MonkeyPatch) -> None:

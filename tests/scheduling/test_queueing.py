@@ -74,6 +74,20 @@ def test_no_slot_is_given_or_kept_twice(queue: tuple[SlotRequest, ...], fleet: t
         assert sum(take.servers for take in mine) <= each.free_servers
 
 
+def test_a_script_waits_for_a_machine_that_runs_scripts() -> None:
+    without, able = offer(1, workers=8), offer(2, workers=2, scripts=True)
+    [verdict] = plan([ask(7, workers=2, script=True)], [without, able], NOW)
+    assert (verdict.outcome, verdict.takes) == (Outcome.STARTS, (Take(machine=2, workers=2, servers=0),))
+    [verdict] = plan([ask(7, workers=3, script=True)], [without, able], NOW)
+    assert (verdict.outcome, verdict.machines) == (Outcome.NEVER, (2,))
+
+
+def test_a_script_is_not_ahead_of_jobs_on_machines_that_it_cannot_use() -> None:
+    without, able = offer(1, workers=1), offer(2, workers=1, free_workers=0, scripts=True)
+    script, native = plan([ask(7, script=True), ask(8)], [without, able], NOW)
+    assert (script.outcome, native.outcome) == (Outcome.WAITS, Outcome.STARTS)
+
+
 @given(QUEUES, FLEETS)
 def test_a_started_job_has_its_slots_on_machines_with_its_labels(
     queue: tuple[SlotRequest, ...], fleet: tuple[Offer, ...]

@@ -14,6 +14,7 @@ STACK = "stack"
 STACKS = {
     "stack of scripts": frozenset(
         {
+            "tests/integration/test_agent_scripts.py",
             "tests/integration/test_attached.py",
             "tests/integration/test_attached_scripts.py",
             "tests/integration/test_launchers.py",

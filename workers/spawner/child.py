@@ -33,6 +33,7 @@ def become(order: ProcessOrder, setup: Setup, entry: Entry, cradle: Cradle) -> N
     """
     status = 1
     try:
+        os.setpgid(0, 0)
         _reset_signals()
         die_with(cradle.parent_pid)
         cradle.let_go()

@@ -110,9 +110,11 @@ class SpawnerLoop:
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+        _lead_group(pid)
         os.close(write)
         os.set_blocking(read, False)
-        self._children[process] = forked = Child(process, pid, read, Lines(secrets=[order.key]))
+        secrets = [order.key, *([order.script.token] if order.script is not None else [])]
+        self._children[process] = forked = Child(process, pid, read, Lines(secrets=secrets))
         self._selector.register(read, selectors.EVENT_READ, lambda: self._pass_on(forked))
         self._channel.send(Started(process=process, pid=pid))
 
@@ -144,6 +146,7 @@ class SpawnerLoop:
         for running in list(self._children.values()):
             pid, status = os.waitpid(running.pid, os.WNOHANG)
             if pid:
+                _signal(pid, signal.SIGKILL)  # what it has started: a group's number is reserved while it has members
                 self._report_lost(running, os.waitstatus_to_exitcode(status))
 
     def _report_lost(self, running: Child, status: int) -> None:
@@ -200,10 +203,18 @@ def _show(line: Line, fields: dict[str, Any]) -> None:
         os.write(2, line.text.encode(errors="replace") + b"\n")
 
 
+def _lead_group(pid: int) -> None:
+    """Make a fork the leader of its own process group: it ends together with what it starts."""
+    with contextlib.suppress(OSError):  # it has ended, or done so itself
+        os.setpgid(pid, pid)
+
+
 def _signal(pid: int, number: int) -> None:
-    """The pid cannot have been reused: it is reserved until the process is reaped."""
+    """Signal a fork and all processes of its group. The number cannot have been reused: it is reserved until the fork
+    is reaped and its group is empty.
+    """
     try:
-        os.kill(pid, number)
+        os.killpg(pid, number)
     except OSError as error:
         if error.errno != errno.ESRCH:
             raise

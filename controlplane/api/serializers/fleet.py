@@ -34,6 +34,9 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         child=serializers.CharField(), read_only=True, help_text="Added by an admin; used for scheduling."
     )
     slots = serializers.ListField(child=serializers.JSONField(), read_only=True)
+    runs_scripts = serializers.BooleanField(
+        read_only=True, help_text="Whether its agent starts scripts of jobs (join --allow-scripts)."
+    )
     reserved = serializers.SerializerMethodField()
     rotation = serializers.SerializerMethodField()
     moves = serializers.SerializerMethodField()
@@ -44,7 +47,7 @@ class AgentRow(serializers.ModelSerializer[Agent]):
         model = Agent
         fields = (
             *("id", "name", "state", "version", "host", "labels", "added_labels", "unverified_labels"),
-            *("slots", "server_slots", "reserved"),
+            *("slots", "server_slots", "runs_scripts", "reserved"),
             *("scheduling", "scheduling_reason", "scheduling_by", "scheduling_since", "moves"),
             *("cpu_count", "memory_bytes", "joined_at", "seen_at", "rotation", "credential_expires_at"),
             *("sampled_at", "measurements"),

@@ -100,7 +100,8 @@ class JobRow(serializers.ModelSerializer[Job]):
     launch = serializers.ChoiceField(
         ("native", "attached"),
         read_only=True,
-        help_text="Who starts its workers: Paceline's agents (native) or a launcher such as torchrun (attached).",
+        help_text="native: agents start Paceline's own training loop. attached: a launcher such as torchrun starts a "
+        "script, or agents do by the command in its spec.",
     )
     waiting_share = serializers.FloatField(read_only=True)
     coordination_share = serializers.FloatField(read_only=True)
@@ -166,7 +167,8 @@ class SubmittedJob(JobDocument):
     def get_token(self, job: Job) -> str | None:
         """The token of an attached job's ranks, in this response only.
 
-        Null for a native job, and for a repeated idempotency key: POST to the job's token to create another one.
+        Null for a native job, for one with a command, whose agents have it, and for a repeated idempotency key: POST
+        to the job's token to create another one.
         """
         token: str | None = self.context["token"]
         return token

@@ -194,6 +194,11 @@ def _check(options: Namespace, document: dict[str, Any], command: Sequence[str])
         Refusal: with the conflict and the cure.
     """
     where, launch = options.spec, document["launch"]
+    if document.get("command"):
+        raise Refusal(
+            f"{where}: found command, which Paceline's agents start; expected none with Slurm: it starts the one after "
+            "--, such as -- python train.py"
+        )
     if launch == "attached" and not command:
         raise Refusal(f"{where}: found launch: attached without a command, expected one after --: -- python train.py")
     if launch == "native" and command:
