@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,15 @@ class Engine:
         """Where the published port is."""
         return f"http://127.0.0.1:{self.ports[8000]}"
 
-    def up(self) -> None:
-        """Start everything, each after what it waits for, until all are well."""
+    def up(self, own: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        """Start everything, each after what it waits for, until all are well.
+
+        ``own`` has, by name, env files that a user wrote instead of those that are made.
+        """
         make_env.main(self.folder / "env")
+        for name, variables in (own or {}).items():
+            lines = "".join(f"{key}={value}\n" for key, value in variables.items())
+            (self.folder / "env" / name).write_text(lines)
         (self.folder / "secrets").mkdir()
         for secret in (self.folder / "env" / "secrets").iterdir():
             (self.folder / "secrets" / secret.name).write_text(self._local(secret.read_text()))
@@ -58,15 +65,19 @@ class Engine:
             if "healthcheck" in service:
                 self.await_health(name)
 
-    def execute(self, name: str, *command: str) -> str:
-        """What a command prints that runs in a service's surroundings, as ``docker compose exec`` does."""
+    def execute(self, name: str, *command: str, typed: str = "") -> str:
+        """What a command prints that runs in a service's surroundings, as ``docker compose exec`` does.
+
+        ``typed`` is its standard input.
+        """
         done = subprocess.run(
             self._words(name, command),
             env=self.environment(name),
             cwd=self._home(name),
+            input=typed,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert done.returncode == 0, f"{name}: {' '.join(command)} ended with {done.returncode}:\n{done.stderr}"

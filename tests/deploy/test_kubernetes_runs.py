@@ -1,15 +1,11 @@
 """What deploy/kubernetes runs, as local processes: real PostgreSQL and Redis, two agents, and a job that trains."""
 
-import json
-import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
@@ -18,22 +14,11 @@ from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.deploy import kubernetes
 from tests.deploy.engine import Engine
+from tests.deploy.pods import AGENTS, admitted, invite, start_agent, trained
 from tests.support.api_server import ApiServer, own_token
 from tests.support.certificates import make_certificates
-from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
-AGENTS = ("agents-0", "agents-1")
-JOB = {
-    "name": "pods",
-    "workload": {"name": "softmax-regression", "dataset": "digits"},
-    "workers": 2,
-    "servers": 1,
-    "batch_size": 16,
-    "labels": {"pool": "default"},
-    "stop": {"iterations": 10},
-}
 
 
 @pytest.fixture(scope="module")
@@ -65,50 +50,14 @@ def engine(api: ApiServer) -> Iterator[Engine]:
         yield engine
 
 
-@contextmanager
-def admitted(engine: Engine) -> Iterator[httpx.Client]:
-    """An administrator's client."""
-    access = json.loads(
-        engine.execute("web", "python", "manage.py", "access", "me", "--role", "admin", "--token", "--json")
-    )
-    headers = {"Authorization": f"Bearer {access['token']}"}
-    with httpx.Client(base_url=engine.url, headers=headers, trust_env=False, timeout=60.0) as client:
-        yield client
-
-
-def start_agent(engine: Engine, overlay: str, name: str, token: str) -> None:
-    """The pod of this name of a StatefulSet of agents; ``token`` is what it finds in its volume."""
-    (pod,) = kubernetes.pods(overlay).values()
-    service = kubernetes.service(overlay, pod)
-    words = {"$(POD_NAME)": name, "$(POD_IP)": "127.0.0.1"}
-    service["command"] = [words.get(word, word) for word in service["command"]]
-    service["volumes"] = [re.sub(r"^(data|enrolment):", rf"{name}-\1:", volume) for volume in service["volumes"]]
-    engine.services[name] = service
-    file = engine.folder / "volumes" / f"{name}-enrolment" / "token"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(token)
-    engine.run(name)
-
-
 def test_agents_join_on_one_token_and_train_a_job(engine: Engine) -> None:
-    made = json.loads(
-        engine.execute(
-            *("web", "python", "manage.py", "enroll", "--uses", "2", "--expires", "1h"),
-            *("--label", "pool=default", "--remove-after", "1h", "--json"),
-        )
-    )
+    token = invite(engine)
     for name in AGENTS:
-        start_agent(engine, "agents", name, made["token"])
+        start_agent(engine, "agents", name, token)
     for name in AGENTS:
         engine.await_health(name)
-    with admitted(engine) as client:
-        job = client.post("/api/v1/jobs", json=JOB).raise_for_status().json()["id"]
-        done = eventually(
-            lambda: (found := client.get(f"/api/v1/jobs/{job}").json())["is_over"] and found,
-            what="the job's end",
-            seconds=120,
-            every=0.5,
-        )
+    with admitted(engine, engine.url) as client:
+        done = trained(client)
         agents = client.get("/api/v1/agents?name=agents-0").json()["results"]
         agents += client.get("/api/v1/agents?name=agents-1").json()["results"]
         (invitation,) = client.get("/api/v1/agents/enrolment-tokens").json()["results"]
@@ -120,7 +69,7 @@ def test_agents_join_on_one_token_and_train_a_job(engine: Engine) -> None:
 def test_an_agent_joins_by_its_service_account_with_the_labels_of_the_account(engine: Engine, api: ApiServer) -> None:
     start_agent(engine, "agents-by-account", "agents-7", api.issue("paceline", "agents", "agents-7"))
     engine.await_health("agents-7")
-    with admitted(engine) as client:
+    with admitted(engine, engine.url) as client:
         (agent,) = client.get("/api/v1/agents?name=agents-7").json()["results"]
     assert (agent["state"], agent["labels"]) == ("online", {"pool": "default"})
     assert len(api.reviews) == 1
