@@ -23,7 +23,7 @@ from benchmarks.database.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
 from tests.support import databases, statements
-from tests.support.examples import examples
+from tests.support.examples import examples, is_left_out
 from tests.support.sharing import Sharing, check_sharing, is_passed_over
 from tests.support.stack import Broken, Stack, running_stack
 from tests.support.waiting import eventually
@@ -56,7 +56,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what speaks to the database, choose of it, and see that what runs side by side shares what it should."""
+    """Leave out what is long, mark what uses the database, and see that what runs in parallel shares what it should."""
+    long = [item for item in items if is_left_out([m.name for m in item.iter_markers()], config.args)]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
     for item in items:
         if item.get_closest_marker("django_db") or "db" in getattr(item, "fixturenames", ()):
             item.add_marker("database")

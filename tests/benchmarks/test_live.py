@@ -296,6 +296,7 @@ def test_the_memory_and_cpu_of_a_process_include_those_that_it_started() -> None
 
 
 @pytest.mark.integration
+@pytest.mark.thorough
 def test_a_short_run_counts_every_report_that_it_sent() -> None:
     document = bench("decisions", "--seconds", "0.5")
     for name in ("path_one", "path_crowd", "relayed_one", "relayed_crowd"):
@@ -307,6 +308,7 @@ def test_a_short_run_counts_every_report_that_it_sent() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.thorough
 def test_two_celery_processes_share_the_jobs_of_one_and_lose_nothing() -> None:
     runs = bench("jobs", "--seconds", "1", "--jobs", "12")["runs"]
     assert [run["processes"] for run in runs] == [1, 2]

@@ -20,7 +20,11 @@ TESTED = [case for case in CASES if case.evaluates or case.bar == BAR]
 """The others hold less than one of these."""
 
 
-@pytest.mark.parametrize("case", TESTED, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [TESTED[0], *(pytest.param(case, marks=pytest.mark.thorough) for case in TESTED[1:])],
+    ids=lambda case: case.name,
+)
 def test_a_worker_stays_within_its_multiple_of_the_model(case: Case) -> None:
     found = measure(replace(case, sizes=SIZES))
     assert found["model_mib"] > 150

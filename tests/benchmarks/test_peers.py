@@ -301,6 +301,7 @@ def test_all_machines_have_the_clock_of_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_two_peers_are_run_and_compared(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--scene", "steady", "--only", "plain", "--only", "by hand", "--target", "0.2", "--json"])

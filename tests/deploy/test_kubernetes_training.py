@@ -139,7 +139,7 @@ def pods(stack: Stack, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("pods", "launcher"),
-    [("training", "kubernetes"), ("trainjob", "kubeflow")],
+    [("training", "kubernetes"), pytest.param("trainjob", "kubeflow", marks=pytest.mark.thorough)],
     indirect=["pods"],
 )
 def test_pods_train_one_script_that_is_paced(stack: Stack, pods: Pods, launcher: str) -> None:

@@ -192,7 +192,7 @@ def test_a_pause_blocks_the_script_and_a_resume_continues_it(stack: Stack, tmp_p
         launch.wait()
 
 
-@pytest.mark.parametrize("crashed", ["web", "decisions"])
+@pytest.mark.parametrize("crashed", ["web", pytest.param("decisions", marks=pytest.mark.thorough)])
 def test_a_control_plane_that_dies_and_returns_delays_nothing_and_loses_no_report(
     stack: Stack, tmp_path: Path, crashed: str
 ) -> None:
@@ -277,7 +277,7 @@ for _ in pacer.loader(range(32), 4):
     [
         ("raise SystemExit", 0, "succeeded"),
         ("raise SystemExit(3)", 3, "failed"),
-        ("raise ValueError", 1, "failed"),
+        pytest.param("raise ValueError", 1, "failed", marks=pytest.mark.thorough),
     ],
 )
 def test_the_exit_code_of_a_script_is_that_of_paceline_run_and_decides_how_its_job_ends(

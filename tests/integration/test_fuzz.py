@@ -15,7 +15,7 @@ from controlplane.gateway.routing import websocket_urlpatterns
 from tests.integration.test_elastic import lives
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integration, pytest.mark.thorough, pytest.mark.timeout(600)]
 
 SEED = 5
 FRAMES, TRANSFERS = 600, 30

@@ -17,7 +17,7 @@ from controlplane.runtime.embedded.supervisor import Supervisor
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 MACHINES = 2
 RANKS = range(MACHINES)

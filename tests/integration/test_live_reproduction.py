@@ -10,7 +10,7 @@ from controlplane.simulator.scenarios import find
 from controlplane.telemetry.live_reproduction import read_results, read_runs
 from tests.support.commands import running
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 ROW = "lb-bsp-shares"
 """One run of some forty seconds, whose figure does not depend on how busy this machine is otherwise."""

@@ -135,6 +135,7 @@ def hears(ear: ClientConnection, job: int, state: str) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_a_job_continues_through_one_fault_after_another(several: Several) -> None:
     """Kills, and decision processes that are frozen past their lease and wake up beside their successors."""
     faults = [

@@ -9,7 +9,7 @@ import pytest
 from tests.support.stack import Broken, Stack
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 
 def test_a_plane_without_its_web_process_gets_another_and_the_test_that_did_it_is_reported(stack: Stack) -> None:

@@ -90,6 +90,7 @@ def test_a_tutorial_trains_as_well_with_paceline_and_every_iteration_is_reported
 
 @with_libraries
 @pytest.mark.integration
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_the_slower_rank_of_accelerate_gets_the_smaller_share(stack: Stack) -> None:
     """Each of its samples takes four times as long: 51 of 64 samples are best for the other one."""

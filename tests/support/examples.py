@@ -1,6 +1,7 @@
-"""How many examples Hypothesis tries: fewer by default, all with ``HYPOTHESIS_PROFILE=thorough``."""
+"""Fewer examples of laws by default, and no long tests; all of both with ``HYPOTHESIS_PROFILE=thorough``."""
 
 import os
+from collections.abc import Collection, Sequence
 from typing import Final
 
 SHARES: Final = {"quick": 0.4, "thorough": 1.0}
@@ -16,3 +17,8 @@ if PROFILE not in SHARES:
 def examples(thorough: int) -> int:
     """How many to try of so many."""
     return min(thorough, max(FEWEST, round(thorough * SHARES[PROFILE])))
+
+
+def is_left_out(marks: Collection[str], named: Sequence[str], *, profile: str = PROFILE) -> bool:
+    """Whether a test with these marks is left out: a long one, unless pytest runs tests that are ``named``."""
+    return "thorough" in marks and profile != "thorough" and not any("::" in each for each in named)
