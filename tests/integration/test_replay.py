@@ -33,7 +33,7 @@ def simulated_machine(stack: Stack, slots: int) -> Iterator[tuple[LoadAgent, Tim
     credential = stack.ask("POST", "/api/v1/agents/enrol", json={"token": token, "name": "simulated"})["credential"]
     timing = Timing(seconds=0.0, begin=float("inf"))
     machine = LoadAgent(stack.url.replace("http", "ws"), credential, slots=slots, pace=timing)
-    thread = Thread(target=lambda: asyncio.run(machine.run()), name="simulated machine")
+    thread = Thread(target=lambda: asyncio.run(machine.run(until_over=True)), name="simulated machine")
     thread.start()
     try:
         yield machine, timing
