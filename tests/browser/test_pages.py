@@ -167,7 +167,7 @@ def arrive(page: Page, address: str) -> None:
     page.wait_for_url(address, wait_until="domcontentloaded")
 
 
-def test_the_keyboard_goes_everywhere(site: str, look: Look, ada: User) -> None:
+def test_the_keyboard_goes_everywhere(site: str, look: Look, ada: User, errors: list[str]) -> None:
     page = look(site, user=ada)
     # Two keys in a row mean a place within 1.5 s, which a busy machine may take from one to the other.
     page.clock.set_fixed_time(datetime.now(UTC))
@@ -185,6 +185,8 @@ def test_the_keyboard_goes_everywhere(site: str, look: Look, ada: User) -> None:
     page.keyboard.type("gw")
     expect(page.locator("#search-results")).to_contain_text("Nothing matches “gw”.")
     expect(page).to_have_url(f"{site}/")
+    # The request of the second letter aborts one of the first that is still under way, which htmx logs in two lines.
+    errors[:] = [error for error in errors if not error.startswith(("htmx:afterRequest", "htmx:sendAbort"))]
 
 
 def test_a_search_narrows_the_list_as_one_types(site: str, look: Look, ada: User, job: Job) -> None:
