@@ -57,10 +57,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is long, mark what uses the database, and see that what runs in parallel shares what it should."""
-    long = [item for item in items if is_left_out([m.name for m in item.iter_markers()], config.args)]
+    long = [item for item in items if is_left_out([mark.name for mark in item.iter_markers()], config.args)]
     if long:
         config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in set(long)]
+        left_out = {item.nodeid for item in long}
+        items[:] = [item for item in items if item.nodeid not in left_out]
     for item in items:
         if item.get_closest_marker("django_db") or "db" in getattr(item, "fixturenames", ()):
             item.add_marker("database")

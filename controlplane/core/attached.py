@@ -15,7 +15,7 @@ from typing import Final
 from controlplane.core import filling, granting, hangs, membership, ordering, scripts, sharing
 from controlplane.core.choices import Finding
 from controlplane.core.commands import IssueOrders, RejectMessage, RollBack
-from controlplane.core.context import Context, EventRefused, being, flag_key, number_of
+from controlplane.core.context import NAMED, Context, EventRefused, being, flag_key, named, number_of
 from controlplane.core.events import LAUNCHER, LauncherEnded, WorkerMessageReceived
 from controlplane.core.state import Job
 from controlplane.core.states import (
@@ -32,9 +32,6 @@ from controlplane.protocol import RELEASE, understands
 from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.messages import RankHello, WorkerFinished
 from controlplane.protocol.orders import Orders, Rejection
-
-NAMED: Final = 8
-"""How many ranks a sentence names."""
 
 MOST_OPEN: Final = 1_000
 """The most incomplete rounds that are kept."""
@@ -217,10 +214,10 @@ def _report_missing(context: Context, world: int) -> None:
     ]
     sizes = sorted({each.rank.world for each in job.live_workers if each.rank and each.state is ProcessState.READY})
     if len(sizes) > 1:
-        worlds_text = "; ".join(f"{_named(_of_world(job, size))} of a world of {size}" for size in sizes)
+        worlds_text = "; ".join(f"{named(_of_world(job, size))} of a world of {size}" for size in sizes)
         _differ(context, f"the ranks report different world sizes: {worlds_text}; start all with one world size")
     missing = [f"w{rank}" for rank in range(world) if f"w{rank}" not in here]
-    awaited = f"{RANKS_AWAITED} {_named(missing)}; {len(here)} of {world} are connected"
+    awaited = f"{RANKS_AWAITED} {named(missing)}; {len(here)} of {world} are connected"
     granting.await_ranks(context, f"{len(here)} of {number_of(world, 'rank')} are connected", awaited)
 
 
@@ -331,14 +328,9 @@ def _refuse(context: Context, event: WorkerMessageReceived, code: str, detail: s
     context.emit(RejectMessage, detail, role="worker", index=event.rank, instance=event.instance, rejection=rejection)
 
 
-def _named(titles: list[str]) -> str:
-    more = len(titles) - NAMED
-    return ", ".join(titles[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _environment_of(hello: RankHello) -> dict[str, str]:
     """A hello's description of its process, by name, for display."""
-    named = {
+    found = {
         **hello.environment,
         "machine": hello.host,
         "device": hello.device,
@@ -347,7 +339,7 @@ def _environment_of(hello: RankHello) -> dict[str, str]:
         "paceline": hello.release,
         "micro-batch": str(hello.micro_batch) if hello.micro_batch else "",
     }
-    return {name: value for name, value in named.items() if value}
+    return {name: value for name, value in found.items() if value}
 
 
 SILENCE_MS: Final = 10_000

@@ -4,7 +4,7 @@ Operations that any handler may need are methods here: to change the state of th
 close flags, and to end the job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -260,6 +260,11 @@ class Context:
             return
         self.emit(StopProcess, reason, **_instance_of(process), agent=process.agent)
 
+    def stop_script(self, rank: int, reason: str) -> None:
+        """End the process of one rank of a script through its agent."""
+        process = self.job.scripts.processes[rank]
+        self.emit(StopProcess, reason, role="worker", index=rank, instance=process.instance, agent=process.agent)
+
     def report_process(self, process: Process, reason: str) -> None:
         """Emit the state and slot of a process."""
         restart = self.restart_of(process)
@@ -291,9 +296,8 @@ class Context:
         job.pauses.clear()
         for process in job.live_processes:
             self.stop_process(process, f"the job {in_words(state)}")
-        for rank, script in job.scripts.running.items():
-            place = {"role": "worker", "index": rank, "instance": script.instance, "agent": script.agent}
-            self.emit(StopProcess, f"the job {in_words(state)}", **place)
+        for rank in job.scripts.running:
+            self.stop_script(rank, f"the job {in_words(state)}")
         self.close_flags(f"the job {in_words(state)}")
         self.return_slots()
 
@@ -379,6 +383,16 @@ class Context:
 def number_of(number: int, noun: str) -> str:
     """``1 worker``, ``no workers``, ``3 workers``."""
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+NAMED: Final = 8
+"""How many processes a sentence names."""
+
+
+def named(titles: Sequence[str]) -> str:
+    """``w0, w1 and 3 more``: the first titles, and how many follow."""
+    more = len(titles) - NAMED
+    return ", ".join(titles[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def being(number: int) -> str:

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from controlplane.core import ordering, sharing
 from controlplane.core.barriers import Arrival, Cut, Members, Passage, Processed, Progress, Quorum, Release
 from controlplane.core.commands import CutIteration, HoldWorker, MoveJob, NameQuorum, NoteMicroBatch, NoteUpdates
-from controlplane.core.context import Context, Policies
+from controlplane.core.context import Context, Policies, named
 from controlplane.core.state import Hold, Job
 from controlplane.core.states import (
     AT_WORK,
@@ -60,8 +60,6 @@ AWAITED: Final[dict[str, str]] = {
     "servers": "its servers",
     "policy": "another batching policy, or an operator to resume it",
 }
-
-NAMED: Final = 8
 
 BOUNDARY: Final = "every worker's next boundary"
 
@@ -304,8 +302,7 @@ def awaited(job: Job) -> str:
     parts = []
     for cause in job.pauses:
         expected = [title for title in [*job.starts.starting, *job.starts.revivals] if title[0] == cause[0]]
-        named = ", ".join(expected[:NAMED]) + (f" and {len(expected) - NAMED} more" if len(expected) > NAMED else "")
-        parts.append(AWAITED[cause] + (f": {named}" if named else ""))
+        parts.append(AWAITED[cause] + (f": {named(expected)}" if expected else ""))
     return "; ".join(dict.fromkeys(parts))
 
 

@@ -1,16 +1,16 @@
 """The script of an attached job that agents start: one process per rank, on a slot each.
 
-Agents take the place of a launcher. So these processes are not the ranks: a rank exists from its hello on, whoever
-started it (``attached``). The script's end is that of all its processes. If one fails, or its machine is lost, the
-others wait for it in their all-reduce: they are ended, and all start again, as often as the spec allows. Each start is
-an *attempt*; it asks for the slots again, since machines may have left.
+Agents take the place of a launcher. So these processes are not the ranks: a rank exists once its hello has arrived,
+with any launcher (``attached``). The script's end is that of all its processes. If one fails, or its machine is lost,
+the others wait for it in their all-reduce: they are ended, and all start again, as often as the spec allows. Each start
+is an *attempt*; it asks for the slots again, since machines may have left.
 """
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from controlplane.core.commands import MoveJob, RequestSlot, StartProcess, StopProcess
-from controlplane.core.context import Context, EventRefused, number_of
+from controlplane.core.commands import MoveJob, RequestSlot, StartProcess
+from controlplane.core.context import Context, EventRefused, named, number_of
 from controlplane.core.events import Assignment, ProcessDied, SlotRefused
 from controlplane.core.records import ScriptProcess
 from controlplane.core.restarts import PROVEN_MS, SETTLED_MS, pause_ms
@@ -26,9 +26,6 @@ SAVES_MS: Final = 30_000
 
 ASK_AGAIN_MS: Final = 10_000
 """How long an unanswered or refused request for slots is not repeated."""
-
-NAMED: Final = 8
-"""How many ranks a sentence names."""
 
 
 class Outcome(NamedTuple):
@@ -101,8 +98,7 @@ def check(context: Context) -> Outcome | None:
     silent = [f"w{rank}" for rank in scripts.running]
     for process in scripts.running.values():
         process.runs = False
-    more = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
-    scripts.failure += f"; no end of {', '.join(silent[:NAMED])}{more} was reported"
+    scripts.failure += f"; no end of {named(silent)} was reported"
     return _outcome(context)
 
 
@@ -113,7 +109,7 @@ def report(context: Context, reason: str) -> None:
         if process.runs and job.state not in JOB_OVER and not job.scripts.is_stopping:
             _order(context, rank, reason)
         elif process.instance:
-            _end(context, rank, process, reason)
+            context.stop_script(rank, reason)
 
 
 def _begin(context: Context, assignments: Sequence[Assignment]) -> None:
@@ -166,17 +162,13 @@ def _order(context: Context, rank: int, reason: str) -> None:
     )
 
 
-def _end(context: Context, rank: int, process: ScriptProcess, reason: str) -> None:
-    context.emit(StopProcess, reason, role="worker", index=rank, instance=process.instance, agent=process.agent)
-
-
 def _stop(context: Context) -> None:
     """End the other processes of a script that has failed."""
     scripts = context.job.scripts
     scripts.is_stopping = True
     _await_until(context, ENDS_MS)
-    for rank, process in scripts.running.items():
-        _end(context, rank, process, f"{scripts.failure}: the others of its script end as well")
+    for rank in scripts.running:
+        context.stop_script(rank, f"{scripts.failure}: the others of its script end as well")
 
 
 def _await_until(context: Context, wait_ms: int) -> None:
