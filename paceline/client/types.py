@@ -253,6 +253,8 @@ class Agent(Answer, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     slots: list[Any] = []
     server_slots: int = 0
+    runs_scripts: bool = False
+    """Whether it starts scripts of jobs."""
     reserved: list[dict[str, Any]] = []
     """Slots that a job holds: ``role``, ``slot``, ``job``, ``index``."""
     unverified_labels: dict[str, str] = {}

@@ -48,9 +48,9 @@ def demand_of(jobs: Sequence[Job], agents: Sequence[Agent], names: frozenset[str
     own = [agent for agent in there if agent.name in names]
     return Demand(
         needs=tuple(
-            Need(job=job.id, slots=Slots(workers=job.workers, servers=job.servers))
+            Need(job=job.id, slots=_needed(job))
             for job in jobs
-            if job.launch == "native" and _has(labels, _requested(job))
+            if (job.launch == "native" or _has_script(job)) and _has(labels, _requested(job))
         ),
         free=sum((_free(agent) for agent in there), Slots()),
         elsewhere=sum((_all(agent) for agent in there if agent.name not in names), Slots()),
@@ -68,11 +68,25 @@ def _has(labels: Mapping[str, str], requested: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in requested.items())
 
 
+def _has_script(job: Job) -> bool:
+    """Whether agents start its ranks."""
+    return bool(job.spec.get("command"))
+
+
+def _needed(job: Job) -> Slots:
+    if _has_script(job):
+        return Slots(workers=job.workers, scripts=job.workers)
+    return Slots(workers=job.workers, servers=job.servers)
+
+
 def _all(agent: Agent) -> Slots:
-    return Slots(workers=len(agent.slots), servers=agent.server_slots)
+    return _slots(agent, len(agent.slots), agent.server_slots)
 
 
 def _free(agent: Agent) -> Slots:
     held = [row.get("role") for row in agent.reserved]
-    whole = _all(agent)
-    return Slots(workers=whole.workers - held.count("worker"), servers=whole.servers - held.count("server"))
+    return _slots(agent, len(agent.slots) - held.count("worker"), agent.server_slots - held.count("server"))
+
+
+def _slots(agent: Agent, workers: int, servers: int) -> Slots:
+    return Slots(workers=workers, servers=servers, scripts=workers if agent.runs_scripts else 0)

@@ -148,7 +148,7 @@ class Fleet:
             self._trouble = str(error)  # the fleet keeps its size
             return
         self._trouble = ""
-        each = Slots(workers=plan.slots, servers=plan.server_slots)
+        each = Slots(workers=plan.slots, servers=plan.server_slots, scripts=plan.slots if plan.allows_scripts else 0)
         here = {plan.agent(index) for index in self._actors}
         self._sized = sizing(
             demand.needs,

@@ -55,6 +55,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return {name: amount for name, amount in requested.items() if amount}
 
     @property
+    def allows_scripts(self) -> bool:
+        """Whether its agents start scripts of jobs."""
+        return any(option.partition("=")[0] == "--allow-scripts" for option in self.extra)
+
+    @property
     def actor_of_all(self) -> str:
         """The name of the actor that supervises a detached fleet."""
         return f"paceline/{self.name}"

@@ -10,16 +10,26 @@ class Slots:
 
     workers: int = 0
     servers: int = 0
+    scripts: int = 0
+    """The worker slots on which a rank of a script can run."""
 
     def __add__(self, other: "Slots") -> "Slots":
-        return Slots(workers=self.workers + other.workers, servers=self.servers + other.servers)
+        return Slots(
+            workers=self.workers + other.workers,
+            servers=self.servers + other.servers,
+            scripts=self.scripts + other.scripts,
+        )
 
     def __mul__(self, times: int) -> "Slots":
-        return Slots(workers=self.workers * times, servers=self.servers * times)
+        return Slots(workers=self.workers * times, servers=self.servers * times, scripts=self.scripts * times)
 
     def lacks(self, requested: "Slots") -> "Slots":
         """The slots that are missing for ``requested``."""
-        return Slots(workers=max(0, requested.workers - self.workers), servers=max(0, requested.servers - self.servers))
+        return Slots(
+            workers=max(0, requested.workers - self.workers),
+            servers=max(0, requested.servers - self.servers),
+            scripts=max(0, requested.scripts - self.scripts),
+        )
 
     def holds(self, requested: "Slots") -> bool:
         """Whether there are enough slots for ``requested``."""
@@ -80,6 +90,5 @@ def to_leave(
 
 def _agents_for(missing: Slots, each: Slots) -> int:
     """Number of agents that provide the missing slots; demand that agents cannot meet is ignored."""
-    workers = -(-missing.workers // each.workers) if each.workers else 0
-    servers = -(-missing.servers // each.servers) if each.servers else 0
-    return max(workers, servers)
+    kinds = ((missing.workers, each.workers), (missing.servers, each.servers), (missing.scripts, each.scripts))
+    return max(-(-lacking // one) if one else 0 for lacking, one in kinds)

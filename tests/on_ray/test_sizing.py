@@ -1,5 +1,7 @@
 """How many agents a fleet has, by what jobs wait for."""
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +43,14 @@ def test_slots_elsewhere_count_for_what_fits() -> None:
     assert (sized.agents, sized.too_large) == (6, ())
 
 
-slots = st.builds(Slots, workers=st.integers(0, 20), servers=st.integers(0, 20))
+def test_a_script_needs_agents_that_start_scripts() -> None:
+    script = Need(job=1, slots=Slots(workers=3, scripts=3))
+    starts_them = Slots(workers=1, servers=1, scripts=1)
+    assert agents_for(script, free=Slots(workers=8, scripts=1), each=starts_them) == 3
+    assert sizing([script], free=NONE, each=ONE, here=1, most=8, elsewhere=Slots(workers=8)).too_large == (1,)
+
+
+slots = st.builds(Slots, workers=st.integers(0, 20), servers=st.integers(0, 20), scripts=st.integers(0, 20))
 needs = st.lists(st.builds(Need, job=st.integers(1, 9), slots=slots), max_size=6)
 
 
@@ -54,7 +63,10 @@ def test_a_fleet_neither_shrinks_nor_passes_its_limit(
     assert len(sized.waiting) + len(sized.too_large) == len(needs)
 
 
-@given(needs=needs, free=slots, each=st.builds(Slots, workers=st.integers(1, 8), servers=st.integers(1, 8)))
+some = st.integers(1, 8)
+
+
+@given(needs=needs, free=slots, each=st.builds(Slots, workers=some, servers=some, scripts=some))
 def test_with_room_enough_every_need_is_met_and_by_no_agent_too_many(
     needs: list[Need], free: Slots, each: Slots
 ) -> None:
@@ -71,12 +83,20 @@ def test_those_beyond_the_base_leave_once_no_one_needs_them() -> None:
     assert to_leave(idle, now=60.0, idle_s=60.0, base=1, waiting=(7,)) == ()
 
 
-def agent(name: str, *, held: int = 0, state: str = "online", **labels: str) -> Agent:
-    reserved = [{"role": "worker", "slot": slot, "job": 1, "index": slot} for slot in range(held)]
-    return Agent(id=1, name=name, state=state, labels=labels, slots=[{}, {}], server_slots=1, reserved=reserved)
+def agent(name: str, *, held: int = 0, state: str = "online", scripts: bool = False, **labels: str) -> Agent:
+    return Agent(
+        id=1,
+        name=name,
+        state=state,
+        labels=labels,
+        slots=[{}, {}],
+        server_slots=1,
+        runs_scripts=scripts,
+        reserved=[{"role": "worker", "slot": slot, "job": 1, "index": slot} for slot in range(held)],
+    )
 
 
-def job(number: int, *, launch: str = "native", **labels: str) -> Job:
+def job(number: int, *, launch: str = "native", command: Sequence[str] = (), **labels: str) -> Job:
     waiting = Waiting(sentence="", status="waits")
     return Job(
         id=number,
@@ -87,7 +107,7 @@ def job(number: int, *, launch: str = "native", **labels: str) -> Job:
         launch=launch,
         workers=3,
         servers=1,
-        spec={"labels": labels},
+        spec={"labels": labels} | ({"command": [*command]} if command else {}),
     )
 
 
@@ -105,3 +125,15 @@ def test_only_jobs_and_machines_with_its_labels_count_for_a_fleet() -> None:
     assert demand.free == Slots(workers=4, servers=3)
     assert demand.elsewhere == Slots(workers=2, servers=1)
     assert (demand.online, demand.busy) == ({"ray-0", "ray-1"}, {"ray-0"})
+
+
+def test_a_script_that_waits_for_agents_counts_and_one_with_its_own_launcher_does_not() -> None:
+    agents = [agent("ray-0", held=1, scripts=True), agent("m1")]
+    jobs = [job(1), job(2, launch="attached", command=["python", "train.py"]), job(3, launch="attached")]
+    demand = demand_of(jobs, agents, frozenset({"ray-0"}), {})
+    assert {need.job: need.slots for need in demand.needs} == {
+        1: Slots(workers=3, servers=1),
+        2: Slots(workers=3, scripts=3),
+    }
+    assert demand.free == Slots(workers=3, servers=2, scripts=1)
+    assert demand.elsewhere == Slots(workers=2, servers=1)
