@@ -155,11 +155,15 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
     """A whole control plane as ``up`` starts it, with one agent that offers four emulated machines."""
     if redis_binary() is None:
         pytest.skip(INSTALL_REDIS)
-    with tempfile.TemporaryDirectory(prefix="paceline-") as folder, running_stack(Path(folder)) as running:
+    migrated = databases.migrated_database(request.config)
+    with (
+        tempfile.TemporaryDirectory(prefix="paceline-") as folder,
+        running_stack(Path(folder), migrated=migrated) as running,
+    ):
         yield running
 
 

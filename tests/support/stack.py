@@ -1,6 +1,7 @@
 """A running control plane with machines, as a user would have it, for tests from the outside."""
 
 import secrets
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -48,8 +49,9 @@ class Stack:
     environment: Mapping[str, str]
     supervisor: Supervisor
 
-    def __init__(self, root: Path, settings: Mapping[str, str]) -> None:
-        self._root, self._settings = root, settings
+    def __init__(self, root: Path, settings: Mapping[str, str], migrated: Path | None = None) -> None:
+        """``migrated``: a database to copy, so that only a test of the start itself migrates an empty one."""
+        self._root, self._settings, self._migrated = root, settings, migrated
         self._running = ExitStack()
         self._planes = 0
         self.kept: set[int] = set()
@@ -61,6 +63,8 @@ class Stack:
         self.kept.clear()
         self.folder = self._root / f"plane-{self._planes}"
         self.folder.mkdir()
+        if self._migrated is not None and self._migrated.exists():
+            shutil.copyfile(self._migrated, self.folder / "paceline.sqlite3")
         self.plane = ControlPlane(folder=self.folder, port=free_port(), settings={**PRIVATE, **self._settings})
         self.url, self.password = self.plane.url, secrets.token_urlsafe(16)
         with ExitStack() as starting:
@@ -266,9 +270,11 @@ def _resumed(service: Service) -> bool:
 
 
 @contextmanager
-def running_stack(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
+def running_stack(
+    folder: Path, settings: Mapping[str, str] | None = None, *, migrated: Path | None = None
+) -> Iterator[Stack]:
     """Start everything in ``folder`` and wait until the machines are there."""
-    stack = Stack(folder, settings or {})
+    stack = Stack(folder, settings or {}, migrated)
     stack.begin()
     try:
         yield stack
