@@ -200,14 +200,6 @@ def running_cluster() -> Iterator[BenchCluster]:
             yield cluster
 
 
-def memory_mb(process: psutil.Process) -> float:
-    """Resident memory; 0.0 of a process that has ended."""
-    try:
-        return float(process.memory_info().rss) / 2**20
-    except psutil.NoSuchProcess:
-        return 0.0
-
-
 def _labels(pool: str) -> dict[str, str]:
     return {POOL: pool} if pool else {}
 

@@ -9,7 +9,8 @@ import msgspec
 import psutil
 
 from benchmarks.faults.injection import processes_of
-from benchmarks.live.cluster import BenchCluster, memory_mb, running_cluster
+from benchmarks.live.cluster import BenchCluster, running_cluster
+from benchmarks.live.usage import memory_mb
 from controlplane.runtime.embedded.errors import CannotStart
 
 FAST: Final = 1e6

@@ -18,8 +18,9 @@ import msgspec
 import psutil
 
 from benchmarks.faults.injection import processes_of
-from benchmarks.live.cluster import POOL, BenchCluster, memory_mb, running_cluster
+from benchmarks.live.cluster import POOL, BenchCluster, running_cluster
 from benchmarks.live.measuring import seconds_of
+from benchmarks.live.usage import memory_mb
 from benchmarks.security.attacks import is_ready
 from benchmarks.security.context import AttackContext
 from benchmarks.security.data_plane import fuzz_servers, fuzz_sessions

@@ -20,9 +20,10 @@ import psutil
 
 from benchmarks.faults.injection import processes_of
 from benchmarks.faults.progress import Progress
-from benchmarks.live.cluster import POOL, BenchCluster, memory_mb, running_cluster
+from benchmarks.live.cluster import POOL, BenchCluster, running_cluster
 from benchmarks.live.measuring import seconds_of
 from benchmarks.live.timing import percentile
+from benchmarks.live.usage import memory_mb
 from benchmarks.security.attacks import ATTACKS, is_ready, perform
 from benchmarks.security.context import AttackContext, AttackResult
 from controlplane.protocol.messages import ProcessName

@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -214,7 +215,7 @@ def measure_outage(cluster: BenchCluster) -> dict[str, Any]:
         time.sleep(0.2)
     killed = [each for each in cluster.supervisor.services if each.name in KILLED]
     for service in killed:
-        service.process.kill()
+        service.process.send_signal(signal.SIGKILL)
         service.process.wait()
     time.sleep(AWAY_S)
     for service in killed:

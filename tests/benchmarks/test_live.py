@@ -21,7 +21,7 @@ from benchmarks.live.load_processes import Stretch, parts_of
 from benchmarks.live.simulated_jobs import Counted
 from benchmarks.live.steady_load import SteadyLoad, Waits, summary
 from benchmarks.live.timing import Figures, Timing, figures
-from benchmarks.live.usage import Meter, Usage, cpu_s, growth, processes_of
+from benchmarks.live.usage import Meter, Usage, cpu_s, growth, memory_mb, processes_of
 from controlplane.runtime.embedded.control_plane import ControlPlane, parts
 
 PROCESSES = ["redis", *parts(ControlPlane(folder=Path()))]
@@ -289,9 +289,10 @@ def test_the_memory_and_cpu_of_a_process_include_those_that_it_started() -> None
         meter = Meter(processes=processes_of({"both": process.pid}))
         meter.sample()
         parent = psutil.Process(process.pid)
-        alone_mb, alone_s = parent.memory_info().rss / 2**20, parent.cpu_times().user
-        assert meter.samples[0][1]["both"] > 1.5 * alone_mb
-        assert cpu_s(parent) > alone_s
+        assert meter.samples[0][1]["both"] > 1.5 * memory_mb(parent)
+        assert cpu_s(parent) > parent.cpu_times().user
+        [child] = parent.children()
+        assert cpu_s(parent, [child.pid]) == pytest.approx(sum(parent.cpu_times()[:2]), abs=0.02), "counted by itself"
         process.stdin.write(b"\n\n")  # type: ignore[union-attr]
 
 
