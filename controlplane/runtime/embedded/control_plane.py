@@ -1,12 +1,13 @@
 """The services of a whole control plane on this machine, started in order and waited for.
 
 Redis (unless one is configured), then uvicorn, the two Celery workers and beat together, which wait for the tables.
-docker-compose.yml has the same commands; a test compares the two.
+docker-compose.yml has the same commands; a test compares the two. On Linux the services are forks of one process that
+has imported their modules.
 """
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import httpx
 
 from controlplane.runtime.embedded.errors import CannotStart
+from controlplane.runtime.embedded.forked import NAME as FORK_SERVER
+from controlplane.runtime.embedded.forked import ForkServer
 from controlplane.runtime.embedded.gate import closed_gate
 from controlplane.runtime.embedded.ground import check_port, is_loopback, names_of
 from controlplane.runtime.embedded.processes import Service, start_service
@@ -99,13 +102,27 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
             [environment.get("ALLOWED_HOSTS") or LOCAL_HOSTS, *names_of(plane.host)]
         )
     notices = _provide_redis(plane, supervisor, environment)
+    forks = _start_fork_server(plane, supervisor, environment)
     with closed_gate(plane.folder) as gate:
-        supervisor.add(*(start_part(plane, name, {**environment, **gate}) for name in parts(plane)))
-        _migrate(plane, supervisor, environment)
+        supervisor.add(*(start_part(plane, name, {**environment, **gate}, forks) for name in parts(plane)))
+        _migrate(plane, supervisor, environment, forks)
     supervisor.wait_until(lambda: is_ready(plane.url), what="The control plane's start", seconds=READY_S)
     # Only now: a service that cannot even start has a permanent problem. Not Redis, which would lose its data.
-    supervisor.keep_running({name: partial(start_part, plane, name, environment) for name in parts(plane)})
+    supervisor.keep_running({name: partial(start_part, plane, name, environment, forks) for name in parts(plane)})
     return environment, notices
+
+
+def _start_fork_server(
+    plane: ControlPlane, supervisor: Supervisor, environment: Mapping[str, str]
+) -> ForkServer | None:
+    if sys.platform != "linux":
+        return None  # forking after imports is not safe on macOS
+    forks = ForkServer(environment=environment, log=plane.logs / "fork-server.log", folder=CHECKOUT)
+    supervisor.leftovers.callback(forks.close)
+    supervisor.add(forks.start())
+    supervisor.wait_until(forks.is_ready, what="Importing the services", seconds=READY_S)
+    supervisor.keep_running({FORK_SERVER: forks.start})
+    return forks
 
 
 def _make_logs(folder: Path) -> None:
@@ -131,10 +148,20 @@ def parts(plane: ControlPlane) -> dict[str, list[str]]:
     }
 
 
-def start_part(plane: ControlPlane, name: str, environment: Mapping[str, str]) -> Service:
-    """Start one of the ``parts``."""
+def start_part(
+    plane: ControlPlane, name: str, environment: Mapping[str, str], forks: ForkServer | None = None
+) -> Service:
+    """Start one of the ``parts``; as a program of its own if there is no fork server, or it is just starting."""
+    return _start(plane, name, parts(plane)[name], environment, forks)
+
+
+def _start(
+    plane: ControlPlane, name: str, command: Sequence[str], environment: Mapping[str, str], forks: ForkServer | None
+) -> Service:
     log = plane.logs / f"{name}.log"
-    return start_service(name, parts(plane)[name], log=log, environment=environment, folder=CHECKOUT)
+    if forks is not None and forks.is_ready():
+        return forks.start_service(name, command, log=log, environment=environment)
+    return start_service(name, command, log=log, environment=environment, folder=CHECKOUT)
 
 
 def is_ready(url: str) -> bool:
@@ -158,10 +185,11 @@ def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dic
     return [redis.notice]
 
 
-def _migrate(plane: ControlPlane, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
+def _migrate(
+    plane: ControlPlane, supervisor: Supervisor, environment: Mapping[str, str], forks: ForkServer | None
+) -> None:
     """Migrate the tables in a child process, which can be interrupted and keeps this one small."""
-    log = plane.logs / "migrate.log"
-    service = start_service("migrate", MIGRATE, log=log, environment=environment, folder=CHECKOUT)
+    service = _start(plane, "migrate", MIGRATE, environment, forks)
     try:
         supervisor.wait_until(service.is_over, what="Migrating the database", seconds=MIGRATE_S)
     finally:

@@ -12,11 +12,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from controlplane.runtime.embedded.errors import CannotStart
 
@@ -30,12 +30,37 @@ STOP_S = 8.0
 """How long a service may take to end by itself: Celery finishes its tasks, uvicorn its requests."""
 
 
+class Process(Protocol):
+    """What a service needs of :class:`subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is also that of its process group."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, or the negative number of the signal that ended it; None until that was looked up."""
+
+    def poll(self) -> int | None:
+        """Look up ``returncode``."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end.
+
+        Raises:
+            subprocess.TimeoutExpired: after ``timeout`` seconds.
+        """
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, unless it has ended."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A running child process and its log file."""
+    """A running process and its log file."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
     log_begin: int
     """Size of the log when this process started: an earlier one's output ends there."""
@@ -47,7 +72,7 @@ class Service:
     def ask_to_stop(self) -> None:
         """Send SIGTERM, unless it has ended."""
         if not self.is_over():
-            self.process.terminate()
+            self.process.send_signal(signal.SIGTERM)
 
     def await_stop(self, seconds: float) -> None:
         """Wait for its end for at most ``seconds``, then kill it and all its children."""
@@ -87,34 +112,48 @@ def start_service(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     stdin: bytes = b"",
+    pass_fds: Sequence[int] = (),
 ) -> Service:
     """Start ``command`` with its output in ``log``; ``stdin`` is its whole input, for secrets.
 
     Raises:
         CannotStart: if its log cannot be written, or the program does not exist or may not be run.
     """
-    opened = _open_log(name, log)
-    given_in, given_out = os.pipe()
-    try:
-        with opened as output:
-            log_begin = os.fstat(output.fileno()).st_size
+    with streams(name, log, stdin) as (given, output):
+        log_begin = os.fstat(output).st_size
+        try:
             process = subprocess.Popen(
                 command,
-                stdin=given_in,
+                stdin=given,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=None if environment is None else dict(environment),
                 cwd=folder,
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                pass_fds=pass_fds,
+                preexec_fn=dies_with(os.getpid()),
             )
+        except OSError as error:
+            raise CannotStart(f"{name}: cannot run {command[0]} ({error.strerror}).") from None
+    return Service(name=name, process=process, log=log, log_begin=log_begin)
+
+
+@contextmanager
+def streams(name: str, log: Path, stdin: bytes = b"") -> Iterator[tuple[int, int]]:
+    """File descriptors of the input and the output of a process that is started in the block.
+
+    Raises:
+        CannotStart: if the log cannot be written.
+    """
+    opened = _open_log(name, log)
+    given_in, given_out = os.pipe()
+    try:
+        with opened as output:
+            yield given_in, output.fileno()
         os.write(given_out, stdin)
-    except OSError as error:
-        raise CannotStart(f"{name}: cannot run {command[0]} ({error.strerror}).") from None
     finally:
         os.close(given_in)
         os.close(given_out)
-    return Service(name=name, process=process, log=log, log_begin=log_begin)
 
 
 def _open_log(name: str, log: Path) -> BinaryIO:
@@ -146,7 +185,7 @@ def run_command(
         env=dict(environment),
         cwd=folder,
         start_new_session=True,
-        preexec_fn=_dies_with(os.getpid()),
+        preexec_fn=dies_with(os.getpid()),
         timeout=seconds,
         check=False,
     )
@@ -165,10 +204,10 @@ def stop_services(services: Sequence[Service], *, seconds: float = STOP_S) -> No
         service.await_stop(deadline - time.monotonic())
 
 
-def _dies_with(parent: int) -> Callable[[], None] | None:
-    """The function that the child runs before the program starts: it makes the kernel kill it when its parent ends."""
+def dies_with(parent: int) -> Callable[[], None]:
+    """The function that a child runs before its program starts: it makes the kernel kill it when its parent ends."""
     if sys.platform != "linux":
-        return None
+        return lambda: None
     prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: after the fork nothing may allocate or lock
 
     def ask_kernel() -> None:

@@ -1,6 +1,7 @@
 """The embedded Redis: found in order, private, behind a password that no one can read from a process list."""
 
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -97,7 +98,7 @@ def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere(tmp_path: Path) -> No
 @needs_any
 def test_a_socket_file_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
     with running(tmp_path) as server:
-        server.service.process.kill()
+        server.service.process.send_signal(signal.SIGKILL)
         server.service.process.wait()
     with running(tmp_path) as server:
         assert answers(server.url)

@@ -1,5 +1,6 @@
 """Services that end by themselves: which are started again, how often, and what the operator is told."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def test_a_service_that_dies_is_started_again_and_the_operator_is_notified(tmp_p
         first = start_service("decisions", WAIT, log=tmp_path / "log")
         supervisor.add(first)
         supervisor.keep_running({"decisions": lambda: start_service("decisions", WAIT, log=tmp_path / "log")})
-        first.process.kill()
+        first.process.send_signal(signal.SIGKILL)
         first.process.wait()
         supervisor.wait_until(lambda: supervisor.services[0] is not first, what="The restart", seconds=10)
         (second,) = supervisor.services
@@ -43,7 +44,7 @@ def test_another_service_that_dies_ends_the_wait(tmp_path: Path) -> None:
         eventually(lambda: "ready" in redis.log.read_text(), what="its start")
         supervisor.add(redis)
         supervisor.keep_running({"decisions": lambda: redis})
-        redis.process.kill()
+        redis.process.send_signal(signal.SIGKILL)
         with pytest.raises(CannotStart, match="redis was ended by SIGKILL"):
             supervisor.watch()
 
