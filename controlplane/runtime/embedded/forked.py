@@ -37,7 +37,7 @@ class ForkServer:
         self._lock = RLock()
         self._connection: socket.socket | None = None
         self._ready = False
-        self._running: dict[int, ForkedProcess] = {}
+        self._children: dict[int, ForkedProcess] = {}
         self._forked: list[int] = []
 
     def start(self) -> Service:
@@ -115,7 +115,7 @@ class ForkServer:
                 raise CannotStart(f"{name}: the {NAME} did not start it; its log: {self._log}")
             self.hear(deadline - time.monotonic())
         pid = self._forked.pop(0)
-        process = self._running[pid]
+        process = self._children[pid]
         process.args = command
         return process
 
@@ -124,21 +124,21 @@ class ForkServer:
             case Ready():
                 self._ready = True
             case Forked(pid=pid):
-                self._running[pid] = ForkedProcess(self, pid)
+                self._children[pid] = ForkedProcess(self, pid)
                 self._forked.append(pid)
             case Ended(pid=pid, status=status):
-                self._running.pop(pid).returncode = status
+                self._children.pop(pid).returncode = status
 
     def _lose(self) -> None:
         """The server has ended: the kernel has killed what it had forked."""
         if self._connection is not None:
             self._connection.close()
         self._connection, self._ready = None, False
-        for process in self._running.values():
+        for child in self._children.values():
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.returncode = -signal.SIGKILL
-        self._running.clear()
+                os.killpg(child.pid, signal.SIGKILL)
+            child.returncode = -signal.SIGKILL
+        self._children.clear()
         self._forked.clear()
 
 
