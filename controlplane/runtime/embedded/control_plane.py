@@ -8,6 +8,7 @@ has imported their modules.
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import httpx
 
 from controlplane.runtime.embedded.errors import CannotStart
 from controlplane.runtime.embedded.forked import NAME as FORK_SERVER
-from controlplane.runtime.embedded.forked import ForkServer
+from controlplane.runtime.embedded.forked import ForkServer, ForkServerGone
 from controlplane.runtime.embedded.gate import closed_gate
 from controlplane.runtime.embedded.ground import check_port, is_loopback, names_of
 from controlplane.runtime.embedded.processes import Service, start_service
@@ -160,7 +161,8 @@ def _start(
 ) -> Service:
     log = plane.logs / f"{name}.log"
     if forks is not None and forks.is_ready():
-        return forks.start_service(name, command, log=log, environment=environment)
+        with suppress(ForkServerGone):
+            return forks.start_service(name, command, log=log, environment=environment)
     return start_service(name, command, log=log, environment=environment, folder=CHECKOUT)
 
 

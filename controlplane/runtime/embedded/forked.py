@@ -24,9 +24,13 @@ from controlplane.runtime.embedded.processes import Service, start_service, stre
 
 COMMAND: Final = [sys.executable, "-m", "controlplane.runtime.embedded.fork_server"]
 NAME: Final = "fork server"
-ANSWER_S: Final = 10.0
+ANSWER_S: Final = 30.0
 COMM: Final = 15
 """The length of a name that Linux keeps of a process, in bytes."""
+
+
+class ForkServerGone(CannotStart):
+    """The fork server has ended, or does not answer. Programs can still be started."""
 
 
 class ForkServer:
@@ -38,7 +42,7 @@ class ForkServer:
         self._connection: socket.socket | None = None
         self._ready = False
         self._children: dict[int, ForkedProcess] = {}
-        self._forked: list[int] = []
+        self._unclaimed: list[ForkedProcess] = []
 
     def start(self) -> Service:
         """Start the process, also in place of one that has ended.
@@ -77,7 +81,8 @@ class ForkServer:
         Modules that read the environment when they are imported, such as the settings, have read the server's.
 
         Raises:
-            CannotStart: if its log cannot be written, or the server does not answer.
+            CannotStart: if its log cannot be written.
+            ForkServerGone: if the fork server has ended; one that does not answer is ended.
         """
         _, _, module, *arguments = command
         request = Start(
@@ -85,13 +90,11 @@ class ForkServer:
         )
         with self._lock, streams(name, log) as files:
             log_begin = os.fstat(files[1]).st_size
-            try:
-                if self._connection is None:
-                    raise ConnectionResetError
-                socket.send_fds(self._connection, [msgspec.json.encode(request)], files)
-            except OSError:
-                raise CannotStart(f"{name}: the {NAME} has ended; its log: {self._log}") from None
-            process = self._answer(name, command)
+            with suppress(OSError):
+                if self._connection is not None:
+                    socket.send_fds(self._connection, [msgspec.json.encode(request)], files)
+            process = self._answer(name)
+        process.args = command
         return Service(name=name, process=process, log=log, log_begin=log_begin)
 
     def hear(self, seconds: float) -> None:
@@ -108,16 +111,14 @@ class ForkServer:
                 else:
                     self._lose()
 
-    def _answer(self, name: str, command: Sequence[str]) -> "ForkedProcess":
+    def _answer(self, name: str) -> "ForkedProcess":
         deadline = time.monotonic() + ANSWER_S
-        while not self._forked:
+        while not self._unclaimed:
             if self._connection is None or time.monotonic() > deadline:
-                raise CannotStart(f"{name}: the {NAME} did not start it; its log: {self._log}")
+                self._lose()  # a late answer would be taken for that of another request
+                raise ForkServerGone(f"{name}: the {NAME} has ended; its log: {self._log}")
             self.hear(deadline - time.monotonic())
-        pid = self._forked.pop(0)
-        process = self._children[pid]
-        process.args = command
-        return process
+        return self._unclaimed.pop()
 
     def _take(self, received: bytes) -> None:
         match ANSWERS.decode(received):
@@ -125,7 +126,7 @@ class ForkServer:
                 self._ready = True
             case Forked(pid=pid):
                 self._children[pid] = ForkedProcess(self, pid)
-                self._forked.append(pid)
+                self._unclaimed.append(self._children[pid])
             case Ended(pid=pid, status=status):
                 self._children.pop(pid).returncode = status
 
@@ -139,7 +140,7 @@ class ForkServer:
                 os.killpg(child.pid, signal.SIGKILL)
             child.returncode = -signal.SIGKILL
         self._children.clear()
-        self._forked.clear()
+        self._unclaimed.clear()
 
 
 class ForkedProcess:
