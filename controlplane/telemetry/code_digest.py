@@ -15,6 +15,8 @@ LIVE: Final = (*POLICIES, "controlplane/runtime", "workers")
 """The code that live figures depend on; pages and tests do not count."""
 DECLARED: Final = "controlplane/simulator/reproduction"
 """Modules with declarations of rows: each row has its own digest, and texts do not affect figures."""
+LIVE_SCENARIOS: Final = "live_"
+"""How modules of ``scenarios`` with live runs begin: no simulated row plays them."""
 MEASURING: Final = ("claims.py", "measures.py", "mechanisms.py", "runs.py")
 """The modules in ``DECLARED`` that figures depend on too."""
 
@@ -25,6 +27,8 @@ def digest_of_code(sources: Sequence[str], root: Path = ROOT) -> str:
     whole = hashlib.sha256()
     for path in sorted(path for folder in sources for path in (root / folder).rglob("*.py")):
         if path.is_relative_to(root / DECLARED) and path.name not in MEASURING:
+            continue
+        if path.parent.name == "scenarios" and path.name.startswith(LIVE_SCENARIOS):
             continue
         whole.update(f"{path.relative_to(root)}\n{_code(ast.parse(path.read_bytes()))}".encode())
     return whole.hexdigest()[:12]

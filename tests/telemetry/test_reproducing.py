@@ -50,11 +50,13 @@ def test_the_digest_of_the_code_changes_with_what_figures_come_from(sources: tup
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     module = f"{sources[-1]}/module.py"
     texts = "controlplane/simulator/reproduction/a_bsp.py"
+    live = "controlplane/simulator/scenarios/live_psp.py"
     for root in (first, second, third):
-        for path in (module, "controlplane/simulator/reproduction/measures.py", texts, "frontend/pages.py"):
+        for path in (module, "controlplane/simulator/reproduction/measures.py", texts, live, "frontend/pages.py"):
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text("a = 1\n")
     (second / texts).write_text("a = 2\n")
+    (second / live).write_text("a = 2\n")
     (second / "frontend/pages.py").write_text("a = 2\n")
     (second / module).write_text('"""What it is for."""\n\na = (\n    1  # one\n)\n')
     (third / module).write_text("a = 2\n")
