@@ -49,6 +49,13 @@ def test_a_module_runs_with_its_arguments_and_logs_what_it_prints(forks: ForkSer
     assert "November 2026" in service.log.read_text()
 
 
+def test_processes_that_end_at_once_are_told_apart(forks: ForkServer, folder: Path) -> None:
+    modules = ["calendar", "no_such_module"] * 4
+    services = [forked(forks, folder, "-m", module) for module in modules]
+    assert [service.process.wait(timeout=60) for service in services] == [0, 1] * 4
+    assert len({service.process.pid for service in services}) == len(services)
+
+
 def test_it_has_the_environment_it_was_given(forks: ForkServer, folder: Path) -> None:
     service = forked(forks, folder, "-m", "timeit", "-n1", "-r1", "import os; print(sorted(os.environ))", GATE="1")
     assert service.process.wait(timeout=30) == 0
