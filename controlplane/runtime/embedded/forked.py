@@ -90,9 +90,11 @@ class ForkServer:
         )
         with self._lock, streams(name, log) as files:
             log_begin = os.fstat(files[1]).st_size
-            with suppress(OSError):
-                if self._connection is not None:
+            if self._connection is not None:
+                try:
                     socket.send_fds(self._connection, [msgspec.json.encode(request)], files)
+                except OSError:
+                    self._lose()
             process = self._answer(name)
         process.args = command
         return Service(name=name, process=process, log=log, log_begin=log_begin)

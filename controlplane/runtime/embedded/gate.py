@@ -1,7 +1,8 @@
-"""Makes services wait until the tables are migrated. They are started earlier, and import their modules meanwhile.
+"""Makes services wait until the tables are migrated. They are started earlier, and get ready meanwhile.
 
-Importing takes each service about as long as all migrations of an empty database. A gate is a file: it exists from
-before the services start until the migrations are done, and its path is in their environment.
+A service that is not forked imports its modules, which takes about as long as all migrations of an empty database. A
+gate is a file: it exists from before the services start until the migrations are done, and its path is in their
+environment.
 """
 
 import os
