@@ -28,13 +28,13 @@ def test_databases(config: pytest.Config) -> Iterator[None]:
     file, migrated = _file(), migrated_database(config)
     is_copied = file is not None and migrated is not None and migrated.exists()
     if is_copied:
-        _copy(migrated, file)
+        copy_database(migrated, file)
     before = setup_databases(
         verbosity=0, interactive=False, keepdb=is_copied, aliases={"default"}, serialized_aliases=set()
     )
     if file is not None and migrated is not None and not is_copied:
         made = migrated.with_suffix(f".{os.getpid()}")
-        _copy(file, made)
+        copy_database(file, made)
         made.replace(migrated)
     yield
     teardown_databases(before, verbosity=0)
@@ -68,7 +68,8 @@ def _file() -> Path | None:
     return Path(settings["TEST"]["NAME"]) if settings["ENGINE"].endswith("sqlite3") else None
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_database(source: Path, target: Path) -> None:
+    """Copy an SQLite database, also one that is open, in the place of what ``target`` was."""
     target.unlink(missing_ok=True)
     with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
         read.backup(written)

@@ -1,7 +1,6 @@
 """A running control plane with machines, as a user would have it, for tests from the outside."""
 
 import secrets
-import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,6 +17,7 @@ from controlplane.runtime.embedded.interruption import Interruption
 from controlplane.runtime.embedded.joining import let_in, start_agent
 from controlplane.runtime.embedded.processes import Service
 from controlplane.runtime.embedded.supervisor import Supervisor
+from tests.support.databases import copy_database
 from tests.support.waiting import eventually
 
 SPEEDS = (1000.0, 1000.0, 500.0, 250.0)
@@ -64,7 +64,7 @@ class Stack:
         self.folder = self._root / f"plane-{self._planes}"
         self.folder.mkdir()
         if self._migrated is not None and self._migrated.exists():
-            shutil.copyfile(self._migrated, self.folder / "paceline.sqlite3")
+            copy_database(self._migrated, self.folder / "paceline.sqlite3")
         self.plane = ControlPlane(folder=self.folder, port=free_port(), settings={**PRIVATE, **self._settings})
         self.url, self.password = self.plane.url, secrets.token_urlsafe(16)
         with ExitStack() as starting:
