@@ -21,7 +21,7 @@ ITERATIONS = 40
 
 @pytest.fixture(scope="module")
 def agents(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Service]]:
-    """Three machines of one slot each, of which a job of two ranks leaves one free."""
+    """Three machines of one slot each: a job of two ranks takes the first two."""
     with script_agents(stack, tmp_path_factory.mktemp("agents"), "one", "two", "three") as running:
         yield running
 
@@ -59,6 +59,7 @@ def starts(stack: Stack, job: int) -> list[dict[str, Any]]:
 
 
 def test_the_example_is_trained_to_the_end_with_shares_by_speed(stack: Stack, agents: dict[str, Service]) -> None:
+    first, second, _ = agents
     script = ("examples/emulate.py", "1000,250", "examples/train_paceline.py", "--epochs", str(EPOCHS))
     job = submit(stack, "python", *script, synchronization={"batching": "lb-bsp-linear"})
     done = stack.await_job(job, "succeeded", seconds=240)
@@ -69,17 +70,18 @@ def test_the_example_is_trained_to_the_end_with_shares_by_speed(stack: Stack, ag
     assert shares["0"] > 2 * shares["1"]
     rows = stack.rows(f"/api/v1/jobs/{job}/processes")
     assert [(row["index"], row["agent"], row["environment"]["launcher"]) for row in rows] == [
-        (0, "one", "agent"),
-        (1, "two", "agent"),
+        (0, first, "agent"),
+        (1, second, "agent"),
     ]
     eventually(lambda: any(text.startswith(f"epoch {EPOCHS}: ") for text in log_of(stack, job)), what="its output")
     eventually(lambda: not held(stack), what="the return of its slots")
 
 
 def test_a_stop_reaches_the_ranks_which_may_save(stack: Stack, agents: dict[str, Service], tmp_path: Path) -> None:
+    first, second, _ = agents
     job = attached_script(stack, tmp_path, {"iterations": 10**6, "speeds": [2000.0, 2000.0]})
     stack.await_iteration(job, 3, seconds=120)
-    assert held(stack) == {"one", "two"}
+    assert held(stack) == {first, second}
     stack.ask("POST", f"/api/v1/jobs/{job}/actions/stop")
     done = stack.await_job(job, "cancelled", seconds=90)
     assert done["reason"].startswith("stopped by tester")
@@ -101,19 +103,20 @@ def test_ranks_of_a_lost_machine_start_again_on_another(
     stack: Stack, agents: dict[str, Service], tmp_path: Path
 ) -> None:
     """Last of these tests: it takes one of their machines away."""
+    first, second, third = agents
     options = {"iterations": ITERATIONS, "speeds": [640.0, 640.0], "saves": True}
     job = attached_script(stack, tmp_path, options, elastic={"restarts": 1})
     stack.await_iteration(job, 5, seconds=120)
-    agents["two"].process.kill()
+    agents[second].process.kill()
     done = stack.await_job(job, "succeeded", seconds=240)
     assert done["iteration"] == ITERATIONS
     ids = {row["name"]: row["id"] for row in stack.ask("GET", "/api/v1/agents?page_size=200")["results"]}
     places = [(each["index"], each["agent"], each["script"]["attempt"]) for each in starts(stack, job)]
     assert places == [
-        (0, ids["one"], 1),
-        (1, ids["two"], 1),
-        (0, ids["one"], 2),
-        (1, ids["three"], 2),
+        (0, ids[first], 1),
+        (1, ids[second], 1),
+        (0, ids[first], 2),
+        (1, ids[third], 2),
     ]
     trained = [line["k"] for line in lines(tmp_path, 0) if "k" in line]
     assert set(trained) == set(range(ITERATIONS))

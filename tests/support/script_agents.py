@@ -20,7 +20,7 @@ POOL: Mapping[str, str] = MappingProxyType({"pool": "scripts"})
 
 @contextmanager
 def script_agents(stack: Stack, folder: Path, *names: str, slots: int = 1) -> Iterator[dict[str, Service]]:
-    """Machines of these names that run scripts in the checkout; they are online."""
+    """Machines of these names that run scripts in the checkout, online, in the order in which their slots are taken."""
     with Supervisor(Interruption()) as supervisor:
         agents = {}
         for name in names:
@@ -40,11 +40,11 @@ def script_agents(stack: Stack, folder: Path, *names: str, slots: int = 1) -> It
                 stdin=f"{token}\n".encode(),
             )
             supervisor.add(agents[name])
-        eventually(lambda: set(names) <= online(stack), what=f"agents {', '.join(names)}", seconds=120, every=0.2)
-        yield agents
+        eventually(lambda: set(names) <= {*online(stack)}, what=f"agents {', '.join(names)}", seconds=120, every=0.2)
+        yield {name: agents[name] for name in online(stack) if name in agents}
 
 
-def online(stack: Stack) -> set[str]:
-    """The names of the machines that are online."""
+def online(stack: Stack) -> list[str]:
+    """The names of the machines that are online, in the order of their enrolment: the first to start has the first."""
     rows = stack.ask("GET", "/api/v1/agents?page_size=200")["results"]
-    return {row["name"] for row in rows if row["state"] == "online"}
+    return [row["name"] for row in sorted(rows, key=lambda row: row["id"]) if row["state"] == "online"]
