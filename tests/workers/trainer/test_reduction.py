@@ -195,7 +195,7 @@ def test_the_slowest_is_waited_for_and_its_own_time_is_its_own() -> None:
     waits, own = median(report.waiting_s for report in fast), median(report.push_s for report in fast)
     assert waits > 2 * own
     assert waits > 2 * median(report.waiting_s for report in slow)
-    assert min(report.compute_s for report in slow) >= 0.2
+    assert min(report.compute_s for report in slow) > 0.9 * 16 / 80  # its clock may start a moment after the work
 
 
 def test_all_workers_quiesce_or_none() -> None:
