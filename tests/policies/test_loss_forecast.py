@@ -89,11 +89,39 @@ def test_the_reason_has_the_evidence() -> None:
     )
 
 
+@pytest.mark.parametrize("level", [1e-6, 1.0, 4e8, 1e90])
 @pytest.mark.parametrize("loss", [math.nan, math.inf, 1e300])
-def test_a_loss_that_is_no_number_is_harmful(loss: float) -> None:
-    (judgement,) = judged([1.0] * 60, [loss] * 24)
+def test_a_loss_that_is_no_number_is_harmful_whatever_the_losses_before(loss: float, level: float) -> None:
+    (judgement,) = judged([level] * 60, [loss] * 24)
     assert (judgement.verdict, judgement.measured, judgement.batches) == ("harmful", None, 4)
-    assert "is not a number or above 1e6" in judgement.reason
+    assert "is not a number, or a million times as large" in judgement.reason
+
+
+@given(level=st.floats(1e-8, 1e95), losses=st.lists(st.floats(0.3, 3.0), min_size=108, max_size=108))
+def test_the_unit_of_the_loss_does_not_matter(level: float, losses: list[float]) -> None:
+    verdicts = [
+        [judgement.verdict for judgement in judged([unit * x for x in losses[:60]], [unit * x for x in losses[60:]])]
+        for unit in (1.0, level)
+    ]
+    assert verdicts[0] == verdicts[1]
+
+
+def test_one_loss_that_was_no_number_before_a_change_hides_no_harm_of_large_losses() -> None:
+    (judgement,) = judged([4e8] * 30 + [math.nan] + [4e8] * 30, [4e9] * 48)
+    assert judgement.verdict == "harmful"
+
+
+@pytest.mark.parametrize("loss", [0.0, 1e-300, -100.0])
+def test_losses_that_have_no_logarithm_are_not_judged(loss: float) -> None:
+    (judgement,) = judged([1.0] * 30 + [loss] * 30, [-50.0] * 48)
+    assert (judgement.verdict, judgement.batches) == ("unknown", 0)
+    assert "losses of at most 1e-09 were reported" in judgement.reason
+
+
+def test_held_out_losses_that_have_no_logarithm_are_left_out() -> None:
+    (judgement,) = scored([-1.0] * 60, [-1.0] * 48, noise=0.1)
+    assert judgement.verdict == "harmless"
+    assert "the training loss is" in judgement.reason
 
 
 def scored(before: Sequence[float], after: Sequence[float], noise: float, every: int = 1) -> list[Judgement]:
@@ -155,7 +183,7 @@ def test_too_few_batches_before_a_change_are_reported() -> None:
     assert "only 59 global batches were measured" in judgement.reason
 
 
-@pytest.mark.parametrize("losses", [[0.0] * 60, [1e-300] * 60, [5.0] * 60])
+@pytest.mark.parametrize("losses", [[1e-8] * 60, [5.0] * 60, [1e99] * 60])
 def test_losses_without_spread_have_a_forecast(losses: list[float]) -> None:
     assert [each.verdict for each in judged(losses, losses[:48])] == ["harmless"]
 

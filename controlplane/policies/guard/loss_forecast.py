@@ -15,6 +15,7 @@ same samples, so they show small excesses that sampling noise hides in the train
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Final
 
@@ -46,7 +47,10 @@ LEAST_EVALUATED: Final = 10
 """Global batches with an evaluation before a change that a forecast of the held-out loss requires."""
 
 DIVERGED: Final = math.log(1e6)
-"""NaN and larger losses count as this value."""
+"""NaN counts as a loss this far above the forecast's level, and at least as this value; so do larger losses."""
+
+HUGE: Final = 1e100
+"""No loss counts as larger. A held-out loss that is not a number counts as this in the sum of its global batch."""
 
 
 class Forecast(Value, frozen=True, kw_only=True):
@@ -113,8 +117,8 @@ class LossForecast:
         return state.forecast is None and len(state.losses) >= self._of.reference and not self.is_blind(state)
 
     def is_blind(self, state: GuardState) -> bool:
-        """Whether the losses cannot be judged: the script reports none, or they are 0 or negative."""
-        return bool(state.losses) and min(state.losses) <= math.log(LEAST)
+        """Whether the losses cannot be judged: the script reports none, or some are at most ``LEAST``."""
+        return _is_blind(state.losses)
 
     def relaxed(self, state: GuardState) -> tuple[GuardState, Judgement | None]:
         """Relaxed policies take effect; a judgement if there is too little to compare them with."""
@@ -127,8 +131,14 @@ class LossForecast:
                 f" the policies before it, and {needed} are needed"
             )
             return GuardState(), Judgement(verdict="unknown", batches=0, reason=reason)
+        if self.is_blind(state):
+            reason = (
+                f"cannot judge whether the change harms convergence: training losses of at most {LEAST} were reported,"
+                " and larger ones are needed, since their ratios are compared"
+            )
+            return GuardState(), Judgement(verdict="unknown", batches=0, reason=reason)
         scored = [(x, y) for x, y in zip(state.samples, state.scores, strict=True) if y is not None]
-        is_scored = len(scored) >= LEAST_EVALUATED
+        is_scored = len(scored) >= LEAST_EVALUATED and not _is_blind([y for _, y in scored])
         return GuardState(
             forecast=fitted(state.samples, state.losses),
             score_forecast=fitted([x for x, _ in scored], [y for _, y in scored]) if is_scored else None,
@@ -142,16 +152,19 @@ class LossForecast:
         """Add the loss of a version of the parameters on the held-out split."""
         return replace(
             state,
-            pending=state.pending + (max(loss, 0.0) if math.isfinite(loss) else math.exp(DIVERGED)),
+            pending=state.pending + (max(loss, 0.0) if math.isfinite(loss) else HUGE),
             evaluations=state.evaluations + 1,
         )
 
     def observe(self, samples: int, loss: float, state: GuardState) -> tuple[GuardState, Judgement | None]:
         """Add the mean loss over one more global batch, after ``samples`` samples in total."""
-        x, y = math.log(max(1, samples)), _logarithm(loss)
-        score = _logarithm(state.pending / state.evaluations) if state.evaluations else None
         # Snapshots of earlier releases have no scores.
         scores = state.scores or (None,) * len(state.losses)
+        x, y = math.log(max(1, samples)), _logarithm(loss, state.forecast, state.losses)
+        score = None
+        if state.evaluations:
+            mean = state.pending / state.evaluations if state.pending < HUGE else math.nan
+            score = _logarithm(mean, state.score_forecast, _known(scores))
         state = replace(
             state,
             samples=(*state.samples, x)[-self._of.reference :],
@@ -225,11 +238,11 @@ class LossForecast:
         *,
         is_harmful: bool,
     ) -> Judgement:
-        count, diverged = len(state.excess), state.losses[-1] >= DIVERGED
+        count, diverged = len(state.excess), state.losses[-1] >= _most(forecast)
         expected = math.exp(forecast.at(samples) + forecast.spread)
         highest = expected * math.exp(self._limit(forecast, max(1, len(excess)), noise))
         measured = expected * math.exp(forecast.excess(excess)) if excess else expected
-        shown = "is not a number or above 1e6" if diverged else f"is {measured:.4g}"
+        shown = "is not a number, or a million times as large" if diverged else f"is {measured:.4g}"
         reason = (
             f"{count} global batches after the change, {of} {shown}; {expected:.4g} was expected from the"
             f" batches before it, and more than {highest:.4g} counts as harm"
@@ -244,8 +257,23 @@ class LossForecast:
         )
 
 
-def _logarithm(loss: float) -> float:
-    return min(math.log(max(loss, LEAST)), DIVERGED) if math.isfinite(loss) else DIVERGED
+def _logarithm(loss: float, forecast: Forecast | None, earlier: Sequence[float]) -> float:
+    """Of a loss: limited by the forecast while a change is judged; before, NaN is no less than most earlier losses."""
+    if forecast is not None:
+        most = _most(forecast)
+        return min(math.log(max(loss, LEAST)), most) if math.isfinite(loss) else most
+    if math.isfinite(loss):
+        return math.log(min(max(loss, LEAST), HUGE))
+    return max(DIVERGED, statistics.median(earlier)) if earlier else DIVERGED
+
+
+def _most(forecast: Forecast) -> float:
+    """What a diverged loss counts as."""
+    return max(forecast.level, 0.0) + DIVERGED
+
+
+def _is_blind(losses: Sequence[float]) -> bool:
+    return bool(losses) and min(losses) <= math.log(LEAST)
 
 
 def _known(excess: Sequence[float | None]) -> list[float]:
