@@ -97,7 +97,7 @@ def job_autopilot(job: Job) -> Autopilot:
         if row.kind == "play-alternatives":
             waits = True
         elif row.kind == "judge-alternatives":
-            waits, look = False, _look(row)
+            waits, measures, look = False, False, _look(row)
             looks.append(look)
             proposed = look if look.chosen and not look.switches else None
         elif row.kind == "measure-switch":

@@ -134,6 +134,13 @@ def test_policies_that_the_guard_restored_are_not_measured(viewer: Client, job: 
     assert "It measures what the last switch" not in text_of(viewer, f"/jobs/{job.pk}/?tab=whatif")
 
 
+def test_a_switch_whose_measurement_ended_without_a_result_is_not_measured_for_ever(viewer: Client, job: Job) -> None:
+    judged(job)
+    changed(job)
+    judged(job, "")
+    assert "It measures what the last switch" not in text_of(viewer, f"/jobs/{job.pk}/?tab=whatif")
+
+
 def test_its_mode_is_that_of_the_last_request(operator: Client, job: Job) -> None:
     assert "Propose only" in text_of(operator, f"/jobs/{job.pk}/?tab=whatif")
     say(job, "set-autopilot", mode="suggest")

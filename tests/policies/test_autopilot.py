@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.choices import Mark, Measured, PlayedAlternative, RequestSimulation
-from controlplane.policies.autopilot.predicted_gain import LEAST_GAIN, PredictedGain
+from controlplane.policies.autopilot.predicted_gain import LEAST_GAIN, SETTLE, PredictedGain
 from controlplane.protocol.autopilot import Autopilot
 
 BATCH = 256
@@ -200,14 +200,27 @@ def test_simulations_get_rarer_while_nothing_changes_and_come_early_when_it_gets
     assert ask.reason == "a sample takes 100% longer than it did"
 
 
-def test_another_roster_ends_every_comparison() -> None:
+def test_another_roster_that_stays_ends_a_measurement_and_what_was_left_may_return() -> None:
     flight = Flight()
     flight.answer(flight.until_asked(0.02), {"a": (0.5, 0.5)}, 0.01)
     flight.workers = 3
-    for _ in range(LEARN):
-        flight.fly(0.05)
-    assert flight.measured == []
-    assert flight.until_asked(0.05).look == 2
+    ask = flight.until_asked(0.05)
+    assert (ask.look, flight.measured) == (2, [])
+    assert flight.answer(ask, {"even": (0.5, 0.5)}, 0.01) == "even"
+
+
+@pytest.mark.parametrize("away", [1, 5, LEARN])
+def test_a_switch_is_measured_again_when_a_worker_that_was_away_is_back(away: int) -> None:
+    flight = Flight()
+    flight.answer(flight.until_asked(0.02), {"a": (0.5, 0.5)}, 0.01)
+    flight.workers = 3
+    for _ in range(away):
+        assert flight.fly(0.05) is None
+    flight.workers = 4
+    for _ in range(SETTLE + LEARN + 1):
+        assert flight.fly(0.04) is None
+    ((_, measured, present),) = flight.measured
+    assert (measured.kept, measured.after_s, present) == (False, pytest.approx(0.04), "even")
 
 
 def test_after_a_change_by_others_it_only_proposes_until_it_is_set_to_auto() -> None:

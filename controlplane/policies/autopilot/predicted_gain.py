@@ -4,7 +4,8 @@ It measures seconds per sample, by which all policies can be compared. It record
 simulation of the alternatives on that record, and switches to the best of those that save time with every seed and save
 more than the model's error. Shortly after the switch it measures the same number of batches again and reverts the
 switch if a sample took longer than before. A reverted alternative is not tried again for a number of batches. A change
-of the roster ends every comparison, since earlier measurements no longer apply.
+of the roster ends a comparison, since earlier measurements no longer apply. The measurement of a switch starts again
+when as many workers as before the switch are there; if they do not return in time, it ends without a result.
 """
 
 from typing import Final
@@ -51,6 +52,8 @@ class Trial(Value, frozen=True, kw_only=True):
     at: int
     begins: Mark | None = None
     """The batch from which on it is measured."""
+    workers: int = 0
+    """How many there were before the switch; only with as many can the times be compared."""
 
 
 class PilotState(Value, frozen=True, kw_only=True):
@@ -101,7 +104,8 @@ class PredictedGain:
     ) -> tuple[PilotState, RequestSimulation | Measured | None]:
         """The job has processed another global batch, by so many workers."""
         if state.block is None or workers != state.workers:
-            return self._begin(replace(state, workers=workers, trial=None, offer=None), mark), None
+            trial = None if state.trial is None else replace(state.trial, at=mark.batches, begins=None)
+            return self._begin(replace(state, workers=workers, trial=trial, offer=None), mark), None
         if state.trial is not None:
             return self._watch(state, state.trial, mark)
         if state.asked_s is not None:
@@ -150,7 +154,7 @@ class PredictedGain:
             after = replace(after, mode="suggest")
         if offer is None or offer.name != to:
             return after
-        trial = Trial(offer=offer, came_from=came_from, at=mark.batches)
+        trial = Trial(offer=offer, came_from=came_from, at=mark.batches, workers=state.workers)
         return replace(after, trial=trial, avoided=self._avoid(after, came_from, mark))
 
     def switches(self, state: PilotState) -> bool:
@@ -186,10 +190,17 @@ class PredictedGain:
         kept = {each: until for each, until in state.avoided.items() if until > mark.batches}
         return {**kept, name: mark.batches + self._of.retry_after}
 
+    def _permit(self, state: PilotState, trial: Trial) -> PilotState:
+        """What was left for this trial may be returned to."""
+        return replace(state, avoided={name: at for name, at in state.avoided.items() if name != trial.came_from})
+
     def _watch(self, state: PilotState, trial: Trial, mark: Mark) -> tuple[PilotState, Measured | None]:
         if trial.begins is None:
             if mark.batches < trial.at + SETTLE:
                 return state, None
+            if trial.workers != state.workers:
+                is_over = mark.batches >= trial.at + SETTLE + self._of.learn
+                return self._begin(self._permit(replace(state, trial=None), trial), mark) if is_over else state, None
             return replace(state, trial=replace(trial, begins=mark)), None
         after_s = trial.begins.pace_to(mark)
         if mark.batches < trial.begins.batches + self._of.learn or after_s is None:
@@ -215,10 +226,7 @@ class PredictedGain:
             avoided=state.avoided if kept else self._avoid(state, offer.name, mark),
         )
         state = self._rest(self._begin(state, mark), mark)
-        if not kept:
-            back = {name: until for name, until in state.avoided.items() if name != trial.came_from}
-            state = replace(state, avoided=back)
-        return state, measured
+        return state if kept else self._permit(state, trial), measured
 
     def _judge(self, played: PlayedAlternative, error: float, mark: Mark, state: PilotState) -> Judged:
         """A row of the table; its verdict says why it is no candidate, and is empty if it is one."""
