@@ -36,6 +36,9 @@ GONE_S: Final = 4.0
 time.
 """
 
+FORGOTTEN_S: Final = 60.0
+"""A missing response does not count together with one this long before: in between nobody may have asked."""
+
 RETRY_S: Final = 10.0
 """Interval of requests to a peer that does not count."""
 
@@ -87,6 +90,7 @@ class PeerBarrier:
         "_sample",
         "_silent",
         "_silent_since_s",
+        "_silent_until_s",
         "_version",
         "asks",
         "questions",
@@ -102,6 +106,7 @@ class PeerBarrier:
         self._next: dict[int, int] = {}
         """The current iteration of each peer as far as known: it has finished the previous ones."""
         self._silent_since_s: dict[int, float] = {}
+        self._silent_until_s: dict[int, float] = {}
         self._retry_at_s: dict[int, float] = {}
         self._iteration, self._attempt, self._passed = -1, 0, -1
         self._sample: list[int] | None = None
@@ -164,6 +169,9 @@ class PeerBarrier:
             return
         self._outstanding.discard(rank)
         self._silent.add(rank)
+        if now_s - self._silent_until_s.get(rank, now_s) >= FORGOTTEN_S:
+            self._silent_since_s.pop(rank, None)
+        self._silent_until_s[rank] = now_s
         if now_s - self._silent_since_s.setdefault(rank, now_s) >= GONE_S:
             self._retry_at_s[rank] = now_s + RETRY_S
 
@@ -274,7 +282,7 @@ class PeerBarrier:
 
     def _forget(self, rank: int) -> None:
         """Another process, or none, has this rank now."""
-        for known in (self._next, self._silent_since_s, self._retry_at_s):
+        for known in (self._next, self._silent_since_s, self._silent_until_s, self._retry_at_s):
             known.pop(rank, None)
         for ranks in (self._outstanding, self._answered, self._silent):
             ranks.discard(rank)

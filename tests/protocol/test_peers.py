@@ -2,7 +2,7 @@
 
 from controlplane.protocol.drawing import PeerSampling
 from controlplane.protocol.orders import Orders, PeerAddress
-from controlplane.protocol.peers import GONE_S, RETRY_S, Passing, PeerBarrier
+from controlplane.protocol.peers import FORGOTTEN_S, GONE_S, RETRY_S, Passing, PeerBarrier
 from controlplane.protocol.worker import Step, WorkerMachine
 
 ALL = PeerSampling(sample=3)
@@ -85,6 +85,14 @@ def test_an_unresponsive_peer_is_replaced_by_another() -> None:
     assert second != first
     answer(made, 1.0, **{f"w{second}": 4})
     assert made.examine(4, sampling, 1.0) is Passing.BEGIN
+
+
+def test_two_missing_responses_long_after_one_another_make_no_peer_gone() -> None:
+    made, sampling = barrier(peers=2), PeerSampling(sample=1)
+    for iteration, now, gone in ((4, 0.0, []), (5, 2 * FORGOTTEN_S, []), (6, 2 * FORGOTTEN_S + GONE_S, [1])):
+        assert made.examine(iteration, sampling, now) is Passing.ASK
+        made.silent(1, "w1.0.1", now)
+        assert made.gone == gone
 
 
 def test_without_peers_to_ask_it_waits_until_unresponsive_ones_are_removed() -> None:
