@@ -5,13 +5,14 @@ A rank's mean gradient counts ``n W / N`` times where the engine averages over `
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.weak import WeakIdKeyDictionary
 
 from controlplane.protocol.messages import Place
 from paceline.errors import CannotAttach
@@ -122,7 +123,7 @@ def _watch_ddp(module: DistributedDataParallel, watcher: Watcher, hook: Hook | N
             f"watch(): DDP averages over {size} ranks, the job has {watcher.world}: shares can only be sent to all of"
             " them; wrap the module with the group of all ranks"
         )
-    if hook is not None:
+    if hook is not None and (hook, state) not in module._comm_hooks:
         module.register_comm_hook(state, hook)
     _Gradients(_total(watcher), _Sum(module, watcher).begin).watch_all(module)
 
@@ -186,10 +187,15 @@ def _norm_of(norms: list[torch.Tensor]) -> torch.Tensor:
 # -- parameters
 
 
+_hooks: MutableMapping[torch.Tensor, Any] = WeakIdKeyDictionary()
+"""The hook of each watched parameter: it has one, also if it is watched again in another wrapper."""
+
+
 class _Gradients:
     """Weighs the gradients that arrive at parameters, in each backward, before they are accumulated or reduced.
 
-    So a loss may be computed from anything: several outputs, attributes of the module, gradients by its inputs.
+    So a loss may be computed from anything: several outputs, attributes of the module, gradients by its inputs. Where a
+    parameter is watched again, the newest watch holds.
 
     Args:
         weight: of the batch.
@@ -213,9 +219,11 @@ class _Gradients:
         """Weigh the gradients of this one, also if it is frozen now and trained later."""
         if not (parameter.is_floating_point() or parameter.is_complex()):
             return  # it never has a gradient
+        if (earlier := _hooks.pop(parameter, None)) is not None:
+            earlier.remove()
         requires_grad = parameter.requires_grad
         parameter.requires_grad_(True)
-        parameter.register_hook(self._weighted)  # type: ignore[no-untyped-call]
+        _hooks[parameter] = parameter.register_hook(self._weighted)  # type: ignore[no-untyped-call]
         parameter.requires_grad_(requires_grad)
 
     def _weighted(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -279,8 +287,8 @@ def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
         )
         return
     for group in groups:
-        group._all_gather_comm = _Timed(group._all_gather_comm, watcher)
-        group._reduce_scatter_comm = _Timed(group._reduce_scatter_comm, watcher)
+        group._all_gather_comm = _timed(group._all_gather_comm, watcher)
+        group._reduce_scatter_comm = _timed(group._reduce_scatter_comm, watcher)
 
 
 def _param_groups(module: FSDPModule) -> list[Any]:
@@ -304,18 +312,23 @@ class _Unsharded:
                     self._watched[each] = parameter
 
 
+def _timed(collective: Any, watcher: Watcher) -> "_Timed":
+    """The collective, timed for ``watcher`` alone."""
+    return _Timed(collective.collective if isinstance(collective, _Timed) else collective, watcher)
+
+
 class _Timed:
     """A collective of FSDP2 that is timed."""
 
     def __init__(self, collective: Any, watcher: Watcher) -> None:
-        self._collective, self._watcher = collective, watcher
+        self.collective, self._watcher = collective, watcher
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         end = self._watcher.time_collective()
         try:
-            return self._collective(*arguments, **named)
+            return self.collective(*arguments, **named)
         finally:
             end()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._collective, name)
+        return getattr(self.collective, name)

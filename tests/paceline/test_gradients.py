@@ -312,6 +312,50 @@ def test_a_hook_for_a_module_without_ddp_is_refused_with_the_cure() -> None:
         assert "hook is for DDP, but the module is a Sequential; omit it" in sentence
 
 
+def watched_again(rank: int, world: int, wrap: Wrap) -> tuple[list[Any], set[Any]]:
+    """As where layers are unfrozen: DDP is built again around the same parameters."""
+    pacer, _ = paced(rank, world, schedule(2, rank, world, world * BATCH))
+    inner = model()
+    first = pacer.watch(wrap(inner))
+    module = pacer.watch(first if wrap is sharded_layers else wrap(inner))
+    seen = train(pacer, pacer.watch(module), passes=1, accumulate=1, workers=0, seed=2, sync=False)
+    whole = [getattr(each, "full_tensor", lambda each=each: each)() for each in module.parameters()]
+    return [each.detach().numpy() for each in whole], set(seen)
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, sharded_layers])
+def test_a_module_that_is_watched_again_is_weighted_once(wrap: Wrap) -> None:
+    expected = as_one_process(1, 3 * BATCH, 2)
+    for parameters, shares in run_ranks(watched_again, 3, wrap):
+        assert len(shares) > 1, "shares never changed"
+        for one, other in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), other, rtol=1e-5, atol=1e-5)
+
+
+def hooked_again(rank: int, world: int) -> list[str]:
+    pacer, module = alone(rank, world), DistributedDataParallel(model())
+    for _ in range(2):
+        pacer.watch(module, hook=default_hooks.fp16_compress_hook)
+    return [hook.__name__ for hook, _ in module._comm_hooks]
+
+
+def test_a_hook_that_is_given_again_is_registered_once() -> None:
+    assert run_ranks(hooked_again, 2) == [["fp16_compress_hook"]] * 2
+
+
+def collectives_of_one_watched_again(rank: int, world: int) -> list[str]:
+    pacer, module = alone(rank, world), sharded_layers(model())
+    for _ in range(2):
+        pacer.watch(module)
+    group = module._get_fsdp_state()._fsdp_param_groups[0]
+    timed = [group._all_gather_comm, group._reduce_scatter_comm]
+    return [type(each.collective).__name__ for each in timed]
+
+
+def test_collectives_of_a_module_that_is_watched_again_are_timed_once() -> None:
+    assert run_ranks(collectives_of_one_watched_again, 2) == [["DefaultAllGather", "DefaultReduceScatter"]] * 2
+
+
 def ungoverned(rank: int, world: int) -> list[Any]:
     pacer = alone(rank, world)
     module = pacer.watch(DistributedDataParallel(model()))
