@@ -118,8 +118,9 @@ def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, A
     """Return the dataset of a DataLoader, the part of the plan that it determines, and its options.
 
     Raises:
-        CannotAttach: if its batches are made by a custom sampler.
+        CannotAttach: if its batches are made by a custom sampler, or changed by a custom ``__iter__``.
     """
+    _check_iteration(given)
     options = {name: getattr(given, name) for name in KEPT if hasattr(given, name)}
     dataset: Any = given.dataset
     if isinstance(dataset, IterableDataset):
@@ -133,6 +134,18 @@ def taken_over(given: DataLoader[Any]) -> tuple[Any, dict[str, Any], dict[str, A
         )
     plan = {"batch_size": given.batch_size, "drop_last": given.drop_last, "shuffle": _shuffles(given.sampler)}
     return dataset, plan, options
+
+
+def _check_iteration(given: DataLoader[Any]) -> None:
+    kind = type(given)
+    if kind.__iter__ is DataLoader.__iter__:
+        return
+    found = f"loader(): {kind.__name__} has its own __iter__, and a loader that takes its place has not"
+    if isinstance(given.dataset, IterableDataset):
+        raise CannotAttach(f"{found}; give the data set, and do in the training loop what __iter__ does")
+    raise CannotAttach(
+        f"{found}; create it with batch_sampler=pacer.batch_sampler(len(dataset), batch_size=...), and train with it"
+    )
 
 
 def _shuffles(sampler: Any) -> bool:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from paceline.errors import CannotAttach, Stopped
 from tests.paceline.ranks import alone, paced, run_ranks, shared
@@ -249,6 +249,25 @@ class Mine(BatchSampler):
     """A user's own."""
 
 
+class Hundredfold(DataLoader[Any]):
+    """A user's own, which changes each batch."""
+
+    def __iter__(self) -> Any:
+        for (batch,) in super().__iter__():
+            yield (100 * batch,)
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Any:
+        return iter(range(SAMPLES))
+
+
+def test_a_loader_that_changes_its_batches_is_given_a_batch_sampler() -> None:
+    own = Hundredfold(numbers(), batch_sampler=alone(0, 1).batch_sampler(SAMPLES, batch_size=8, seed=3))
+    plain = alone(0, 1).loader(numbers(), 8, seed=3)
+    assert [batch.tolist() for (batch,) in own] == [(100 * batch).tolist() for (batch,) in plain]
+
+
 @pytest.mark.parametrize(
     ("given", "options", "sentence"),
     [
@@ -258,6 +277,8 @@ class Mine(BatchSampler):
         (numbers(0), {}, "the dataset is empty"),
         (numbers(), {"sampler": [1]}, "sampler is determined by the shares; omit it"),
         (DataLoader(numbers(), in_order=False), {}, "in_order is False, and batches are weighted by their position"),
+        (Hundredfold(numbers()), {}, r"Hundredfold has its own __iter__, .*; create it with batch_sampler=pacer\."),
+        (Hundredfold(Stream()), {}, "Hundredfold has its own __iter__, .*; give the data set, and do in the training"),
         (DataLoader(numbers(), batch_sampler=Mine([1], 1, False)), {}, "has its own batch sampler"),
         (DataLoader(numbers(), sampler=WeightedRandomSampler([1.0], 1)), {}, "draws by WeightedRandomSampler"),
     ],
