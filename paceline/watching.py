@@ -6,7 +6,7 @@ A rank's mean gradient counts ``n W / N`` times where the engine averages over `
 
 import time
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -21,10 +21,6 @@ from paceline.marks import Norms, Part
 
 Hook = Callable[[Any, Any], torch.futures.Future[Any]]
 """Of DDP: ``hook(state, bucket)``, whose future has the average over the ranks."""
-
-
-FORWARDS_WITHOUT_GRADIENT: Final = 16
-"""Passes of an unknown wrapper after which a gradient must have reached a parameter."""
 
 
 class Watcher(Protocol):
@@ -238,21 +234,12 @@ class _Gradients:
 
 
 def _watch_unknown(module: nn.Module, watcher: Watcher) -> None:
-    def ready() -> None:
-        _at_end(lambda: watcher.mark(Part.COMPUTE))
-
-    gradients = _Gradients(_total(watcher), ready)
-    gradients.watch_all(module)
-    forwards = iter(range(FORWARDS_WITHOUT_GRADIENT))
-
-    def check() -> None:
-        if next(forwards, None) == FORWARDS_WITHOUT_GRADIENT - 1 and gradients.backward is None:
-            watcher.give_up(
-                f"no gradient has reached a parameter of the {type(module).__name__} in its first"
-                f" {FORWARDS_WITHOUT_GRADIENT} passes; pass the module that is trained to watch()"
-            )
-
-    before_forward(module, check)
+    _Gradients(_total(watcher)).watch_all(module)
+    watcher.give_up(
+        f"watch() was given a module ({type(module).__name__}) that is neither wrapped in DistributedDataParallel nor"
+        " sharded by fully_shard, so the time that a rank waits for others cannot be told from compute time; pass what"
+        " DistributedDataParallel or fully_shard returned"
+    )
 
 
 # -- FSDP

@@ -122,6 +122,7 @@ def trained(
     for seed, accumulate, workers, sync in cases:
         pacer, _ = paced(rank, world, schedule(seed, rank, world, world * BATCH * accumulate))
         module = pacer.watch(wrap(build()))
+        pacer._gives_up = False  # gradients have the right weights also where shares would stay even
         seen = train(pacer, module, passes=2, accumulate=accumulate, workers=workers, seed=seed, sync=sync)
         parameters = [getattr(each, "full_tensor", lambda each=each: each)().detach() for each in module.parameters()]
         results.append(([tensor.numpy() for tensor in parameters], seen))
@@ -266,6 +267,21 @@ class Averaging(nn.Module):
 
 def test_an_unknown_wrapper_that_averages_equals_one_process() -> None:
     check([(0, 1, 0, False), (3, 1, 0, False)], Averaging)
+
+
+def unknown(rank: int, world: int) -> tuple[set[Any], list[str]]:
+    pacer, _ = paced(rank, world, {1: shared(1, 6, 2)})
+    module = pacer.watch(Averaging(model()))
+    seen = train(pacer, module, passes=1, accumulate=1, workers=0, seed=1, sync=False)
+    return set(seen), [sentence for sentence in pacer._logged_sentences if "stay even" in sentence]
+
+
+def test_an_unknown_wrapper_keeps_equal_shares_and_says_why_with_the_cure() -> None:
+    """Its waiting counts as compute time: ranks would look equal, and shares follow chance."""
+    for shares, (sentence,) in run_ranks(unknown, 2):
+        assert shares == {(BATCH, BATCH)}
+        assert sentence.startswith("shares stay even: watch() was given a module (Averaging) that is neither ")
+        assert sentence.endswith("; pass what DistributedDataParallel or fully_shard returned")
 
 
 def sharded_layers(module: nn.Module) -> nn.Module:
