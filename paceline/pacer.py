@@ -231,7 +231,8 @@ class Pacer(Passes):
         import sys
 
         torch = sys.modules.get("torch")
-        if torch is not None and isinstance(error, torch.OutOfMemoryError) and self._draw is not None:
+        ran_short = getattr(torch, "OutOfMemoryError", ())  # as of torch 2.5
+        if isinstance(error, ran_short) and self._draw is not None:
             samples = self._draw.sizes[self.rank]
             self._ceiling.ran_short(samples, self.multiple)
             cure = f"its share is at most {self._ceiling.samples} from now on"

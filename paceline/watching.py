@@ -6,11 +6,11 @@ A rank's mean gradient counts ``n W / N`` times where the engine averages over `
 
 import time
 from collections.abc import Callable, MutableMapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -21,6 +21,10 @@ from paceline.marks import Norms, Part
 
 Hook = Callable[[Any, Any], torch.futures.Future[Any]]
 """Of DDP: ``hook(state, bucket)``, whose future has the average over the ranks."""
+
+
+TESTED: Final = "2.13"
+"""The version of torch with which FSDP2, of which private attributes are read, is tested."""
 
 
 class Watcher(Protocol):
@@ -90,7 +94,7 @@ def watch(module: nn.Module, watcher: Watcher, hook: Hook | None, state: Any) ->
         return
     if hook is not None:
         raise CannotAttach(f"watch(): hook is for DDP, but the module is a {type(inner).__name__}; omit it")
-    if isinstance(inner, FSDPModule):
+    if _is_fsdp2(inner):
         _watch_fsdp(inner, watcher)
     elif isinstance(inner, FullyShardedDataParallel):
         _watch_fsdp1(inner, watcher)
@@ -255,7 +259,7 @@ def _watch_fsdp1(module: nn.Module, watcher: Watcher) -> None:
 
 def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
     """Its sums are made during backward, one by one: each wait for one is measured, on the CPU."""
-    groups = [group for each in inner.modules() if isinstance(each, FSDPModule) for group in _param_groups(each)]
+    groups = [group for each in inner.modules() if _is_fsdp2(each) for group in _param_groups(each)]
     for group in groups:
         size = group.mesh_info.mesh.size()
         if size != watcher.world:
@@ -265,7 +269,7 @@ def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
             )
     gradients = _Gradients(_total(watcher))
     for each in inner.modules():
-        if isinstance(each, FSDPModule):
+        if _is_fsdp2(each):
             before_forward(each, _Unsharded(_param_groups(each), gradients))
     if any(parameter.device.type != "cpu" for parameter in inner.parameters()):
         watcher.give_up(
@@ -273,14 +277,30 @@ def _watch_fsdp(inner: nn.Module, watcher: Watcher) -> None:
             " cannot separate a rank's compute time from its waiting time"
         )
         return
+    if not all(hasattr(group, "_all_gather_comm") for group in groups):
+        watcher.give_up(f"the collectives of FSDP2 cannot be timed with torch {torch.__version__}; use torch {TESTED}")
+        return
     for group in groups:
         group._all_gather_comm = _timed(group._all_gather_comm, watcher)
         group._reduce_scatter_comm = _timed(group._reduce_scatter_comm, watcher)
 
 
-def _param_groups(module: FSDPModule) -> list[Any]:
-    groups: list[Any] = module._get_fsdp_state()._fsdp_param_groups
-    return groups
+def _is_fsdp2(module: nn.Module) -> bool:
+    """Whether ``fully_shard`` has sharded it; its class is in another place in each torch before 2.6."""
+    return hasattr(type(module), "_get_fsdp_state")
+
+
+def _param_groups(module: Any) -> list[Any]:
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        groups: list[Any] = state._fsdp_param_groups
+        return groups
+    if hasattr(state, "_fsdp_param_group"):  # of torch 2.8, for example
+        return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+    raise CannotAttach(
+        f"watch(): fully_shard of torch {torch.__version__} keeps its parameters where Paceline does not find them; use"
+        f" torch {TESTED}, or DDP"
+    )
 
 
 class _Unsharded:

@@ -1,11 +1,15 @@
 """The same gradient: ranks with any shares, heard at any time, train as one process does on the same samples."""
 
 import os
+import re
 import shutil
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from itertools import groupby
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from controlplane.protocol.dividing import Pass
 from paceline.errors import CannotAttach
 from paceline.samples import Order
+from paceline.watching import _param_groups
 from tests.paceline.ranks import alone, paced, run_ranks, shared
 
 SAMPLES, BATCH = 133, 4
@@ -246,6 +251,23 @@ def test_fsdp2_on_another_device_than_the_cpu_keeps_equal_shares_and_says_why() 
     for gives_up, (sentence,) in run_ranks(on_another_device, 2):
         assert gives_up
         assert "FSDP2 on a GPU runs its collectives in separate streams" in sentence
+
+
+def of_another_torch(**state: Any) -> Any:
+    return SimpleNamespace(_get_fsdp_state=lambda: SimpleNamespace(**state))
+
+
+def test_parameters_of_fsdp2_are_found_as_earlier_torch_keeps_them_or_refused_with_the_version() -> None:
+    group = object()
+    assert _param_groups(of_another_torch(_fsdp_param_group=group)) == [group]
+    assert _param_groups(of_another_torch(_fsdp_param_group=None)) == []
+    with pytest.raises(CannotAttach, match=rf"fully_shard of torch {re.escape(torch.__version__)} .*; use torch 2"):
+        _param_groups(of_another_torch())
+
+
+def test_a_torch_without_fsdp2_watches_ddp() -> None:
+    program = "import torch.distributed.fsdp as fsdp; del fsdp.FSDPModule; import paceline.watching"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 class Averaging(nn.Module):
