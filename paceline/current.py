@@ -8,6 +8,7 @@ from controlplane.protocol.messages import Place
 from paceline.control import Control
 from paceline.marks import Clock, CpuClock, Measured, Norms, Part, Stamp
 from paceline.stalls import Stalls
+from paceline.turns import Turns
 
 if TYPE_CHECKING:
     from paceline.exchange import Exchange
@@ -33,6 +34,7 @@ class Current:
         self._loader: AnyLoader | None = None
         self._draw: Draw | None = None
         """The batch that is computed, during an iteration."""
+        self.turns = Turns()
         self.has_computed = False
         """Whether a watched module has run a forward in this pass, or ``step`` was called."""
         self._measured: Measured | None = None

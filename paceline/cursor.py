@@ -1,9 +1,21 @@
-"""A job's position in its iterations and passes: the same at each rank, and saved with the script's state."""
+"""A job's position in its iterations and passes: the same at each rank, and saved with the script's state.
+
+Passes are counted for each data: loaders with the same number of samples and the same seed have one position. Data
+that a loader of other data follows keeps the number of its next pass.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.protocol.dividing import Pass
+
+
+class Data(NamedTuple):
+    """What passes are over, as far as a position depends on it."""
+
+    samples: int
+    """0: a stream."""
+    seed: int
 
 
 class Cursor:
@@ -15,16 +27,32 @@ class Cursor:
         """The next iteration, or the current one."""
         self.number, self.begin = 0, 0
         """The pass, and the position in it where the next iteration begins."""
-        self.samples, self.batch, self.seed, self.drop_last = 0, 1, 0, False
+        self.data, self.batch, self.drop_last = Data(samples=0, seed=0), 1, False
+        self._next_passes: dict[Data, int] = {}
+        """The next pass over other data than the current one."""
         self.taken: list[int] = [0] * world
         """Samples that each rank has taken from its stream in this pass."""
         self.resumed = False
         """Whether a state was loaded."""
         self._has_begun = self._is_done = False
 
-    def settle(self, *, samples: int, batch: int, seed: int, drop_last: bool) -> None:
-        """Set values on which the ranks have agreed: samples of a pass (0: a stream) and of an iteration."""
-        self.samples, self.batch, self.seed, self.drop_last = samples, max(1, batch), seed, drop_last
+    def settle(self, data: Data, *, batch: int, drop_last: bool) -> None:
+        """Set values on which the ranks have agreed: what passes are over, and the samples of an iteration."""
+        if self._has_begun and data != self.data:
+            self._turn_to(data, self._next_passes.get(data, 0))
+        self._next_passes.pop(data, None)
+        self.data, self.batch, self.drop_last = data, max(1, batch), drop_last
+
+    def _turn_to(self, data: Data, number: int) -> None:
+        """Go to the beginning of that pass over other data."""
+        self._next_passes[self.data] = self._next_number
+        self.data = data
+        self.go_to(self.iteration, number, 0)
+        self._has_begun = self._is_done = False
+
+    @property
+    def _next_number(self) -> int:
+        return self.number + (self._has_begun and (self.begin > 0 or self._is_done))
 
     def go_to(self, iteration: int, number: int, begin: int) -> None:
         """Continue from the position on which the ranks have agreed."""
@@ -34,13 +62,13 @@ class Cursor:
 
     def begin_pass(self) -> Pass:
         """Begin the next pass, or the rest of one; the same one again if none of its iterations is finished."""
-        if self._has_begun and (self.begin or self._is_done):
-            self.go_to(self.iteration, self.number + 1, 0)
+        if (number := self._next_number) != self.number:
+            self.go_to(self.iteration, number, 0)
         self._has_begun, self._is_done = True, False
         return Pass(
             number=self.number,
             first=self.iteration,
-            samples=self.samples,
+            samples=self.data.samples,
             batch=self.batch,
             begin=self.begin,
             drop_last=self.drop_last,
@@ -59,12 +87,17 @@ class Cursor:
     def is_over(self) -> bool:
         """Whether the next iteration belongs to another pass."""
         least = self.batch if self.drop_last else 1
-        return self._has_begun and (self._is_done or 0 < self.samples < self.begin + least)
+        return self._has_begun and (self._is_done or 0 < self.data.samples < self.begin + least)
 
     @property
     def epoch(self) -> int:
         """The pass of the next iteration."""
         return self.number + self.is_over
+
+    def epoch_of(self, data: Data) -> int:
+        """The pass of the next iteration over ``data``; a loaded state need not know it before the first pass."""
+        unknown = 0 if self._has_begun and data != self.data else self.epoch
+        return self._next_passes.get(data, unknown)
 
     def state(self) -> dict[str, Any]:
         """The state to resume from, with any number of ranks."""
@@ -72,22 +105,25 @@ class Cursor:
             "iteration": self.iteration,
             "pass": self.epoch,
             "begin": 0 if self.is_over else self.begin,
-            "samples": self.samples,
-            "seed": self.seed,
+            "samples": self.data.samples,
+            "seed": self.data.seed,
             "taken": [0] * self._world if self.is_over else list(self.taken),
+            "others": [[*data, number] for data, number in self._next_passes.items()],
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Resume from the saved state."""
         self.resumed = True
         self.iteration, self.number, self.begin = (int(state[name]) for name in ("iteration", "pass", "begin"))
-        self.samples, self.seed = int(state["samples"]), int(state["seed"])
+        self.data = Data(int(state["samples"]), int(state["seed"]))
+        self._next_passes = {Data(samples, seed): number for samples, seed, number in state.get("others", [])}
         taken = [int(count) for count in state["taken"]]
         self.taken = taken if len(taken) == self._world else [0] * self._world
 
-    def fits(self, samples: int, seed: int) -> bool:
-        """Whether the loaded state fits passes of this size; if not, its pass starts over."""
-        if (self.samples, self.seed) == (samples, seed):
+    def fits(self, data: Data) -> bool:
+        """Whether the loaded state has the position in ``data``; if not, a pass over it begins anew."""
+        if data == self.data:
             return True
-        self.go_to(self.iteration, self.number, 0)
-        return False
+        number, was_within = self._next_passes.pop(data, None), self.begin > 0
+        self._turn_to(data, self.number if number is None else number)
+        return number is not None and not was_within

@@ -18,7 +18,7 @@ class NeedsLibrary(PacelineError):
 
 
 class CannotAttach(PacelineError, ValueError):
-    """A script cannot be attached, with the cure; raised before training begins."""
+    """A script cannot be attached, with the cure; raised before a pass over the data begins."""
 
 
 class Stopped(Exception):

@@ -152,9 +152,10 @@ class Batches(Sampler[list[int]]):
 
 
 class Passing:
-    """What all loaders of a pacer have in common: their position is the job's."""
+    """What loaders of a pacer have in common: their position is the job's."""
 
     pacer: "Pacer"
+    plan: Plan
     batches: Batches
 
     def __len__(self) -> int:
@@ -168,8 +169,8 @@ class Passing:
 
     @property
     def epoch(self) -> int:
-        """The current pass, or the next one."""
-        return self.pacer.epoch
+        """The current pass over these samples, or the next one."""
+        return self.pacer.epoch_of(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Does nothing: each pass has its own permutation."""
@@ -216,11 +217,16 @@ class Loader(Passing, DataLoader[Any]):
 
     def __iter__(self) -> Any:
         pacer, batches = self.pacer, self.batches
-        while self._taken and pacer.awaits_forward:  # a script of which neither a forward nor a step was noticed
+        batches.begin(pacer.begin_pass(self), pacer.cursor.data.seed, pacer.multiple, pacer.timeline)
+        return pacer.turns.run(self._pass(batches, super().__iter__()))
+
+    def finish(self) -> None:
+        """A pass begins after this loader's: use the batches of a script of which neither a forward nor a step was
+        noticed.
+        """
+        while self._taken and self.pacer.awaits_forward:
             self._is_in_use = False
             self.use_next()
-        batches.begin(pacer.begin_pass(self), pacer.cursor.seed, pacer.multiple, pacer.timeline)
-        return self._pass(batches, super().__iter__())
 
     def _pass(self, batches: Batches, given: Iterator[Any]) -> Iterator[Any]:
         pacer = self.pacer

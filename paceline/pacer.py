@@ -2,7 +2,8 @@
 
 The loader reports when a batch is awaited and yielded, ``watch`` when gradients are ready and summed, and ``step`` that
 the iteration is over. Between iterations ranks agree on shares (``Exchange``); times are measured throughout. Nothing
-waits for the control plane, and only ``Stopped`` is raised in the loop, or the error of a process group that was lost.
+waits for the control plane, and only ``Stopped`` is raised in the loop, ``CannotAttach`` by a loader whose pass cannot
+be made, or the error of a process group that was lost.
 """
 
 import logging
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from controlplane.protocol.agreement import Agreement, Row, Settled, Timeline
-from controlplane.protocol.dividing import Pass
+from controlplane.protocol.dividing import Pass, divide
+from controlplane.protocol.orders import Orders
 from paceline.budget import Budget
 from paceline.ceilings import Ceiling
 from paceline.control import Control
 from paceline.current import AnyLoader
-from paceline.cursor import Cursor
+from paceline.cursor import Data
 from paceline.errors import CannotAttach, Stopped
 from paceline.exchange import Exchange
 from paceline.identity import Identity
@@ -46,6 +48,11 @@ FIRST_ORDERS_S: Final = 3.0
 FAREWELL_S: Final = 10.0
 """How long the end of the script may wait for the remaining messages to be sent."""
 
+OTHER_TERMS: Final = (
+    "pacer.loader() has other data or another batch size than before: shares keep their proportions, the global batch"
+    " does not grow, and only pacer.state_dict() has the position to resume from after a restart"
+)
+
 log = logging.getLogger("paceline")
 
 
@@ -70,20 +77,21 @@ class Pacer(Passes):
         notice: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(identity.rank, identity.world, control)
-        self._control, self._ceiling, self._notice = control, ceiling, notice
-        self._logged_sentences: set[str] = set()
+        self._ceiling, self._notice = ceiling, notice
         self._names = Names(self._say)
         self._watched, self._gives_up = self.world == 1, False
         self._scales_lr = False
-        self._passed_over: list[str] = []
-        """Why loaders of a library are not changed."""
         self._channel: AnyChannel | None = channel
         self._agreement: Agreement | None = None
+        self._terms: tuple[Any, ...] | None = None
+        """The ranks' terms for the loader that was used last."""
+        self._has_other_terms = False
+        """Whether an earlier loader had others, by which the control plane knows the job."""
         self._governed = False
         """Whether any rank has a control plane."""
         self.coming_sizes: list[int] = []
         """Number of samples of each rank in the next iteration, if they come from streams."""
-        self.multiple, self.cursor = 1, Cursor(self.world)
+        self.multiple = 1
         self._reporter = Reporter(self.rank, self.world, control)
         self._wire, self._budget = Wire(), Budget()
         self._device = "cpu"
@@ -171,16 +179,6 @@ class Pacer(Passes):
             self._measured.logged.update(self._names.numbers(self._clock, series))
 
     @property
-    def iteration(self) -> int:
-        """The next iteration, or the current one."""
-        return self.cursor.iteration
-
-    @property
-    def epoch(self) -> int:
-        """The current pass, or the next one."""
-        return self.cursor.epoch
-
-    @property
     def last(self) -> Iteration | None:
         """The last iteration that was reported, one or two behind the current one."""
         return self._reporter.last
@@ -198,20 +196,6 @@ class Pacer(Passes):
     def shares(self) -> tuple[int, ...]:
         """Samples of this iteration by rank; empty before the first batch."""
         return () if self._agreement is None else tuple(self._agreement.timeline.shares(self.cursor.iteration))
-
-    def state_dict(self) -> dict[str, Any]:
-        """The job's position after the last ``step``; the same on each rank, and valid for any number of ranks."""
-        return self.cursor.state()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from the saved position; call it before the first batch, at each rank.
-
-        Raises:
-            CannotAttach: if training has begun.
-        """
-        if self._agreement is not None:
-            raise CannotAttach("load_state_dict(): batches were handed out already; load the state before the first")
-        self.cursor.load(state)
 
     def close(self) -> None:
         """End the rank: send the remaining messages. Called automatically when the process ends."""
@@ -255,11 +239,19 @@ class Pacer(Passes):
         return self._forwards.follows and not self.has_computed
 
     def begin_pass(self, loader: AnyLoader) -> Pass:
-        """Begin the next pass over the data, or the rest of one. Collective in the first pass."""
-        if self._draw is not None:
-            self._end_early()
+        """Begin the next pass over the data, or the rest of one. Collective in a loader's first pass, and where another
+        loader was used since.
+
+        Raises:
+            CannotAttach: if a pass of another loader is under way.
+        """
+        before = self._loader
+        self.turns.begin(loader.samples, follows=before is None or before is loader or self.cursor.is_over)
+        if before is not None:
+            before.finish()
+        self.end_unless_ended()
         self._loader, self.has_computed = loader, False
-        if self._agreement is None:
+        if before is not loader:
             self._set_up(loader)
         each = self.cursor.begin_pass()
         if not each.begin and self._agreement is not None:
@@ -309,10 +301,6 @@ class Pacer(Passes):
             if self._exchange is not None:
                 self._exchange.begin_iteration(draw.iteration)
 
-    def passed_over(self, reason: str) -> None:
-        """A library's loader is not changed; logged if the script trains without a loader of Paceline's."""
-        self._passed_over.append(reason)
-
     def give_up(self, reason: str) -> None:
         """Keep the shares as they are."""
         self._gives_up = True
@@ -320,14 +308,6 @@ class Pacer(Passes):
             self._say(f"shares stay even: {reason}")
 
     # -- an iteration
-
-    def _explain_unpaced(self) -> None:
-        if self._loader is None and self.active:
-            cures = [f"left as it is: {reason}" for reason in dict.fromkeys(self._passed_over)]
-            self._say(
-                "step() was called, but no batch came by way of pacer.loader() or pacer.batch_sampler(), so shares stay"
-                f" equal and nothing is reported; {'; '.join(cures) or 'pass the DataLoader to pacer.loader()'}"
-            )
 
     def _next_batch(self) -> None:
         """Called before a watched module's forward, and by ``step``: the batch that was taken first is in use."""
@@ -359,6 +339,8 @@ class Pacer(Passes):
         """Receive the newest orders, if there are any."""
         if self._control is None or self._agreement is None or (orders := self._control.receive()) is None:
             return
+        if self._has_other_terms and orders.shares:
+            orders = structs.replace(orders, shares=divide(orders.shares, self._agreement.batch, self.multiple))
         self._agreement.receive(orders)
         if self._agreement.refusal:
             self._say(self._agreement.refusal)
@@ -440,56 +422,70 @@ class Pacer(Passes):
     # -- start
 
     def _set_up(self, loader: AnyLoader) -> None:
+        """Agree on the passes of ``loader``, the first one or another one than before."""
         from paceline.channel import open_channel
         from paceline.setup import agree, facts_of
 
+        before = self._agreement
         if self._channel is None:
             self._channel = open_channel(self.world)
-        orders = None
-        if self._control is not None:
-            resumed = self.cursor.iteration if self.cursor.resumed else None
-            self._control.introduce(
-                loader.plan.rank_state(loader.samples, self._device, resumed, scales_lr=self._scales_lr)
-            )
-            orders = self._control.first_orders(FIRST_ORDERS_S)
+        orders = self._introduce(loader) if before is None else None
         knows = {
             "watched": self._watched,
             "awaits_sums": self._awaits_sums,
             "scales_lr": self._scales_lr,
             "governed": self._control is not None,
-            "resumed": self._may_resume(loader),
+            "resumed": before is not None or self._may_resume(loader),
         }
         facts = facts_of(loader.plan, loader.samples, self.cursor, orders, **knows)
         start = agree(self._channel, self.rank, self.world, facts, orders)
         for note in start.notes:
             self._say(note)
-        self.cursor.settle(samples=start.samples, batch=sum(start.batches), seed=start.seed, drop_last=start.drop_last)
-        self.cursor.go_to(start.iteration, start.number, start.begin)
+        if start.terms == self._terms:
+            return
+        self._terms = start.terms
+        data = Data(start.samples, start.seed)
+        self.cursor.settle(data, batch=sum(start.batches), drop_last=start.drop_last)
+        if before is None:
+            self.cursor.go_to(start.iteration, start.number, start.begin)
+        else:
+            start, self._has_other_terms = start.after(before.timeline, self.cursor.iteration), True
+            if start.governed:
+                self._say(OTHER_TERMS)
         self.multiple = start.multiple
         self._governed = start.governed
         self._agreement = Agreement(
-            self.rank, start.timeline, multiple=start.multiple, fixed=start.fixed, grows=start.grows
+            self.rank,
+            start.timeline,
+            multiple=start.multiple,
+            fixed=start.fixed,
+            grows=start.grows and before is None,
         )
-        is_stream = not start.samples
+        is_stream, self._exchange = not start.samples, None
         if self._channel is not None and (start.governed or is_stream):
             store = self._channel.store if start.governed and start.awaits_sums else None
             sooner = Sooner(self.rank, store)
             self._exchange = Exchange(self._channel, self._agreement, sooner, self._words, is_in_each=is_stream)
-        if start.governed:
-            self._wire.look()
-        self.restart()
-        self._stalls.begin(self.cursor.iteration)
+        if before is None:
+            if start.governed:
+                self._wire.look()
+            self.restart()
+            self._stalls.begin(self.cursor.iteration)
+
+    def _introduce(self, loader: AnyLoader) -> Orders | None:
+        """Say hello to the control plane; return its first orders."""
+        if self._control is None:
+            return None
+        resumed = self.cursor.iteration if self.cursor.resumed else None
+        self._control.introduce(
+            loader.plan.rank_state(loader.samples, self._device, resumed, scales_lr=self._scales_lr)
+        )
+        return self._control.first_orders(FIRST_ORDERS_S)
 
     def _may_resume(self, loader: AnyLoader) -> bool:
-        if self.cursor.resumed and not self.cursor.fits(loader.samples, loader.plan.seed):
+        if self.cursor.resumed and not self.cursor.fits(Data(loader.samples, loader.plan.seed)):
             self._say(
                 f"the loaded state has a different number of samples or seed than the loader's {loader.samples} and"
                 f" {loader.plan.seed}: pass {self.cursor.number} begins anew"
             )
         return self.cursor.resumed
-
-    def _say(self, sentence: str) -> None:
-        """Log once, on one rank, what all ranks would log."""
-        if sentence not in self._logged_sentences:
-            self._logged_sentences.add(sentence)
-            log.log(logging.WARNING if self.rank == 0 else logging.INFO, "paceline: %s", sentence)

@@ -1,17 +1,23 @@
-"""The methods of a pacer that create loaders and batch samplers."""
+"""The methods of a pacer that create loaders and batch samplers, and the position in their data."""
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from paceline.control import Control
 from paceline.current import AnyLoader, Current
+from paceline.cursor import Cursor, Data
+from paceline.errors import CannotAttach
 from paceline.forwards import Forwards
 
 if TYPE_CHECKING:
+    from paceline.loading import Passing
     from paceline.sampling import BatchSampler
+
+log = logging.getLogger("paceline")
 
 
 class Passes(Current):
-    """Creates the loaders of a pacer.
+    """Creates the loaders of a pacer, and keeps their position.
 
     Args:
         rank: this rank.
@@ -22,6 +28,10 @@ class Passes(Current):
     def __init__(self, rank: int, world: int, control: Control | None) -> None:
         super().__init__(rank, world, control)
         self._forwards = Forwards(self._next_batch)
+        self._control, self.cursor = control, Cursor(world)
+        self._passed_over: list[str] = []
+        """Why loaders of a library are not changed."""
+        self._logged_sentences: set[str] = set()
 
     def _next_batch(self) -> None:
         """Called before a watched module's forward, and by ``step``: the batch that was taken first is in use."""
@@ -103,3 +113,51 @@ class Passes(Current):
         self._forwards.follow()
         pacer: Any = self
         return BatchSampler(pacer, length, checked("batch_sampler", plan))
+
+    @property
+    def iteration(self) -> int:
+        """The next iteration, or the current one."""
+        return self.cursor.iteration
+
+    @property
+    def epoch(self) -> int:
+        """The current pass of the loader that was used last, or the next one."""
+        return self.cursor.epoch
+
+    def epoch_of(self, loader: "AnyLoader | Passing") -> int:
+        """The current pass of this loader, or its next one."""
+        if loader is self._loader:
+            return self.cursor.epoch
+        return self.cursor.epoch_of(Data(loader.samples, loader.plan.seed))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The job's position after the last ``step``; the same on each rank, and valid for any number of ranks."""
+        return self.cursor.state()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from the saved position; call it before the first batch, at each rank.
+
+        Raises:
+            CannotAttach: if training has begun.
+        """
+        if self._loader is not None:
+            raise CannotAttach("load_state_dict(): batches were handed out already; load the state before the first")
+        self.cursor.load(state)
+
+    def passed_over(self, reason: str) -> None:
+        """A library's loader is not changed; logged if the script trains without a loader of Paceline's."""
+        self._passed_over.append(reason)
+
+    def _explain_unpaced(self) -> None:
+        if self._loader is None and self._control is not None:
+            cures = [f"left as it is: {reason}" for reason in dict.fromkeys(self._passed_over)]
+            self._say(
+                "step() was called, but no batch came by way of pacer.loader() or pacer.batch_sampler(), so shares stay"
+                f" equal and nothing is reported; {'; '.join(cures) or 'pass the DataLoader to pacer.loader()'}"
+            )
+
+    def _say(self, sentence: str) -> None:
+        """Log once, on one rank, what all ranks would log."""
+        if sentence not in self._logged_sentences:
+            self._logged_sentences.add(sentence)
+            log.log(logging.WARNING if self.rank == 0 else logging.INFO, "paceline: %s", sentence)

@@ -45,18 +45,21 @@ class BatchSampler(Passing, Sampler[list[int]]):
     def begin_pass(self) -> Iterator[list[int]]:
         """Begin the next pass, or the rest of one; return its batches."""
         pacer, batches = self.pacer, self.batches
-        if self._is_drawn_out and batches.draws:
-            pacer.give_up(
-                f"{len(batches.draws)} batches of a pass were drawn without pacer.step(): call it after each batch that"
-                " comes by way of batch_sampler()"
-            )
-            pacer.cursor.end_pass()
         each = pacer.begin_pass(self)
-        batches.begin(each, pacer.cursor.seed, pacer.multiple, pacer.timeline)
+        batches.begin(each, pacer.cursor.data.seed, pacer.multiple, pacer.timeline)
         self._in_use = self._is_drawn_out = False
         self._requested, self._ahead = 0, None
         self._await()
         return iter(batches)
+
+    def finish(self) -> None:
+        """A pass begins after this loader's."""
+        if self._is_drawn_out and self.batches.draws:
+            self.pacer.give_up(
+                f"{len(self.batches.draws)} batches of a pass were drawn without pacer.step(): call it after each batch"
+                " that comes by way of batch_sampler()"
+            )
+            self.pacer.cursor.end_pass()
 
     def next_batch(self, drawing: Iterator[list[int]]) -> list[int]:
         """Return the indices of the next batch.
@@ -108,8 +111,15 @@ class _Drawing(Iterator[list[int]]):
     def __init__(self, sampler: BatchSampler) -> None:
         self._sampler = sampler
         self._batches: Iterator[list[int]] | None = None
+        self._turns, self._number = sampler.pacer.turns, 0
+        """Of the pass, once it has begun."""
 
     def __next__(self) -> list[int]:
         if self._batches is None:
             self._batches = self._sampler.begin_pass()
+            self._number = self._turns.number
+        self._turns.enter(self._number)
         return self._sampler.next_batch(self._batches)
+
+    def __del__(self) -> None:
+        self._turns.leave(self._number)

@@ -1,11 +1,12 @@
-"""The agreement of the ranks before the first batch: sizes, seed, starting position and
-shares. Two small all-reduces.
+"""The agreement of the ranks before the first batch of a loader: sizes, seed, and for the first loader the starting
+position and shares. One or two small all-reduces.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from controlplane.protocol.agreement import Timeline
+from controlplane.protocol.dividing import divide
 from controlplane.protocol.orders import Orders
 from paceline.channel import AnyChannel
 from paceline.cursor import Cursor
@@ -114,6 +115,19 @@ class Start(NamedTuple):
     timeline: Timeline
     notes: list[str]
     """Errors, for display."""
+
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """What holds until a loader has other ones."""
+        return (*self[: self._fields.index("iteration")],)
+
+    def after(self, earlier: Timeline, iteration: int) -> "Start":
+        """The same where another loader was used before: shares keep their proportions."""
+        newest = earlier.newest
+        if self.fixed or not newest.version:
+            return self._replace(timeline=Timeline(self.batches, first=iteration))
+        shares = divide(newest.shares, sum(self.batches), self.multiple)
+        return self._replace(timeline=Timeline(shares, first=iteration, version=newest.version))
 
 
 def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders: Orders | None) -> Start:

@@ -48,8 +48,8 @@ class StreamLoader(DataLoader[Any]):
 
     @property
     def epoch(self) -> int:
-        """The current pass, or the next one."""
-        return self.pacer.epoch
+        """The current pass over this stream, or the next one."""
+        return self.pacer.epoch_of(self)
 
     def set_epoch(self, epoch: int) -> None:
         """Passed on to the dataset, if it has such a method."""
@@ -82,7 +82,10 @@ class StreamLoader(DataLoader[Any]):
     def __iter__(self) -> Any:
         self.pacer.begin_pass(self)
         stream = super().__iter__()
-        return self._pass(chain.from_iterable(stream) if self._has_workers else stream)
+        return self.pacer.turns.run(self._pass(chain.from_iterable(stream) if self._has_workers else stream))
+
+    def finish(self) -> None:
+        """A pass begins after this loader's: each of its batches was used."""
 
     def _pass(self, stream: Iterator[Any]) -> Iterator[Any]:
         pacer = self.pacer
