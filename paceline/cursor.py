@@ -34,6 +34,8 @@ class Cursor:
         """Samples that each rank has taken from its stream in this pass."""
         self.resumed = False
         """Whether a state was loaded."""
+        self._ranks_before = world
+        """Number of ranks that saved it."""
         self._has_begun = self._is_done = False
 
     def settle(self, data: Data, *, batch: int, drop_last: bool) -> None:
@@ -100,7 +102,7 @@ class Cursor:
         return self._next_passes.get(data, unknown)
 
     def state(self) -> dict[str, Any]:
-        """The state to resume from, with any number of ranks."""
+        """The state to resume from; with any number of ranks, but where ranks read streams with the same number."""
         return {
             "iteration": self.iteration,
             "pass": self.epoch,
@@ -118,6 +120,7 @@ class Cursor:
         self.data = Data(int(state["samples"]), int(state["seed"]))
         self._next_passes = {Data(samples, seed): number for samples, seed, number in state.get("others", [])}
         taken = [int(count) for count in state["taken"]]
+        self._ranks_before = len(taken)
         self.taken = taken if len(taken) == self._world else [0] * self._world
 
     def fits(self, data: Data) -> bool:
@@ -127,3 +130,13 @@ class Cursor:
         number, was_within = self._next_passes.pop(data, None), self.begin > 0
         self._turn_to(data, self.number if number is None else number)
         return number is not None and not was_within
+
+    def resume_streams(self) -> str:
+        """Resume within the ranks' streams; return why that cannot be, if it cannot: then their pass begins anew."""
+        if not self.begin or self._ranks_before == self._world:
+            return ""
+        self.go_to(self.iteration, self.number, 0)
+        return (
+            f"the loaded state has positions in the streams of {self._ranks_before} ranks, and there are {self._world}:"
+            f" pass {self.number} begins anew, and repeats samples; resume with the same number of ranks"
+        )

@@ -483,9 +483,13 @@ class Pacer(Passes):
         return self._control.first_orders(FIRST_ORDERS_S)
 
     def _may_resume(self, loader: AnyLoader) -> bool:
-        if self.cursor.resumed and not self.cursor.fits(Data(loader.samples, loader.plan.seed)):
+        if not self.cursor.resumed:
+            return False
+        if not self.cursor.fits(Data(loader.samples, loader.plan.seed)):
             self._say(
                 f"the loaded state has a different number of samples or seed than the loader's {loader.samples} and"
                 f" {loader.plan.seed}: pass {self.cursor.number} begins anew"
             )
-        return self.cursor.resumed
+        elif not loader.samples and (sentence := self.cursor.resume_streams()):
+            self._say(sentence)
+        return True

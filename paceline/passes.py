@@ -131,7 +131,9 @@ class Passes(Current):
         return self.cursor.epoch_of(Data(loader.samples, loader.plan.seed))
 
     def state_dict(self) -> dict[str, Any]:
-        """The job's position after the last ``step``; the same on each rank, and valid for any number of ranks."""
+        """The job's position after the last ``step``; the same on each rank. It is valid for any number of ranks, but
+        that in streams only for the same number.
+        """
         return self.cursor.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -157,6 +157,11 @@ def agree(channel: AnyChannel | None, rank: int, world: int, own: Facts, orders:
         given = [int(value) for value in channel.total([float(value) for value in given])]
     job_iteration, version, begins, *shares = given
     iteration, number, begin = _where(facts_of_ranks, samples, sum(batches), job_iteration, begins)
+    if job_iteration and not samples and not any(facts.resumed for facts in facts_of_ranks):
+        notes.append(
+            f"the job continues with iteration {job_iteration}, but the position in streams is not known: a pass"
+            " begins anew, and repeats samples. Save pacer.state_dict(), and load it after a restart"
+        )
     watched = all(facts.watched for facts in facts_of_ranks)
     fits = any(shares) and watched
     return Start(

@@ -61,7 +61,10 @@ class StreamLoader(DataLoader[Any]):
         return self.pacer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from the saved position in each rank's stream; call it before the first batch, on each rank."""
+        """Resume from the saved position in each rank's stream; call it before the first batch, on each rank.
+
+        With another number of ranks the pass begins anew.
+        """
         self.pacer.load_state_dict(state)
 
     @property

@@ -85,6 +85,39 @@ def test_each_sample_is_taken_once_across_a_restart(workers: int) -> None:
     assert len(counted) == sum(LENGTHS)
 
 
+def resumed(rank: int, world: int, state: Any, most: int) -> Any:
+    pacer, _ = paced(rank, world, {})
+    pacer._watched = True
+    if state:
+        pacer.load_state_dict(state)
+    found = taken(pacer, pacer.loader(Stream(rank, 24), 4), 1, most=most)[0]
+    return sum(map(len, found)), pacer.state_dict(), sorted(pacer._logged_sentences)
+
+
+def test_a_state_of_another_number_of_ranks_begins_the_pass_anew_with_a_warning() -> None:
+    state = run_ranks(resumed, 2, None, 3)[0][1]
+    for count, after, said in run_ranks(resumed, 3, state, 10**9):
+        assert (count, after["iteration"], after["pass"]) == (24, 3 + 6, 1)
+        assert said == [
+            "the loaded state has positions in the streams of 2 ranks, and there are 3: pass 0 begins anew, and repeats"
+            " samples; resume with the same number of ranks"
+        ]
+    assert [(count, said) for count, _, said in run_ranks(resumed, 2, state, 10**9)] == [(12, [])] * 2
+
+
+def rejoined(rank: int, world: int) -> Any:
+    pacer, _ = paced(rank, world, {0: shared(1, 4, 4, share_from=3, begins=24)})
+    pacer._watched = True
+    found = taken(pacer, pacer.loader(Stream(rank, 24), 4), 1)[0]
+    return sum(map(len, found)), pacer.iteration, sorted(pacer._logged_sentences)
+
+
+def test_a_restart_without_a_state_begins_the_pass_anew_with_a_warning() -> None:
+    for count, iteration, (sentence,) in run_ranks(rejoined, 2):
+        assert (count, iteration) == (24, 3 + 6)
+        assert sentence.startswith("the job continues with iteration 3, but the position in streams is not known")
+
+
 def empty(rank: int, world: int) -> str:
     pacer = alone(rank, world)
     try:
