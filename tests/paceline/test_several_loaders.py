@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
+from controlplane.protocol.dividing import Pass
 from paceline.errors import CannotAttach
+from paceline.samples import Order
 from tests.paceline.ranks import alone, paced, run_ranks, shared
+from tests.paceline.test_gradients import BATCH, data, model
 
 FIRST, SECOND = 97, 50
 """Samples of the data sets: those of the second begin at 1000."""
@@ -61,6 +65,44 @@ def test_each_loader_takes_its_own_samples_in_shares_of_the_same_proportions(wor
         assert found[0] != found[3]
         assert shares == [(16, 4, 4), (8, 2, 2), (2, 2, 8), (4, 4, 16)]
         assert (lengths, epochs, iterations) == ([5, 4], [2, 2], 18)
+
+
+PHASES = [(133, BATCH, 4), (60, 2 * BATCH, 6)]
+"""Samples, batch size and seed."""
+
+
+def some(samples: int) -> TensorDataset:
+    return TensorDataset(*(tensor[:samples] for tensor in data().tensors))
+
+
+def trained(rank: int, world: int) -> tuple[list[Any], set[Any]]:
+    pacer, _ = paced(rank, world, {1: shared(1, 7, 3, 2), 13: shared(2, 2, 2, 8)})
+    module = pacer.watch(DistributedDataParallel(model()))
+    optimizer, shares = torch.optim.SGD(module.parameters(), lr=0.05), set()
+    for samples, size, seed in PHASES:
+        for x, y in pacer.loader(some(samples), size, seed=seed):
+            nn.functional.mse_loss(module(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            shares.add(pacer.shares)
+            pacer.step()
+    return [parameter.detach().numpy() for parameter in module.parameters()], shares
+
+
+def test_two_phases_of_training_equal_one_process() -> None:
+    module = model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
+    for samples, size, seed in PHASES:
+        (x, y), whole = some(samples).tensors, Pass(number=0, first=0, samples=samples, batch=3 * size)
+        for k in range(whole.iterations):
+            chosen = Order(seed=seed, samples=samples).indices(0, whole.span(k))
+            nn.functional.mse_loss(module(x[chosen]), y[chosen]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for parameters, shares in run_ranks(trained, 3):
+        assert shares >= {(4, 4, 4), (7, 3, 2), (14, 6, 4), (4, 4, 16)}
+        for one, other in zip(parameters, module.parameters(), strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), other.detach(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_pass_of_another_loader_within_one_is_refused_and_moves_nothing() -> None:
@@ -165,8 +207,8 @@ def test_a_state_within_a_pass_of_another_loader_than_the_first_one_is_reported(
 def governed(rank: int, world: int) -> list[str]:
     pacer, _ = paced(rank, world, {0: shared(1, 8, 8)})
     pacer._watched = True
-    for data in (first(), second()):
-        taken(pacer, pacer.loader(data, 8))
+    for dataset in (first(), second()):
+        taken(pacer, pacer.loader(dataset, 8))
     return sorted(pacer._logged_sentences)
 
 
