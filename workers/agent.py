@@ -5,9 +5,10 @@ the spawner's thread, signals. During an outage of the control plane running pro
 """
 
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import structlog
 from msgspec import structs
@@ -49,12 +50,15 @@ from workers.resources import Machine
 from workers.setup import Setup
 from workers.spawner.client import Kit, Lost, Spawner
 from workers.spawner.messages import Ended, Started, Warm, Wrote
-from workers.state import AgentState, Credential, StateError
+from workers.state import ALIVE, CONNECTED, AgentState, Credential, StateError
 from workers.table import ProcessTable
 
 GRACE_S = 10.0
 """Time between the request to end a process and SIGKILL."""
 FAREWELL_S = 1.0
+MARK_S = 1.0
+"""How often the loop records that it runs, for ``health --live``."""
+
 KILLED = -int(signal.SIGKILL)
 log = structlog.get_logger("agent")
 
@@ -159,8 +163,7 @@ class Agent:
         self._socket.start()
         checkpoint_retention.start(self._offer.setup)
         try:
-            while not (self._quitting and not self._table.running):
-                self._handle(self._inbox.get())
+            self._loop()
         finally:
             self._preflight.close()
             if self._spawner is not None:
@@ -171,6 +174,19 @@ class Agent:
                 self._outbox.wait(lambda box: box.all_sent or not self._socket.connected, FAREWELL_S)
             self._socket.close()
         return self._ending
+
+    def _loop(self) -> None:
+        """Handle events until the agent quits and its processes have ended. Marks that it runs, connected or not."""
+        mark_s = time.monotonic()
+        while not (self._quitting and not self._table.running):
+            if (now_s := time.monotonic()) >= mark_s:
+                self._state.mark(ALIVE)
+                mark_s = now_s + MARK_S
+            try:
+                happening = self._inbox.get(timeout=MARK_S)
+            except Empty:
+                continue
+            self._handle(happening)
 
     def _handle(self, happening: Happening) -> None:
         match happening:
@@ -336,7 +352,7 @@ class Agent:
         )
 
     def _heartbeat(self) -> AgentHeartbeat:
-        self._state.mark_alive()
+        self._state.mark(CONNECTED)
         load = self._machine.load()
         measured = {"cpu": load.cpu, "memory": load.memory, **self._rates.numbers()}
         return AgentHeartbeat(**fitting(OF_MACHINES, measured))

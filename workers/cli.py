@@ -26,10 +26,10 @@ from workers.devices import Gpus, devices_by_slot, devices_of
 from workers.enrolment import EnrolmentError
 from workers.machines import UsageError, machines_of
 from workers.setup import Setup
-from workers.state import AgentState, Credential, StateError, default_root, seconds_since_alive
+from workers.state import ALIVE, CONNECTED, AgentState, Credential, StateError, default_root, seconds_since
 
 ALIVE_S = 10.0
-"""An agent without a heartbeat for this long is not connected: it sends one per second."""
+"""Maximum age of a heartbeat of a connected agent, and of the last turn of its loop: there is one of each per second."""
 
 MOST_NAME = 100
 """Maximum length of a machine's name."""
@@ -185,14 +185,19 @@ def health(
     state_dir: Annotated[
         Path | None, typer.Option(envvar="PACELINE_STATE_DIR", help="Where the agent keeps its credential.")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Check only that it runs: a control plane that is away does not count.")
+    ] = False,
 ) -> None:
-    """Check that an agent of this machine is connected; for containers."""
+    """Check that an agent of this machine is connected (readiness), or only that it runs (liveness); for containers."""
     root = state_dir or default_root()
-    age_s = seconds_since_alive(root)
+    sign, lacks = (ALIVE, "has ever run") if live else (CONNECTED, "has ever been connected")
+    age_s = seconds_since(sign, root)
     if age_s is None:
-        fail(f"no agent has ever been connected that keeps its state in {root}")
+        fail(f"no agent {lacks} that keeps its state in {root}")
     if age_s > ALIVE_S:
-        fail(f"the last heartbeat of an agent that keeps its state in {root} is {age_s:.0f} s old")
+        what = "turn of the loop" if live else "heartbeat"
+        fail(f"the last {what} of an agent that keeps its state in {root} is {age_s:.0f} s old")
     typer.echo("well")
 
 

@@ -18,6 +18,9 @@ from controlplane.protocol.base import UNREADABLE, Value
 from controlplane.protocol.messages import ProcessName
 
 ALIVE = "alive"
+"""Touched by the agent's loop, connected or not."""
+
+CONNECTED = "connected"
 """Touched at each heartbeat that is sent."""
 
 
@@ -109,10 +112,10 @@ class AgentState:
         """
         self._replace(self.credential_file, msgspec.json.encode(credential), lasting=True)
 
-    def mark_alive(self) -> None:
-        """Record a heartbeat for ``seconds_since_alive``; a full disk must not end running processes."""
+    def mark(self, sign: str) -> None:
+        """Touch the file ``sign`` for ``seconds_since``; a full disk must not end running processes."""
         with contextlib.suppress(OSError):
-            (self.folder / ALIVE).touch()
+            (self.folder / sign).touch()
 
     def read_started(self) -> set[ProcessName]:
         """Return the process instances that this agent has started and that the last orders still contained."""
@@ -163,10 +166,10 @@ class AgentState:
                 os.close(folder)
 
 
-def seconds_since_alive(root: Path) -> float | None:
-    """Age of the last heartbeat of any agent with state under ``root``; None if there is none."""
-    signs = [sign.stat().st_mtime for sign in root.glob(f"agent-*/{ALIVE}")]
-    return time.time() - max(signs) if signs else None
+def seconds_since(sign: str, root: Path) -> float | None:
+    """Age of the newest file ``sign`` of any agent with state under ``root``; None if there is none."""
+    touched_s = [file.stat().st_mtime for file in root.glob(f"agent-*/{sign}")]
+    return time.time() - max(touched_s) if touched_s else None
 
 
 def default_root() -> Path:

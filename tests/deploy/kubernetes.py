@@ -103,7 +103,7 @@ def service(overlay: str, pod: dict[str, Any]) -> dict[str, Any]:
     }
     if stage:
         made["build"] = {"target": stage}
-    if probe := container.get("startupProbe") or container.get("readinessProbe"):
+    if probe := container.get("readinessProbe") or container.get("startupProbe"):
         made["healthcheck"] = {"test": ["CMD", *probe_command(container, probe)]}
     return made
 

@@ -4,14 +4,23 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from workers.cli import app
-from workers.state import AgentState
+from workers.state import ALIVE, CONNECTED, AgentState
+
+SIGNS = pytest.mark.parametrize(
+    ("options", "sign", "missing", "what"),
+    [
+        ((), CONNECTED, "has ever been connected", "heartbeat"),
+        (("--live",), ALIVE, "has ever run", "turn of the loop"),
+    ],
+)
 
 
-def health(root: Path) -> tuple[int, str]:
-    result = CliRunner().invoke(app, ["health", "--state-dir", str(root)])
+def health(root: Path, *options: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["health", *options, "--state-dir", str(root)])
     return result.exit_code, result.output.strip()
 
 
@@ -21,19 +30,28 @@ def agent_state(root: Path) -> AgentState:
     return state
 
 
-def test_a_machine_that_never_joined_is_not_well(tmp_path: Path) -> None:
-    assert health(tmp_path) == (1, f"error: no agent has ever been connected that keeps its state in {tmp_path}")
+@SIGNS
+def test_a_machine_that_never_joined_is_not_well(
+    tmp_path: Path, options: tuple[str, ...], sign: str, missing: str, what: str
+) -> None:
+    assert health(tmp_path, *options) == (1, f"error: no agent {missing} that keeps its state in {tmp_path}")
 
 
-def test_an_agent_that_just_sent_a_heartbeat_is_well(tmp_path: Path) -> None:
-    agent_state(tmp_path).mark_alive()
-    assert health(tmp_path) == (0, "well")
+@SIGNS
+def test_an_agent_with_a_recent_sign_is_well(
+    tmp_path: Path, options: tuple[str, ...], sign: str, missing: str, what: str
+) -> None:
+    agent_state(tmp_path).mark(sign)
+    assert health(tmp_path, *options) == (0, "well")
 
 
-def test_an_agent_without_heartbeats_is_unhealthy(tmp_path: Path) -> None:
+@SIGNS
+def test_an_agent_without_recent_signs_is_not_well(
+    tmp_path: Path, options: tuple[str, ...], sign: str, missing: str, what: str
+) -> None:
     state = agent_state(tmp_path)
-    state.mark_alive()
-    os.utime(state.folder / "alive", times=(0, time.time() - 60))
-    code, said = health(tmp_path)
+    state.mark(sign)
+    os.utime(state.folder / sign, times=(0, time.time() - 60))
+    code, said = health(tmp_path, *options)
     assert code == 1
-    assert said == f"error: the last heartbeat of an agent that keeps its state in {tmp_path} is 60 s old"
+    assert said == f"error: the last {what} of an agent that keeps its state in {tmp_path} is 60 s old"
