@@ -208,6 +208,7 @@ def test_the_document_of_fixed_results_is_as_it_was() -> None:
         slower(Run("live-lb-bsp-federation", policy), times)
         for policy, times in (("lb-bsp-federated", 1.2), ("bsp", 1.0))
     ]
+    made[1] = replace(made[1], code="ba9876543210")
     made.append(slower(Run("live-lb-bsp-gpus", "lb-bsp-gpu"), 1.02))
     runs = {run.digest: run for run in made}
     whole = {row.name: result_of(row, range(1), runs, twins(row)) for row in rows if is_complete(row, range(1), runs)}
@@ -219,6 +220,7 @@ def test_the_document_of_fixed_results_is_as_it_was() -> None:
     assert text == GOLDEN.read_text()
     assert "1 within" not in text
     assert "Of 1 with a twin, 0 are within 10% of it" in text
+    assert "So in 1 of the rows, marked †, runs of different code" in text
 
 
 def twins(row: LiveRow) -> dict[str, Played]:

@@ -39,6 +39,9 @@ shares, of the batch; and of a difference or a bound, of the paper's where that 
 reasons and the parts of an iteration are below.
 """
 
+MIXED: Final = " †"
+"""Behind a verdict that compares runs of different code."""
+
 Simulated = Mapping[str, float | None]
 """By row: the figure in docs/reproduction.md."""
 
@@ -81,6 +84,7 @@ def _made(rows: Sequence[LiveRow], stored: LiveStored, found: Mapping[str, Findi
     outside = [row for row in twinned if is_outside(row, stored.rows[row.name])]
     runs = {(run.scenario, run.policy, run.seed): run for name in found for run in stored.rows[name].runs}
     far = [run for run in runs.values() if abs(run.deviation) > BAR]
+    mixed = sum(not stored.rows[name].is_of_one_code for name in found)
     lines = [
         f"Made by `python manage.py reproduce --live`, {seeds}. Digest of rows, scenarios and seeds:",
         f"`{digest_of_rows(rows, stored.range)}`. Results are in [reproduction-live.json](reproduction-live.json).",
@@ -88,6 +92,9 @@ def _made(rows: Sequence[LiveRow], stored: LiveStored, found: Mapping[str, Findi
         f"{len(found)} of {len(rows)} rows were run. Of {len(twinned)} with a twin, {len(twinned) - len(outside)} are "
         f"within {BAR:.0%} of it. Of {len(runs)} runs, {len(runs) - len(far)} have iteration times within {BAR:.0%} of "
         "the twin's.",
+        "",
+        f"Runs are kept when code changes, and only those that a row lacks are made. So in {mixed} of the rows, "
+        f"marked{MIXED}, runs of different code are compared, at different load. The list of runs at the end has both.",
         "",
         f"| kind | rows | {' | '.join(VERDICTS)} |",
         f"|---|---:|{'---:|' * len(VERDICTS)}",
@@ -118,7 +125,7 @@ def _paper(
         lines.append(
             f"| {row.name} ({row.number}) | {claim.where} | {claim.statement} | {claim.basis} | {wanted(claim)} | "
             f"{figure(known) if known is not None else '-'} | {spread(found[row.name])} | {twin} | {_percent(off)} | "
-            f"**{found[row.name].verdict}** |"
+            f"**{found[row.name].verdict}**{'' if result.is_of_one_code else MIXED} |"
         )
         notes[row.note.strip() + (f" No twin: {row.untwinned}." if row.untwinned else "")].append(row.name)
     lines += ["", "Numbers are those of the rows in reproduction.md. Sizes and explanations:", ""]

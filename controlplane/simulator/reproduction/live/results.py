@@ -92,6 +92,11 @@ class LiveResult(Value, frozen=True, kw_only=True):
     spread: list[float] = []
     """For a row beyond the limit: the twin's figures with ``SPREAD`` seeds."""
 
+    @property
+    def is_of_one_code(self) -> bool:
+        """Whether all its runs were made by the same code."""
+        return len({run.code for run in self.runs}) == 1
+
 
 class LiveStored(Value, frozen=True, kw_only=True):
     """All rows that were measured, by name."""
