@@ -145,7 +145,7 @@ def _price(value: str) -> tuple[float, str] | None:
         amount = float(number)
     except ValueError:
         amount = -1.0
-    if not (0 <= amount < 1e9) or len(unit.strip()) > 10:
+    if not (0 <= amount <= 1e6) or len(unit.strip()) > 10:
         raise _refuse("PACELINE_WORKER_HOUR", value, "the price of one worker-hour, such as 0.40 EUR")
     return amount, unit.strip()
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from msgspec.structs import replace
 
 from controlplane.core.states import JobState
 from controlplane.jobs.models import AuditEntry, Job
@@ -47,7 +49,7 @@ def job_submit(
         SpecError: naming the field, what was found and what is allowed.
         IdempotencyConflict: if the key was used before with another spec.
     """
-    spec = validated_spec(document)
+    spec = _priced(validated_spec(document))
     fields = {"name": spec.name, "spec": spec_document(spec), "submitted_by": user, "idempotency_key": idempotency_key}
     fields |= {"priority": spec.priority, "launch": spec.launch, "team_id": team}
     try:
@@ -62,6 +64,13 @@ def job_submit(
             raise IdempotencyConflict(job) from None
         return Submission(job=job, created=False)
     return Submission(job=job, created=True)
+
+
+def _priced(spec: JobSpec) -> JobSpec:
+    """With the installation's price of a worker-hour if the spec has none, so that shares minimize what pages show."""
+    if spec.energy.hour is not None or settings.WORKER_HOUR is None:
+        return spec
+    return replace(spec, energy=replace(spec.energy, hour=settings.WORKER_HOUR[0]))
 
 
 def _is_known(user: User, key: str | None) -> bool:

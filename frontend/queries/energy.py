@@ -127,8 +127,9 @@ def _used(rank: int, agent: Agent | None, windows: Windows, draw: Draw, *, known
 
 def _draw(job: Job, rank: int, agent: Agent | None) -> Draw:
     power = labelled_power(agent.placed_by) if agent is not None else None
-    draw = draw_of(stored_spec(job).energy, rank, power)
-    if draw.hour == 0.0 and settings.WORKER_HOUR is not None:
+    energy = stored_spec(job).energy
+    draw = draw_of(energy, rank, power)
+    if energy.hour is None and draw.hour == 0.0 and settings.WORKER_HOUR is not None:  # submitted before there was one
         return replace(draw, hour=settings.WORKER_HOUR[0])
     return draw
 

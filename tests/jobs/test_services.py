@@ -45,6 +45,14 @@ def test_every_job_has_a_key_of_its_own(ada: User) -> None:
     assert sorted(len(key) for key in keys) == [32, 32]
 
 
+def test_a_job_without_a_price_has_the_installations(ada: User, settings: Any) -> None:
+    hours = []
+    for price, energy in ((None, {}), ((2.0, "EUR"), {"kwh": 0.3}), ((2.0, "EUR"), {"hour": 0.0})):
+        settings.WORKER_HOUR = price
+        hours.append(parse_spec(job_submit(document=SPEC | {"energy": energy}, user=ada).job.spec).energy.hour)
+    assert hours == [None, 2.0, 0.0]
+
+
 def test_the_same_key_and_spec_lead_to_the_same_job(ada: User) -> None:
     first = job_submit(document=SPEC, user=ada, idempotency_key="k")
     again = job_submit(document=SPEC, user=ada, idempotency_key="k")

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.core.choices import ShareDecision, ShareRequest
 from controlplane.policies.batching import objective
 from controlplane.policies.batching.min_max import Line, min_max
 from controlplane.policies.batching.objective import Rates, frugal, spent
+from controlplane.protocol.energy import Draw
 
 Case = tuple[int, dict[int, Line], dict[int, Rates], dict[int, tuple[int, int]], int]
 
@@ -130,3 +132,19 @@ def test_machine_hours_alone_cost_least_with_the_fastest_shares() -> None:
     rates = {0: Rates(idle=5.0, busy=0.0), 1: Rates(idle=1.0, busy=0.0)}
     limits = {0: (1, 200), 1: (1, 200)}
     assert frugal({0: 160, 1: 40}, lines, rates, limits, slack=1.0) == {0: 160, 1: 40}
+
+
+def test_a_cost_without_any_price_leaves_the_fastest_shares_and_says_so() -> None:
+    request = ShareRequest(
+        iteration=5,
+        total=200,
+        current={0: 100, 1: 100},
+        limits={0: (1, 200), 1: (1, 200)},
+        draws={rank: Draw(idle_watts=60.0, busy_watts=300.0) for rank in (0, 1)},
+    )
+    lines = {0: Line(begin=0.0, per_sample=0.001), 1: Line(begin=0.0, per_sample=0.004)}
+    fastest = ShareDecision(shares={0: 160, 1: 40}, reason="fastest")
+    adopted = objective.pursue("cost", 0.2, request, fastest, lines, request.limits)
+    assert adopted is not None
+    assert adopted.decision.shares == fastest.shares
+    assert adopted.decision.reason.startswith("fastest; no price is known (energy.kwh, energy.hour")

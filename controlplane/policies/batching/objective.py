@@ -136,6 +136,10 @@ def pursue(
         f"{decision.reason}; {objective} within a slack of {slack:.0%}: {what}, {less:.1%} less than with the fastest"
         f" shares, in {seconds(slow_s)} instead of {seconds(fast_s)}"
     )
+    if objective == "cost" and before <= 0:
+        reason = (
+            f"{decision.reason}; no price is known (energy.kwh, energy.hour or machines' labels), so none costs less"
+        )
     now_s = _longest_s(request.current, lines)
     now = spent(request.current, lines, rates)
     gains = [1 - after / now if now > 0 else 0.0, now_s / ((1 + slack) * fast_s) - 1 if fast_s > 0 else 0.0]
