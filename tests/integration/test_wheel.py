@@ -86,7 +86,7 @@ def other_python(version: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("version", ["3.12", "3.13"])
+@pytest.mark.parametrize("version", [pytest.param("3.12", marks=pytest.mark.thorough), "3.13"])
 def test_it_installs_on_later_versions_of_python_and_attaches(wheel: Path, tmp_path: Path, version: str) -> None:
     there = tmp_path / "environment"
     subprocess.run([other_python(version), "-m", "venv", str(there)], check=True, timeout=LIMIT_S)

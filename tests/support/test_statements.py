@@ -83,6 +83,7 @@ def test_commits(name): User.objects.filter(username=name).exists()
 CONFTEST = "from tests.conftest import pytest_collection_modifyitems, pytest_configure\n"
 
 
+@pytest.mark.thorough
 def test_a_run_tells_what_its_tests_give_and_another_leaves_out_what_is_given_already(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_a.py").write_text(TESTS)
