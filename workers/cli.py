@@ -29,7 +29,7 @@ from workers.setup import Setup
 from workers.state import ALIVE, CONNECTED, AgentState, Credential, StateError, default_root, seconds_since
 
 ALIVE_S = 10.0
-"""Maximum age of a connected agent's heartbeat, and of the last turn of its loop: there is one of each per second."""
+"""Maximum age of a connected agent's last heartbeat, and of the last turn of its loop: both come once per second."""
 
 MOST_NAME = 100
 """Maximum length of a machine's name."""
