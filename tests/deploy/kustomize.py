@@ -69,7 +69,7 @@ def _patch(objects: list[Object], patches: list[Object]) -> None:
 
 def _change(target: Any, *, op: str, path: str, value: Any) -> None:
     """One step of RFC 6902."""
-    *parents, last = path.strip("/").split("/")
+    *parents, last = (key.replace("~1", "/") for key in path.strip("/").split("/"))
     for key in parents:
         target = target[int(key)] if isinstance(target, list) else target[key]
     if isinstance(target, list) and op == "add":

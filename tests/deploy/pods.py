@@ -35,12 +35,12 @@ def admitted(engine: Engine, url: str, *, verify: Any = True) -> Iterator[httpx.
         yield client
 
 
-def invite(engine: Engine) -> str:
-    """An enrolment token for all of ``AGENTS``."""
+def invite(engine: Engine, *, pool: str = "default") -> str:
+    """An enrolment token for as many machines as ``AGENTS``."""
     made = json.loads(
         engine.execute(
             *("web", "python", "manage.py", "enroll", "--uses", str(len(AGENTS)), "--expires", "1h"),
-            *("--label", "pool=default", "--remove-after", "1h", "--json"),
+            *("--label", f"pool={pool}", "--remove-after", "1h", "--json"),
         )
     )
     return str(made["token"])
@@ -50,7 +50,7 @@ def start_agent(engine: Engine, overlay: str, name: str, token: str) -> None:
     """The pod of this name of a StatefulSet of agents; ``token`` is what it finds in its volume."""
     (pod,) = kubernetes.pods(overlay).values()
     service = kubernetes.service(overlay, pod)
-    words = {"$(POD_NAME)": name, "$(POD_IP)": "127.0.0.1"}
+    words = {"$(POD_NAME)": name, "$(POD_IP)": "127.0.0.1", "cuda": "cpu"}
     service["command"] = [words.get(word, word) for word in service["command"]]
     service["volumes"] = [re.sub(r"^(data|enrolment):", rf"{name}-\1:", volume) for volume in service["volumes"]]
     engine.services[name] = service
@@ -60,9 +60,9 @@ def start_agent(engine: Engine, overlay: str, name: str, token: str) -> None:
     engine.run(name)
 
 
-def trained(client: httpx.Client) -> dict[str, Any]:
-    """``JOB``, submitted and over."""
-    job = client.post("/api/v1/jobs", json=JOB).raise_for_status().json()["id"]
+def trained(client: httpx.Client, **more: Any) -> dict[str, Any]:
+    """``JOB`` with ``more`` in its spec, submitted and over."""
+    job = client.post("/api/v1/jobs", json=JOB | more).raise_for_status().json()["id"]
 
     def look() -> dict[str, Any] | None:
         found: dict[str, Any] = client.get(f"/api/v1/jobs/{job}").raise_for_status().json()

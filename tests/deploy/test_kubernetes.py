@@ -1,7 +1,9 @@
 """deploy/kubernetes: valid objects, safe pods, and the commands that run on one machine."""
 
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,13 @@ import pytest
 from controlplane.fleet.cluster import AUDIENCE, parse_accounts
 from controlplane.runtime.embedded import control_plane
 from tests.deploy.kubernetes import FOLDER, containers, image, named, pods, rendered
-from tests.deploy.reading import ROOT, services
+from tests.deploy.kustomize import render
+from tests.deploy.reading import ROOT, services, stages
 
 CONTROL_PLANE = ("overlays/small", "overlays/accounts", "overlays/production", "overlays/traced")
-EVERY = (*CONTROL_PLANE, "agents", "agents-by-account", "training")
+EVERY = (*CONTROL_PLANE, "agents", "agents-by-account", "overlays/agents-with-gpus", "training")
 CUSTOM = ("jobset", "trainjob")
-COMPONENTS = ("stores", "ranks", "token-review", "tracing")
+COMPONENTS = ("stores", "ranks", "token-review", "tracing", "checkpoints", "gpus")
 OF_NO_NAMESPACE = {"Namespace", "ClusterRoleBinding"}
 
 
@@ -196,3 +199,28 @@ def test_agents_by_account_are_the_agents_but_for_their_account() -> None:
     assert {key: value for key, value in ours.items() if key not in differing} == {
         key: value for key, value in theirs.items() if key not in differing
     }
+
+
+def test_agents_with_gpus_ask_for_one_each_and_do_not_compute_on_the_cpu_instead() -> None:
+    (pod,) = pods("overlays/agents-with-gpus").values()
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": "1"}
+    assert " --device cuda" in " ".join(container["args"])
+
+
+@pytest.mark.parametrize("folder", ["agents", "agents-by-account"])
+def test_components_of_agents_go_into_either_of_their_kustomizations(folder: str, tmp_path: Path) -> None:
+    copied = shutil.copytree(FOLDER, tmp_path / "kubernetes")
+    with (copied / folder / "kustomization.yaml").open("a") as file:
+        file.write("components: [../components/checkpoints, ../components/gpus]\n")
+    (theirs,) = pods("overlays/agents-with-gpus").values()
+    found = render(copied / folder)
+    (ours,) = [each["spec"]["template"]["spec"] for each in found if each["kind"] == "StatefulSet"]
+    assert ours["containers"] == theirs["containers"]
+    assert [each["kind"] for each in found].count("PersistentVolumeClaim") == 1
+
+
+def test_the_page_builds_the_image_of_agents_with_the_argument_that_it_has() -> None:
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    (given,) = set(re.findall(r"--build-arg (\w+)=", page))
+    assert any(step.word == "ARG" and step.rest.startswith(f"{given}=") for step in stages()["agent"])

@@ -75,6 +75,20 @@ def test_an_agent_joins_by_its_service_account_with_the_labels_of_the_account(en
     assert len(api.reviews) == 1
 
 
+def test_servers_of_two_pods_write_checkpoints_to_the_folder_that_they_share(engine: Engine) -> None:
+    token, names = invite(engine, pool="shared"), ("sharing-0", "sharing-1")
+    for name in names:
+        start_agent(engine, "overlays/agents-with-gpus", name, token)
+    for name in names:
+        engine.await_health(name)
+    with admitted(engine, engine.url) as client:
+        done = trained(client, servers=2, checkpoint={"every": 5}, labels={"pool": "shared"})
+        processes = client.get(f"/api/v1/jobs/{done['id']}/processes").json()["results"]
+    assert (done["state"], done["iteration"]) == ("succeeded", 10), done["reason"]
+    assert {each["agent"] for each in processes if each["role"] == "server"} == set(names)
+    assert any((engine.folder / "volumes" / "checkpoints").iterdir())
+
+
 def test_pods_wait_until_the_tables_are_up_to_date(engine: Engine) -> None:
     (waiting,) = kubernetes.pods("overlays/small")["web"]["initContainers"]
     shell, flag, script = waiting["command"]
