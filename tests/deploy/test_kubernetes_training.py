@@ -12,7 +12,7 @@ import pytest
 
 from tests.deploy import ranks
 from tests.deploy.images import bare_environment, unpack
-from tests.deploy.kubernetes import named
+from tests.deploy.kubernetes import FOLDER, named
 from tests.deploy.policies import Target, lets_out
 from tests.deploy.ranks import WORLD, Pods
 from tests.deploy.reading import ROOT
@@ -20,6 +20,7 @@ from tests.integration.test_jobs import reports
 from tests.support.stack import Stack
 
 EVERY = ("training", "jobset", "trainjob")
+DELETE = "delete --ignore-not-found --cascade=foreground job/training secret/training"
 EPOCHS = 10
 EVEN_S = 2 * 64 / 250
 """An iteration of two batches of 64 where the slowest of the emulated machines has as many as the others."""
@@ -93,6 +94,16 @@ def test_the_pods_of_a_job_set_are_those_of_the_indexed_job_but_for_the_name_of_
     for each in (theirs, ours):
         each["env"] = [variable for variable in each["env"] if variable["name"] != "MASTER_ADDR"]
     assert theirs == ours
+
+
+@pytest.mark.parametrize(("overlay", "kind"), [("training", "Job"), ("jobset", "JobSet"), ("trainjob", "TrainJob")])
+def test_the_commands_remove_what_the_next_run_could_not_replace(overlay: str, kind: str) -> None:
+    (name,) = named(overlay, kind)
+    for file in (ROOT / "docs" / "clusters.md", FOLDER / overlay / "kustomization.yaml"):
+        assert f"{kind.lower()}/{name}" in file.read_text(), file
+    for file in (ROOT / "docs" / "clusters.md", FOLDER / "training" / "kustomization.yaml"):
+        removed, created = (file.read_text().find(verb) for verb in (DELETE, "create secret generic training"))
+        assert 0 < removed < created, file
 
 
 @pytest.mark.parametrize("overlay", EVERY)
