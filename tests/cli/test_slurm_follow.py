@@ -1,5 +1,6 @@
 """``paceline slurm follow``: what it reports when either side ends a job, as Slurm's commands say."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,20 @@ def test_a_command_that_ends_by_itself_ends_the_job_and_its_tokens_file(
     assert follow(paceline, job, script=told) == 5
     assert asked == [("finish", (5, f"the ranks of Slurm job 77 ended with 5; {output} has what they printed"))]
     assert not Path(f"paceline-slurm/job-{job.pk}/token").exists()
+
+
+@pytest.mark.parametrize(("options", "has_token"), [((), True), (("--agents",), False)], ids=["ranks", "agents"])
+def test_what_slurm_starts_gets_the_jobs_token_at_most_and_never_the_submitters(
+    paceline: Command, followed: Followed, slurm: Path, tmp_path: Path, options: tuple[str, ...], has_token: bool
+) -> None:
+    job, _ = followed
+    token = Path(f"paceline-slurm/job-{job.pk}/token").read_text().strip()
+    seen = tmp_path / "seen"
+    known = f"import json, os; open({str(seen)!r}, 'w').write(json.dumps(dict(os.environ)))"
+    assert follow(paceline, job, *options, script=known) == 0
+    environment = json.loads(seen.read_text())
+    assert "PACELINE_API_TOKEN" not in environment
+    assert environment.get("PACELINE_TOKEN") == (token if has_token else None)
 
 
 KILLED = (137, "the ranks of Slurm job 77 ended with 137, ended by SIGKILL")

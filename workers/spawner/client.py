@@ -21,7 +21,7 @@ from workers.spawner.messages import Channel, FromSpawner, Prepare, Start, Stop
 ENTRY = "workers.processes:run_process"
 MODULES = ("workers.spawner.warmth",)
 EXIT_S = 5.0
-SECRETS = ("PACELINE_TOKEN",)
+SECRETS = ("PACELINE_TOKEN", "PACELINE_API_TOKEN")
 """Environment variables that processes must not inherit."""
 log = structlog.get_logger("spawner")
 

@@ -262,8 +262,8 @@ class Follower:
             return None
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """The environment of ranks; agents have their own token."""
-        known = environment(variables)
+        """The environment of ranks; agents have their own token. Neither gets the API token of the submitter."""
+        known = environment({name: value for name, value in variables.items() if name != "PACELINE_API_TOKEN"})
         if not self._agents:
             known |= {"PACELINE_TOKEN": self._client.address.token, "PACELINE_LAUNCHER": "slurm"}
             known |= {"PACELINE_LEAVE_ON": NOTICE} if self._requeues else {}

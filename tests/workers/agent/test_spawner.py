@@ -129,6 +129,7 @@ def test_processes_end_one_by_one(brood: Brood) -> None:
 
 def test_no_command_line_or_environment_contains_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PACELINE_TOKEN", "enrolment-token")
+    monkeypatch.setenv("PACELINE_API_TOKEN", "token-of-a-user")
     brood = Brood(tmp_path)
     brood.next(Warm)
     _, pid = brood.start("wait")
@@ -136,6 +137,7 @@ def test_no_command_line_or_environment_contains_secrets(tmp_path: Path, monkeyp
         seen = Path(f"/proc/{each}/cmdline").read_bytes() + Path(f"/proc/{each}/environ").read_bytes()
         assert KEY.encode() not in seen
         assert b"enrolment-token" not in seen
+        assert b"token-of-a-user" not in seen
     brood.spawner.close()
 
 
