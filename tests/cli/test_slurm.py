@@ -287,9 +287,9 @@ def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm:
     paceline("slurm", "submit", "--", "python", "train.py")
     job = Job.objects.get()
     rows = [
-        f"77|paceline-{job.pk}|PENDING|Resources|4|{operator}/jobs/{job.pk}/",
-        "78|paceline-1|RUNNING|None|4|https://elsewhere/jobs/1/",
-        "79|other|RUNNING|None|1|(null)",
+        f"77|PENDING|4|Resources|paceline-{job.pk}|{operator}/jobs/{job.pk}/",
+        "78|RUNNING|4|None|paceline-1|https://elsewhere/jobs/1/",
+        "79|RUNNING|1|None|other|(null)",
     ]
     program(slurm, "squeue", f"printf '{chr(10).join(rows)}\\n'")
     _, out, _ = paceline("slurm", "status")
@@ -297,7 +297,7 @@ def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm:
     assert heads.split() == ["job", "here", "Slurm", "there", "nodes"]
     assert row.split()[:5] == [str(job.pk), "submitted", "77", "pending", "4"]
     assert row.rstrip().endswith("Slurm: Resources"), "Slurm starts its ranks: nobody has to be told to"
-    started = f"77|paceline-{job.pk}|RUNNING|None|4|{operator}/jobs/{job.pk}/"
+    started = f"77|RUNNING|4|None|paceline-{job.pk}|{operator}/jobs/{job.pk}/"
     program(slurm, "squeue", f"printf '{started}\\n'")
     _, out, _ = paceline("slurm", "status")
     assert out.rstrip().endswith("Slurm has started it: its ranks connect when they call paceline.attach()")
@@ -308,3 +308,27 @@ def test_both_sides_are_shown_and_ended(paceline: Command, operator: str, slurm:
     program(slurm, "squeue", ":")
     _, out, _ = paceline("slurm", "status", str(job.pk))
     assert "not in its queue" in out
+
+
+def test_jobs_of_the_user_that_are_none_of_ours_are_left_alone_whatever_their_names(
+    paceline: Command, operator: str, slurm: Path
+) -> None:
+    paceline("slurm", "submit", "--", "python", "train.py")
+    job = Job.objects.get()
+    rows = [
+        "79|RUNNING|2K|None|big|(null)",
+        "80|PENDING|1|Priority|sweep|lr=0.1|two|parts",
+        f"77|PENDING|2K|(Nodes down|drained)|paceline-{job.pk}|{operator}/jobs/{job.pk}/",
+        "81|RUNNING|1|None|a name",
+        "in two lines|(null)",
+        "82|RUNNING|1|None|paceline-x|(null)",
+    ]
+    (slurm / "rows").write_text("\n".join(rows) + "\n")
+    program(slurm, "squeue", f"cat '{slurm}/rows'")
+    code, out, err = paceline("slurm", "status")
+    assert (code, err) == (0, "")
+    (_, row) = out.splitlines()
+    assert row.split()[:5] == [str(job.pk), "submitted", "77", "pending", "2K"]
+    assert row.rstrip().endswith("Slurm: (Nodes down|drained)")
+    assert paceline("slurm", "cancel", str(job.pk))[0] == 0
+    assert "scancel --state=PENDING 77" in calls(slurm)

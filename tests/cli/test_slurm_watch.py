@@ -28,7 +28,7 @@ class Watched:
         self.stopped: list[str] = []
 
     def queue(self, state: str = "", number: int = 77) -> None:
-        line = f"{number}|paceline-{self.row.pk}|{state}|None|1|{self.url}/jobs/{self.row.pk}/"
+        line = f"{number}|{state}|1|None|paceline-{self.row.pk}|{self.url}/jobs/{self.row.pk}/"
         program(self.slurm, "squeue", f"echo '{line}'" if state else ":")
 
     def look(self) -> list[str]:

@@ -19,14 +19,21 @@ NO_CLUSTER = "Could not establish a configuration source"
 """Slurm's response if it is installed but belongs to no cluster."""
 
 
+FORMAT = "%A|%T|%D|%r|%j|%k"
+ROW = re.compile(r"(\d+)\|([A-Z_]+)\|([^|]*)\|(.*)\|paceline-(\d+)\|([^|]*)")
+"""A job in the queue with the name that ``script`` gives it, in ``FORMAT``."""
+
+
 class Entry(msgspec.Struct, frozen=True):
-    """A job in Slurm's queue."""
+    """A job in Slurm's queue with the name of one of Paceline's."""
 
     id: int
-    name: str
     state: str
+    nodes: str
+    """As Slurm writes it: a number, or ``2K`` for large ones."""
     reason: str
-    nodes: int
+    job: int
+    """The number in its name."""
     page: str
     """Its comment: the page of Paceline's job."""
 
@@ -78,11 +85,11 @@ def submit(script: str) -> int:
 
 
 def entries() -> list[Entry]:
-    """The unfinished jobs of the current user."""
-    rows = run_slurm("squeue", "--me", "--noheader", "--array", "--format=%A|%j|%T|%r|%D|%k").splitlines()
-    fields = [row.split("|", 5) for row in rows]
+    """The unfinished jobs of the current user that are named like one of Paceline's; any others may be in the queue."""
+    rows = run_slurm("squeue", "--me", "--noheader", "--array", f"--format={FORMAT}").splitlines()
+    found = (row.groups() for row in map(ROW.fullmatch, rows) if row)
     return [
-        Entry(int(number), name, state, reason, int(nodes), page) for number, name, state, reason, nodes, page in fields
+        Entry(int(number), state, nodes, reason, int(job), page) for number, state, nodes, reason, job, page in found
     ]
 
 

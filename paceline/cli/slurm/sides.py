@@ -52,9 +52,8 @@ def cancel(options: Namespace) -> int:
 
 
 def number_of(client: Client, entry: queue.Entry) -> int | None:
-    """The number of Paceline's job that a Slurm job belongs to."""
-    number = entry.name.removeprefix("paceline-")
-    return int(number) if number.isdecimal() and entry.page == client.address.page(int(number)) else None
+    """The number of Paceline's job that a Slurm job belongs to; None: it is one of another control plane."""
+    return entry.job if entry.page == client.address.page(entry.job) else None
 
 
 def _row(client: Client, number: int | None, entry: queue.Entry | None) -> tuple[str, ...]:
@@ -69,4 +68,4 @@ def _row(client: Client, number: int | None, entry: queue.Entry | None) -> tuple
     reason = "" if entry.reason in ("None", "") else f"Slurm: {entry.reason}"
     starts_them = entry.state == "PENDING" and not job.is_over  # what the job waits for comes with Slurm's start
     detail = reason if starts_them and reason else "; ".join(filter(None, [reason, detail]))
-    return str(number), job.state, str(entry.id), entry.state.lower(), str(entry.nodes), detail
+    return str(number), job.state, str(entry.id), entry.state.lower(), entry.nodes, detail
