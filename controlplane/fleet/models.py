@@ -17,6 +17,7 @@ class EnrolmentToken(models.Model):
     expires_at = models.DateTimeField()
     uses = models.PositiveIntegerField(default=1)
     used = models.PositiveIntegerField(default=0)
+    """Machines that joined with it. Those that were removed do not count if it is reusable."""
     used_at = models.DateTimeField(null=True)
     """When a machine last joined with it."""
     revoked_at = models.DateTimeField(null=True)

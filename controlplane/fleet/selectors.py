@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, F, Func, IntegerField, Max, QuerySet
+from django.db.models import Count, F, Func, IntegerField, Max, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
@@ -175,6 +175,7 @@ def capacity(
 
 
 def tokens_valid(*, now: datetime | None = None) -> QuerySet[EnrolmentToken]:
-    """Enrolment tokens with which a machine can join, the newest first."""
-    rows = EnrolmentToken.objects.filter(revoked_at=None, used__lt=F("uses"), expires_at__gt=now or timezone.now())
+    """Enrolment tokens with which a machine can join, or join again, the newest first."""
+    usable = Q(used__lt=F("uses")) | Q(uses__gt=1)
+    rows = EnrolmentToken.objects.filter(usable, revoked_at=None, expires_at__gt=now or timezone.now())
     return rows.select_related("created_by").order_by("-pk")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.db.models import DateTimeField, ExpressionWrapper, F, Value
+from django.db.models import DateTimeField, ExpressionWrapper, F, QuerySet, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -83,7 +83,7 @@ def token_create(
 
 @transaction.atomic
 def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrolment:
-    """Let the machine ``name`` join with ``token``, which consumes one of its uses.
+    """Let the machine ``name`` join with ``token``, which consumes one of its uses until the machine is removed.
 
     With a token that names it, a known offline machine gets a new credential, and its old one ends. So does a machine
     that joined with the same reusable token before; this consumes no use.
@@ -93,8 +93,10 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
         NameTaken: if an agent of that name is online, joined before with another token, or joined from a pod.
     """
     now = now or timezone.now()
+    # Locked, so that a returning machine is not removed meanwhile, which would give its use to another one.
+    former = Agent.objects.select_for_update().filter(name=name).first()
     valid = EnrolmentToken.objects.filter(digest=digest(token), revoked_at=None, expires_at__gt=now)
-    returning = valid.filter(uses__gt=1, agents__name=name).exists()
+    returning = former is not None and valid.filter(pk=former.token_id, uses__gt=1).exists()
     if not returning and valid.filter(used__lt=F("uses")).update(used=F("used") + 1, used_at=now) != 1:
         raise EnrolmentRefused(_why_refused(token))
     row = EnrolmentToken.objects.get(digest=digest(token))
@@ -140,12 +142,18 @@ def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
     since = ExpressionWrapper(Value(now or timezone.now()) - F("remove_after"), output_field=DateTimeField())
     absent = Agent.objects.filter(state=Agent.State.OFFLINE, remove_after__isnull=False, reservations=None)
     absent = absent.annotate(last_here=Coalesce("seen_at", "joined_at")).filter(last_here__lte=since)
-    removed = []
-    for agent in absent:
-        # A machine that returns or gets a slot meanwhile stays.
-        if Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE, reservations=None).delete()[0]:
-            removed.append(agent.name)
-    return removed
+    return [agent.name for agent in absent if _remove(absent, agent.pk)]
+
+
+@transaction.atomic
+def _remove(absent: QuerySet[Agent], agent_id: int) -> bool:
+    """Remove the agent if it is still among the absent ones, and give its use of a reusable token back."""
+    agent = absent.select_for_update(of=("self",)).filter(pk=agent_id).first()
+    if agent is None:
+        return False
+    agent.delete()
+    EnrolmentToken.objects.filter(pk=agent.token_id, uses__gt=1, used__gt=0).update(used=F("used") - 1)
+    return True
 
 
 def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known: bool) -> int:
@@ -172,7 +180,7 @@ def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known
             f"agent {name!r} has joined before; for that machine to join again make a token with: {rejoining(name)}"
         )
     offline = Agent.objects.filter(pk=agent.pk, state=Agent.State.OFFLINE, pod__in=("", terms["pod"]))
-    if not created and not offline.update(**fields):
+    if not created and not offline.update(**fields, seen_at=timezone.now()):
         raise NameTaken(f"agent {name!r} is online; stop it first, or join under another --name")
     return agent.pk
 

@@ -12,7 +12,7 @@ from operator import or_
 from typing import Any, Final
 
 from django.db import models
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 from knox.models import AuthToken
 
 from controlplane.alerts.models import Alert, Delivery, Silence
@@ -100,14 +100,14 @@ def old_jobs(limits: Limits) -> list[int]:
 
 
 def _others(limits: Limits) -> list[tuple[str, "models.QuerySet[Any]"]]:
-    used = Q(used_at__lt=limits.before, used__gte=F("uses")) | Q(expires_at__lt=limits.now)
+    over = Q(used_at__lt=limits.before, uses=1) | Q(expires_at__lt=limits.now)  # reusable ones let machines join again
     return [
         ("machine samples", AgentSample.objects.filter(at__lt=limits.before)),
         ("API tokens", AuthToken.objects.filter(expiry__lt=limits.now)),
         ("alerts", Alert.objects.filter(is_remembered=False, resolved_at__lt=limits.before)),
         ("tests of targets", Delivery.objects.filter(alert=None, created_at__lt=limits.before)),
         ("silences", Silence.objects.filter(until__lt=limits.before)),
-        ("enrolment tokens", EnrolmentToken.objects.filter(used)),
+        ("enrolment tokens", EnrolmentToken.objects.filter(over)),
         ("failed logins", LoginAttempt.objects.filter(at__lt=limits.now - throttle.WINDOW)),
         ("sessions", Session.objects.filter(expire_date__lt=limits.now)),
     ]

@@ -193,12 +193,15 @@ def test_a_fleet_joins_on_one_invitation_that_is_listed_and_revoked(admin: APICl
         True,
     )
     assert made["token"] not in str(row)
+    anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m2"}, format="json")
+    (row,) = admin.get("/api/v1/agents/enrolment-tokens").json()["results"]
+    assert (row["used"], row["is_valid_now"]) == (2, True), "its machines may join again"
     path = f"/api/v1/agents/enrolment-tokens/{made['id']}"
     assert [admin.delete(path).status_code, admin.delete(path).status_code] == [204, 409]
-    found = refused(anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m2"}, format="json"))
+    found = refused(anybody.post("/api/v1/agents/enrol", {"token": made["token"], "name": "m3"}, format="json"))
     assert (found["status"], "was revoked at" in found["detail"]) == (403, True)
     actions = list(AuditEntry.objects.order_by("pk").values_list("action", flat=True))
-    assert actions == ["agent-invite", "agent-enrol", "agent-uninvite"]
+    assert actions == ["agent-invite", "agent-enrol", "agent-enrol", "agent-uninvite"]
 
 
 def test_a_name_is_for_one_machine(admin: APIClient) -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from controlplane.fleet.models import Agent, EnrolmentToken, Reservation
 from controlplane.fleet.selectors import agent_by_credential, capacity, digest
@@ -241,6 +242,41 @@ def test_machines_that_stay_away_for_as_long_as_their_token_allows_are_removed()
 
 
 @pytest.mark.django_db
+def test_a_machine_that_was_removed_joins_again_on_its_reusable_token() -> None:
+    token, row = token_create(labels={}, uses=2, remove_after=timedelta(minutes=10), now=NOON)
+    for name in ("m1", "m2"):
+        agent = token_redeem(token=token, name=name, now=NOON).agent
+        agent_connected(agent, hello(name), now=NOON)
+    agent_disconnected(agent, now=NOON)
+    assert agents_remove_absent(now=NOON + timedelta(minutes=11)) == ["m2"]
+    row.refresh_from_db()
+    assert row.used == 1
+    assert token_redeem(token=token, name="m2", now=NOON + timedelta(minutes=12)).agent != agent
+    row.refresh_from_db()
+    assert row.used == 2
+    with pytest.raises(EnrolmentRefused, match="was for 2 machines, and all of them have joined"):
+        token_redeem(token=token, name="m3", now=NOON + timedelta(minutes=12))
+
+
+@pytest.mark.django_db
+def test_a_single_use_stays_used_when_its_machine_is_removed() -> None:
+    token, row = token_create(labels={}, remove_after=timedelta(seconds=1), now=NOON)
+    token_redeem(token=token, name="m1", now=NOON)
+    assert agents_remove_absent(now=Agent.objects.get().joined_at + timedelta(seconds=1)) == ["m1"]
+    row.refresh_from_db()
+    assert row.used == 1
+
+
+@pytest.mark.django_db
+def test_a_machine_that_joins_again_counts_as_seen() -> None:
+    token, _ = token_create(labels={}, uses=2, remove_after=timedelta(minutes=10))
+    token_redeem(token=token, name="m1")
+    Agent.objects.update(seen_at=timezone.now() - timedelta(hours=1))
+    token_redeem(token=token, name="m1")
+    assert agents_remove_absent() == []
+
+
+@pytest.mark.django_db
 def test_a_machine_that_never_connected_is_removed_by_when_it_joined() -> None:
     token, _ = token_create(labels={}, remove_after=timedelta(seconds=1))
     token_redeem(token=token, name="m1")
@@ -266,3 +302,25 @@ def test_of_many_machines_that_join_at_once_no_more_get_in_than_there_are_uses()
         admitted = list(threads.map(join, [f"m{n}" for n in range(8)]))
     row.refresh_from_db()
     assert (sum(admitted), row.used, Agent.objects.count()) == (3, 3, 3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_as_many_uses_are_used_as_machines_are_left_when_some_are_removed_while_they_join_again() -> None:
+    names = [f"m{number}" for number in range(6)]
+    token, row = token_create(labels={}, uses=6, remove_after=timedelta(0))
+    for name in names:
+        token_redeem(token=token, name=name)
+
+    def act(name: str) -> None:
+        try:
+            if name:
+                token_redeem(token=token, name=name)
+            else:
+                agents_remove_absent()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(act, [*names[:3], "", *names[3:], "", *names[:3], ""]))
+    row.refresh_from_db()
+    assert row.used == Agent.objects.count()

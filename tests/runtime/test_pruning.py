@@ -73,10 +73,14 @@ def test_keys_tokens_and_samples_go_when_they_are_of_no_use() -> None:
         AuthToken.objects.create(user=user)[0]
         AuthToken.objects.filter(expiry__gt=NOW + timedelta(days=2)).update(expiry=expiry)
         EnrolmentToken.objects.create(digest=str(days), expires_at=expiry)
+    for uses in (1, 2):  # both used up long ago; machines of the reusable one may join again
+        spent = {"uses": uses, "used": uses, "used_at": NOW - timedelta(days=31)}
+        EnrolmentToken.objects.create(digest=f"uses {uses}", expires_at=NOW + timedelta(days=1), **spent)
     counted = prune(limits())
     kinds = ("idempotency keys", "machine samples", "API tokens", "enrolment tokens")
-    assert {kind: counted[kind] for kind in kinds} == dict(zip(kinds, (1, 6, 1, 1), strict=True))
-    assert AgentSample.objects.count() == EnrolmentToken.objects.count() == AuthToken.objects.count() == 1
+    assert {kind: counted[kind] for kind in kinds} == dict(zip(kinds, (1, 6, 1, 2), strict=True))
+    assert AgentSample.objects.count() == AuthToken.objects.count() == 1
+    assert set(EnrolmentToken.objects.values_list("digest", flat=True)) == {"1", "uses 2"}
 
 
 def test_failed_logins_go_once_they_no_longer_count() -> None:

@@ -133,7 +133,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
         min_value=1,
         max_value=MOST_USES,
         default=1,
-        help_text="How many machines may join with it. Rejoining under the same name does not count.",
+        help_text="How many machines may join with it. Rejoining under the same name and removed machines do not count.",
     )
     lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
     remove_after_s = serializers.IntegerField(
@@ -175,8 +175,9 @@ class EnrolmentTokenRow(serializers.ModelSerializer[EnrolmentToken]):
 
     @extend_schema_field(serializers.BooleanField())
     def get_is_valid_now(self, token: EnrolmentToken) -> bool:
-        """Whether a machine can join with it."""
-        return token.revoked_at is None and token.used < token.uses and token.expires_at > timezone.now()
+        """Whether a machine can join with it, or join again."""
+        is_usable = token.used < token.uses or token.uses > 1
+        return is_usable and token.revoked_at is None and token.expires_at > timezone.now()
 
 
 class EnrolmentTokenReply(serializers.Serializer[Any]):
