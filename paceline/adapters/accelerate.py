@@ -15,6 +15,7 @@ from accelerate.data_loader import DataLoaderStateMixin
 from accelerate.utils import send_to_device
 
 from paceline.adapters.loaders import is_for_training
+from paceline.adapters.position import Position
 from paceline.attaching import attach
 from paceline.errors import CannotAttach
 from paceline.loading import Loader
@@ -32,7 +33,7 @@ class Accelerator(accelerate.Accelerator):
         self._last: Any = None
         """The optimizer that was prepared last."""
         if self.pacer.active:
-            self.register_for_checkpointing(self.pacer)
+            self.register_for_checkpointing(Position(self.pacer))
 
     def prepare_data_loader(self, data_loader: Any, *args: Any, **named: Any) -> Any:
         """As in Accelerate; a loader for training follows the shares."""

@@ -15,6 +15,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from paceline.adapters.loaders import is_for_training
+from paceline.adapters.position import Position
 from paceline.attaching import attach
 from paceline.errors import Stopped
 from paceline.pacer import Pacer
@@ -25,7 +26,6 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, pacer: Pacer | None = None, seed: int = 0) -> None:
         self.pacer, self.seed = pacer, seed
-        self._state: dict[str, Any] | None = None
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Attach before data loaders are created."""
@@ -38,8 +38,6 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
         self.pacer = self.pacer or attach(rank=trainer.global_rank, world=trainer.world_size)
         if not self.pacer.active:
             return
-        if self._state is not None:
-            self.pacer.load_state_dict(self._state)
         strategy, pacer = trainer.strategy, self.pacer
         process = strategy.process_dataloader
 
@@ -71,6 +69,5 @@ class PacelineCallback(Callback):  # type: ignore[misc,unused-ignore]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Resume from the saved position."""
-        self._state = state_dict or None
-        if self._state and self.pacer is not None and self.pacer.active:
-            self.pacer.load_state_dict(self._state)
+        if state_dict and self.pacer is not None and self.pacer.active:
+            Position(self.pacer).load_state_dict(state_dict)
