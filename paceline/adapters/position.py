@@ -30,8 +30,8 @@ class Position:
         except CannotAttach:
             log.log(
                 logging.WARNING if self._pacer.rank == 0 else logging.INFO,
-                "paceline: a checkpoint of iteration %s was loaded after the first batch: the position in the data stays"
-                " at iteration %d. To continue from the checkpoint, load it before the first batch",
+                "paceline: a checkpoint of iteration %s was loaded after the first batch: the position in the data"
+                " stays at iteration %d. To continue from the checkpoint, load it before the first batch",
                 state.get("iteration"),
                 self._pacer.iteration,
             )

@@ -1,5 +1,5 @@
-"""Checkpoints of libraries, in the adapters' environment: ``adapter_checkpoints.py accelerate|lightning`` prints a fact
-as JSON.
+"""Checkpoints of libraries, in the adapters' environment: ``adapter_checkpoints.py accelerate|lightning|trainer``
+prints what was found as JSON.
 """
 
 import json
@@ -84,14 +84,83 @@ def best_of_lightning(pacer: Any, folder: str) -> float:
     return module.tested - module.saved
 
 
-def main(way: str) -> None:
-    """Print the difference between saved and loaded weights, the position at the end, and what was logged of it."""
+BEST = {"accelerate": best_of_accelerate, "lightning": best_of_lightning}
+
+
+def best(way: str) -> Any:
+    """The difference between saved and loaded weights, the position at the end, and what was logged of it."""
     kept = Kept()
     pacer, _ = paced(0, 1, {0: shared(1, 4)})
     with tempfile.TemporaryDirectory() as folder:
-        apart = {"accelerate": best_of_accelerate, "lightning": best_of_lightning}[way](pacer, folder)
-    said = [sentence for sentence in kept.sentences if "checkpoint" in sentence]
-    sys.stdout.write("\n" + json.dumps([apart, pacer.iteration, said]))
+        apart = BEST[way](pacer, folder)
+    return [apart, pacer.iteration, [sentence for sentence in kept.sentences if "checkpoint" in sentence]]
+
+
+class Net(nn.Module):
+    """Its random state matters, as that of a transformer does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+        return {"loss": (self.layers(x) - labels).square().mean()}
+
+
+def by_trainer(folder: str, *, ends: int, resume: bool = False, loses: bool = False) -> tuple[Any, list[int]]:
+    """The trainer after step ``ends``, and the samples of each step; ``loses``: its checkpoint has no position."""
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    from paceline.adapters.transformers import POSITION
+    from paceline.adapters.transformers import paced as governed
+
+    class End(TrainerCallback):  # type: ignore[misc,unused-ignore]
+        def on_step_end(self, args: Any, state: Any, control: Any, **named: Any) -> None:
+            if loses:
+                del state.stateful_callbacks[POSITION]
+            control.should_save = control.should_training_stop = state.global_step == ends
+
+    taken: list[int] = []
+
+    def collate(rows: list[Any]) -> Any:
+        taken.extend(int(row["x"] * 20) for row in rows)
+        return torch.utils.data.default_collate(rows)
+
+    arguments = TrainingArguments(
+        output_dir=folder, num_train_epochs=2, per_device_train_batch_size=2, gradient_accumulation_steps=2, seed=3,
+        use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    rows = [{"x": torch.tensor([k / 20]), "labels": torch.tensor([1.0])} for k in range(20)]
+    torch.manual_seed(1)
+    # With a restart, the job is already further than the checkpoint.
+    pacer, _ = paced(0, 1, {0: shared(1, 4, share_from=9 if resume else 0)})
+    trainer = governed(Trainer(Net(), arguments, train_dataset=rows, data_collator=collate), pacer)
+    trainer.add_callback(End())
+    trainer.train(resume_from_checkpoint=resume or None)
+    return trainer, taken
+
+
+def resumed() -> Any:
+    """Of a run that continues in the middle of its second pass: the difference to a run in one piece in weights and in
+    epochs; the samples that both parts took in that pass; and what was logged of a checkpoint without a position.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        whole, samples = by_trainer(folder, ends=10)
+    with tempfile.TemporaryDirectory() as folder:
+        _, before = by_trainer(folder, ends=7)
+        second, behind = by_trainer(folder, ends=10, resume=True)
+    kept = Kept()
+    with tempfile.TemporaryDirectory() as folder:
+        by_trainer(folder, ends=7, loses=True)
+        by_trainer(folder, ends=10, resume=True)
+    weights = zip(whole.model.parameters(), second.model.parameters(), strict=True)
+    apart = max(float((one - other).detach().abs().max()) for one, other in weights)
+    return [apart, whole.state.epoch - second.state.epoch, samples[20:], before[20:] + behind, kept.sentences]
+
+
+def main(way: str) -> None:
+    """Print what was found."""
+    sys.stdout.write("\n" + json.dumps(resumed() if way == "trainer" else best(way)))
 
 
 if __name__ == "__main__":
