@@ -117,7 +117,7 @@ class Pacer(Passes):
         device = next((parameter.device for parameter in module.parameters()), None)
         if device is not None:
             self._device = str(device)
-        if device is not None and device.type == "cuda" and self._control is not None:
+        if device is not None and device.type == "cuda":
             self._clock = CudaClock(device)
             self._reporter.computes_on(device)
         self._forwards.add(module)
@@ -167,7 +167,8 @@ class Pacer(Passes):
         if self._draw is None or self._measured is None or loader is None:
             self._explain_unpaced()
             return
-        if loss is not None and (number := number_of(self._clock, "step(loss)", loss, self._say)) is not None:
+        is_read = loss is not None and self._reporter.is_read
+        if is_read and (number := number_of(self._clock, "step(loss)", loss, self._say)) is not None:
             self._measured.losses.append(number)
         if self._draw.micro + 1 == loader.plan.accumulate:
             self._end_iteration()
@@ -175,12 +176,14 @@ class Pacer(Passes):
 
     def log(self, **series: Any) -> None:
         """Show numbers of this iteration on the job's page, by name."""
-        if self._measured is not None:
+        if self._measured is not None and self._reporter.is_read:
             self._measured.logged.update(self._names.numbers(self._clock, series))
 
     @property
     def last(self) -> Iteration | None:
-        """The last iteration that was reported, one or two behind the current one."""
+        """The last iteration that was reported, one or two behind the current one. Losses and logged numbers are read
+        only if there is a control plane or a subscriber.
+        """
         return self._reporter.last
 
     def subscribe(self, callback: Subscriber) -> None:

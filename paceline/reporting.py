@@ -95,6 +95,11 @@ class Reporter:
         """The last iteration that was reported."""
         self.subscribers: list[Subscriber] = []
 
+    @property
+    def is_read(self) -> bool:
+        """Whether anyone receives the numbers of the script."""
+        return self._control is not None or bool(self.subscribers)
+
     def computes_on(self, device: object) -> None:
         """Report the memory of this device, which need not be torch's current one."""
         self._load.device = device

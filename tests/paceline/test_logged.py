@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from controlplane.protocol.messages import MAX_LOGGED, IterationReport
-from tests.paceline.ranks import paced
+from tests.paceline.ranks import alone, paced
 
 
 def logged(*each: dict[str, Any], loss: Any = 1.0) -> tuple[list[IterationReport], list[str]]:
@@ -63,3 +63,37 @@ def test_a_name_that_is_too_long_is_left_out() -> None:
     reports, said = logged({"x" * 300: 1.0})
     assert reports[0].logged == {}
     assert "has 300 characters, at most 255 are kept" in said[0]
+
+
+class OnDevice:
+    """A number on a GPU, which only reading it synchronizes."""
+
+    is_cuda = True
+
+    def __init__(self) -> None:
+        self.reads = 0
+
+    def detach(self) -> "OnDevice":
+        return self
+
+    def __float__(self) -> float:
+        self.reads += 1
+        return 1.0
+
+
+def test_nothing_of_the_script_is_read_if_nobody_receives_it() -> None:
+    number, pacer = OnDevice(), alone(0, 1)
+    for _ in pacer.loader(range(4), 1):
+        pacer.log(lr=number)
+        pacer.step(number)
+    assert number.reads == 0
+
+
+def test_a_subscriber_receives_losses_and_logged_numbers_without_a_control_plane() -> None:
+    pacer, seen = alone(0, 1), []
+    pacer.subscribe(lambda iteration: seen.append((iteration.loss, iteration.logged)))
+    for _ in pacer.loader(range(2), 1):
+        pacer.log(lr=0.5)
+        pacer.step(1.0)
+    pacer.close()
+    assert seen == [(1.0, {"lr": 0.5})] * 2

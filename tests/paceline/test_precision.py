@@ -145,6 +145,24 @@ def test_marks_are_put_where_the_module_is_and_not_on_the_current_device(monkeyp
 
 
 @needs_gpu
+def test_step_waits_for_no_gpu_where_only_a_subscriber_reads_the_loss() -> None:
+    pacer, losses = alone(0, 1), []
+    model = pacer.watch(nn.Linear(1, 1).cuda())
+    pacer.subscribe(lambda iteration: losses.append(iteration.loss))
+    held = torch.cuda.Event()
+    for (x,) in pacer.loader(torch.utils.data.TensorDataset(torch.ones(2, 1)), batch_size=1):
+        loss = model(x.cuda()).sum() * 0 + 2
+        if not pacer.iteration:
+            torch.cuda._sleep(500_000_000)
+            held.record()
+        pacer.step(loss)
+        assert pacer.iteration > 1 or not held.query()
+    torch.cuda.synchronize()
+    pacer.close()
+    assert losses == [2.0, 2.0]
+
+
+@needs_gpu
 def test_on_a_gpu_marks_are_events_that_no_one_waits_for() -> None:
     clock = CudaClock()
     begin = clock.stamp()
