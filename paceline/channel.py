@@ -3,6 +3,7 @@
 import ctypes
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Protocol
 
 import torch
@@ -142,9 +143,18 @@ def open_channel(world: int) -> AnyChannel | None:
             f"the launcher has {world} ranks, torch.distributed {dist.get_world_size()}: call"
             " paceline.attach() after init_process_group(), or pass rank and world"
         )
-    return Channel() if _sums_on_cpu() else Channel(dist.new_group(backend="gloo"))
+    return Channel() if _sums_on_cpu() else Channel(dist.new_group(backend="gloo", timeout=_timeout()))
 
 
 def _sums_on_cpu() -> bool:
     config = str(dist.get_backend_config())
     return "cpu:gloo" in config or config == "gloo"
+
+
+def _timeout() -> timedelta | None:
+    """The longest timeout of the script's process group, so that no sum ends before it; None if torch does not say."""
+    world: Any = dist.group.WORLD
+    try:
+        return max(world._get_backend(device).options._timeout for device in world._device_types)
+    except (AttributeError, RuntimeError, ValueError):
+        return None

@@ -218,6 +218,14 @@ def _notes(facts_of_ranks: Sequence[Facts], channel: AnyChannel | None) -> list[
         if len(set(values)) > 1:
             found = ", ".join(f"rank {rank} has {value}" for rank, value in enumerate(values[:8]))
             notes.append(f"ranks differ in {name} ({found} {what}): {cure.format(min(values))}")
+    alone = [rank for rank, facts in enumerate(facts_of_ranks) if not facts.governed]
+    if 0 < len(alone) < len(facts_of_ranks):
+        named = ", ".join(map(str, alone[:8])) + (", ..." if len(alone) > 8 else "")
+        notes.append(
+            f"rank{'s' if len(alone) > 1 else ''} {named} without a control plane: {len(alone)} of"
+            f" {len(facts_of_ranks)} report nothing, and the job waits for them. Set PACELINE_URL, PACELINE_JOB and"
+            " PACELINE_TOKEN on every node, or start each launcher with `paceline run`"
+        )
     if any(facts.governed for facts in facts_of_ranks) and not all(facts.watched for facts in facts_of_ranks):
         notes.append("watch() was not called on each rank, so gradients are not weighted: shares stay equal")
     return notes

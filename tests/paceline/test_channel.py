@@ -4,11 +4,16 @@ import ctypes
 import subprocess
 import sys
 import threading
+from datetime import timedelta
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
-from paceline.channel import Channel
+from paceline.channel import Channel, open_channel
 from tests.architecture.sources import ROOT
 from tests.paceline.ranks import free_port, run_ranks
 
@@ -40,6 +45,19 @@ def sums(rank: int, world: int) -> tuple[list[float], int]:
 
 def test_sums_make_no_thread_of_gloos_need_a_thread_state_which_a_fork_could_inherit_locked() -> None:
     assert run_ranks(sums, 2) == [([1.0, 2.0, 2.0 * (ROUNDS - 1)], 0)] * 2
+
+
+def timeouts(rank: int, world: int) -> list[float]:
+    _set_pg_timeout(timedelta(hours=3), dist.group.WORLD)
+    with patch("paceline.channel._sums_on_cpu", return_value=False):  # as if the script's backend were NCCL
+        made = open_channel(world)
+    assert isinstance(made, Channel)
+    groups: list[Any] = [dist.group.WORLD, made._group]
+    return [group._get_backend(torch.device("cpu")).options._timeout.total_seconds() for group in groups]
+
+
+def test_a_group_beside_the_scripts_has_its_timeout() -> None:
+    assert run_ranks(timeouts, 2) == [[10800.0, 10800.0]] * 2
 
 
 class Late:

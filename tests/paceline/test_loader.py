@@ -236,6 +236,18 @@ def test_ranks_that_differ_train_on_the_same_iterations_and_report_it(what: str,
     assert said[0].startswith(f"ranks differ in {what} (rank 0 has ")
 
 
+def partly_governed(rank: int, world: int) -> list[str]:
+    pacer = paced(rank, world, {})[0] if rank == 0 else alone(rank, world)
+    taken(pacer, pacer.loader(numbers(), 8), 1)
+    return sorted(pacer._logged_sentences)
+
+
+def test_ranks_that_were_started_without_a_control_plane_are_named() -> None:
+    for said in run_ranks(partly_governed, 3):
+        (sentence,) = (each for each in said if each.startswith("rank"))
+        assert sentence.startswith("ranks 1, 2 without a control plane: 2 of 3 report nothing")
+
+
 def test_a_dataloader_is_taken_over_with_its_ways() -> None:
     given = DataLoader(numbers(), batch_size=5, shuffle=True, drop_last=True, collate_fn=len)
     loader = alone(0, 1).loader(given, seed=4)
