@@ -14,6 +14,7 @@ from controlplane.jobs.models import Job, JobToken
 from controlplane.protocol.spec import parse_spec
 from paceline import Client
 from paceline.cli.errors import Refusal
+from paceline.cli.slurm import script
 from paceline.cli.slurm.rank import placed
 from paceline.cli.slurm.submit import check_address, limit_s
 from paceline.errors import Unreachable
@@ -67,10 +68,10 @@ export PACELINE_URL={operator} PACELINE_JOB={job.pk}
 export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{Path(__file__).parents[2]}
 export MASTER_ADDR=$(scontrol --oneliner show node "$SLURMD_NODENAME" | grep -o 'NodeAddr=[^ ]*' | cut -d= -f2)
 export MASTER_PORT=$((15000 + SLURM_JOB_ID % 15000))
-paceline='{sys.executable} -m paceline'
+paceline=({sys.executable} -m paceline)
 
-exec $paceline slurm follow --token-file {folder}/token --requeue -- \\
-    srun --kill-on-bad-exit=1 $paceline slurm rank -- \\
+exec "${{paceline[@]}}" slurm follow --token-file {folder}/token --requeue -- \\
+    srun --kill-on-bad-exit=1 "${{paceline[@]}}" slurm rank -- \\
     python train.py --name 'two words'
 """
     )
@@ -109,14 +110,41 @@ def test_agents_of_a_native_job_have_a_token_and_a_label_of_their_own(
     text, file = script_of(out)
     folder = file.parent
     assert "slurm follow --token-file" in text
-    assert " --agents -- \\\n    srun --kill-on-bad-exit=0 $paceline slurm rank -- \\\n" in text
+    assert ' --agents -- \\\n    srun --kill-on-bad-exit=0 "${paceline[@]}" slurm rank -- \\\n' in text
     assert text.endswith(
-        f"    $paceline join {admin} @{folder}/enrolment-token --name slurm-job{job.pk} --host '{{address}}' --slots 2 "
+        f'    "${{paceline[@]}}" join {admin} @{folder}/enrolment-token --name slurm-job{job.pk} '
+        "--host '{address}' --slots 2 "
         f"--server-slots 1 --state-dir {folder}/agents --checkpoint-dir {folder.parent}/checkpoints --insecure "
         "--allow-code\n"
     )
     assert stat.S_IMODE((folder / "enrolment-token").stat().st_mode) == 0o600
     assert JobToken.objects.filter(job=job).exists()
+
+
+def test_the_path_of_the_interpreter_may_have_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "my environment"
+    folder.mkdir()
+    program(folder, "python", 'echo "$@"')
+    plan = script.Plan(
+        job=7,
+        name="digits",
+        page="https://example.org/jobs/7/",
+        url="https://example.org",
+        folder=tmp_path,
+        directives=(),
+        step=(),
+        command=("srun", "python", "train.py"),
+        python=str(folder / "python"),
+    )
+    file = tmp_path / "job.sh"
+    file.write_text(script.text(plan))
+    stubs = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "1", "SLURMD_NODENAME": "here"}
+    program(tmp_path, "scontrol", "echo NodeAddr=127.0.0.1")
+    done = subprocess.run(["bash", str(file)], env=stubs, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == [
+        *("-m", "paceline", "slurm", "follow", "--token-file", str(plan.token_file), "--"),
+        *("srun", "python", "train.py"),
+    ]
 
 
 def test_tokens_are_closed_to_others_where_their_folder_and_files_were_there_before(

@@ -11,6 +11,9 @@ from paceline.cli.launchers import MODULES, OWN_STORE, launcher_of
 NOTICE = "USR1"
 """The signal that Slurm sends to the script before the time limit, and the script to its ranks."""
 
+PACELINE = '"${paceline[@]}"'
+"""The command ``paceline`` in the script, an array since the path of its interpreter may have spaces."""
+
 MEETING = ("--nnodes", "--rdzv", "--standalone", "--master", "--node-rank", "--node_rank")
 """Options of torchrun that already set the rendezvous of its ranks."""
 
@@ -88,7 +91,7 @@ def _variables(plan: Plan) -> list[str]:
         lines.append("export MASTER_PORT=$((15000 + SLURM_JOB_ID % 15000))")
     if launcher_of(plan.command) == "torchrun":
         lines += [f"export {name}={value}" for name, value in OWN_STORE.items()]
-    lines.append(f"paceline={shlex.quote(f'{plan.python} -m paceline')}")
+    lines.append(f"paceline=({shlex.quote(str(plan.python))} -m paceline)")
     return lines
 
 
@@ -96,11 +99,11 @@ def _run(plan: Plan) -> list[str]:
     options = [f"--token-file {shlex.quote(str(plan.token_file))}"]
     options += ["--requeue"] if plan.notice_s is not None else []
     options += ["--agents"] if plan.starts_agents else []
-    lines = [f"exec $paceline slurm follow {' '.join(options)} --"]
+    lines = [f"exec {PACELINE} slurm follow {' '.join(options)} --"]
     if launcher_of(plan.command) == "srun":
         return [f"{lines[0]} \\", f"    {shlex.join(plan.command)}"]
     kill = "--kill-on-bad-exit=0" if plan.starts_agents else "--kill-on-bad-exit=1"
-    lines.append(f"    {shlex.join(['srun', kill, *plan.step])} $paceline slurm rank --")
+    lines.append(f"    {shlex.join(['srun', kill, *plan.step])} {PACELINE} slurm rank --")
     lines.append(f"    {_command(plan)}")
     return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
@@ -109,7 +112,7 @@ def _command(plan: Plan) -> str:
     """The command of one task; torchrun has its rendezvous at the first node."""
     command = list(plan.command)
     if plan.starts_agents:
-        return f"$paceline {shlex.join(command)}"
+        return f"{PACELINE} {shlex.join(command)}"
     if launcher_of(command) != "torchrun" or any(word.startswith(MEETING) for word in command):
         return shlex.join(command)
     at = 1 if "-m" not in command[:-1] else 1 + next(i for i, word in enumerate(command) if word in MODULES)
