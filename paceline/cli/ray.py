@@ -56,7 +56,7 @@ def add_command(commands: "_SubParsersAction[ArgumentParser]") -> None:
     text = "emulated speeds, assigned to agents in turn: 1000 (samples/s), x3 (three times slower)"
     up.add_argument("--emulate", type=_list, default=[], metavar="SPEED,...", help=text)
     up.add_argument("--insecure", action="store_true", help="allow unencrypted connections between the nodes")
-    text = 'Ray\'s runtime environment of the agents, such as {"pip": ["paceline[agent]"]}'
+    text = 'Ray\'s runtime environment of the agents, such as {"pip": ["/shared/WHEEL[agent]"]}'
     up.add_argument("--runtime-env", type=_mapping, default={}, metavar="JSON", help=text)
     text = "how long to wait for resources and for the agents to join (default: 2m)"
     up.add_argument("--wait", type=seconds, default=120.0, metavar="TIME", help=text)
