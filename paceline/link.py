@@ -1,7 +1,8 @@
 """A rank's websocket to the control plane: one thread with an event loop, which reconnects after each loss.
 
 A message stays in an outbox until it is durable. During an outage at most ``MOST_KEPT`` messages are kept; later ones
-get no number and are counted. Errors in this module are logged, and training continues.
+get no number and are counted. At the end of the script ``close`` continues to reconnect until all are durable or its
+time is over. Errors in this module are logged, and training continues.
 """
 
 import asyncio
@@ -39,6 +40,9 @@ BITE, BITE_S = 16, 0.01
 
 PING_S, PING_TIMEOUT_S = 10.0, 15.0
 FIRST_DELAY_S, MOST_DELAY_S = 0.25, 5.0
+LAST_DELAY_S: Final = 1.0
+"""The longest delay before a reconnection while the end of the script waits for it."""
+
 CLOSE_S: Final = 1.0
 FINAL: Final = {
     4401: "its token is invalid or has expired",
@@ -81,6 +85,8 @@ class SocketLink:
         self._wake: asyncio.Event | None = None
         self._is_waking = True
         """Whether the thread checks for messages without being woken up."""
+        self._leaving = False
+        """Whether the script waits for the remaining messages."""
         self._closing = False
         self._gone = ""
         """Why it will not reconnect."""
@@ -121,14 +127,14 @@ class SocketLink:
         self._beat = callback
 
     def close(self, wait_s: float) -> None:
-        """Send the remaining messages, for at most so many seconds, and disconnect."""
+        """Send the remaining messages, reconnecting if necessary, for at most so many seconds, and disconnect."""
         if not self._thread.is_alive():
             return
         deadline_s = time.monotonic() + wait_s
+        self._leaving, self._is_waking = True, False
+        self._rouse()  # out of its delay after a failure
         with self._changed:
-            self._changed.wait_for(
-                lambda: not self._outbox.unacknowledged or bool(self._gone) or self._failures > 0, wait_s
-            )
+            self._changed.wait_for(lambda: not self._outbox.unacknowledged or bool(self._gone), wait_s)
             left = self._outbox.unacknowledged + self._dropped
         if left and not self._gone:
             log.warning("paceline: %s: the control plane has not confirmed %d messages at the end", self._name, left)
@@ -216,7 +222,7 @@ class SocketLink:
         again_s = time.monotonic() + HEARTBEAT_S
         while True:
             sent = 0
-            while (self._closing or sent < BITE) and (message := self._take()) is not None:
+            while (self._leaving or sent < BITE) and (message := self._take()) is not None:
                 await connection.send(encode(cleaned(message)))
                 sent += 1
             if self._closing:
@@ -335,8 +341,9 @@ class SocketLink:
                 error or type(error).__name__,
             )
         self._is_waking = True  # messages are kept in the meantime, without waking a thread
-        delay_s = random.uniform(FIRST_DELAY_S, min(MOST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(attempts, 20)))
         self._wake.clear()
+        most_s = LAST_DELAY_S if self._leaving else MOST_DELAY_S
+        delay_s = random.uniform(FIRST_DELAY_S, min(most_s, FIRST_DELAY_S * 2.0 ** min(attempts, 20)))
         if not self._closing:
             await self._rest(delay_s)
 

@@ -3,6 +3,8 @@ server).
 """
 
 import math
+import time
+from collections.abc import Sequence
 from typing import Final
 
 from controlplane.protocol.messages import IterationReport
@@ -12,6 +14,7 @@ from paceline.identity import Identity
 from paceline.link import SocketLink
 
 FAREWELL_S: Final = 2.0
+"""How long the end of the process may wait for the remaining messages to be sent."""
 
 
 class RemoteRank:
@@ -123,5 +126,21 @@ class RemoteRank:
 
     def close(self) -> None:
         """End the rank: send the remaining messages."""
+        close_all([self])
+
+    def finish(self) -> None:
+        """Report that the rank is over."""
         self._control.finish(self.iteration)
-        self._control.close(FAREWELL_S)
+
+    def disconnect(self, wait_s: float) -> None:
+        """Send the remaining messages, for at most so many seconds."""
+        self._control.close(wait_s)
+
+
+def close_all(ranks: Sequence[RemoteRank]) -> None:
+    """End these ranks; together they wait for an absent control plane as long as one does."""
+    until_s = time.monotonic() + FAREWELL_S
+    for rank in ranks:
+        rank.finish()
+    for rank in ranks:
+        rank.disconnect(max(0.0, until_s - time.monotonic()))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from paceline.address import socket_address
-from paceline.ranks import RemoteRank
+from paceline.ranks import RemoteRank, close_all
 from paceline.variables import target
 
 FIRST_ORDERS_S = 3.0
@@ -118,8 +118,7 @@ class _Federation:
         if not self.is_over and any(rank.stopped for rank in self.ranks):
             self.is_over = True
             self._log(f"the job was stopped before round {server_round}: no client trains in the remaining rounds")
-            for rank in self.ranks:
-                rank.close()
+            close_all(self.ranks)
 
     def _set_batch(self, message: Message) -> None:
         given = message.content.config_records
@@ -184,9 +183,9 @@ class _Federation:
             )
             for rank in range(self.clients)
         ]
+        atexit.register(close_all, self.ranks)
         for rank in self.ranks:
             rank.await_orders(FIRST_ORDERS_S)
-            atexit.register(rank.close)
 
     def _log(self, sentence: str) -> None:
         if sentence not in self.logged:

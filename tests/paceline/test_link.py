@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from paceline.address import socket_address
 from paceline.errors import CannotAttach
 from paceline.identity import identity
 from paceline.link import BITE, BITE_S, GATHER_S, SocketLink
-from paceline.ranks import RemoteRank
+from paceline.ranks import RemoteRank, close_all
 from tests.paceline.plane import Plane
 from tests.paceline.ranks import free_port, shared
 from tests.support.waiting import eventually
@@ -210,6 +211,48 @@ def test_a_control_plane_that_is_away_is_reported_once_and_not_waited_for(senten
     assert sentences.text.count("has no connection to") == 1
 
 
+def test_a_script_that_ends_in_an_outage_sends_its_reports_when_the_control_plane_is_back(
+    plane: Plane, monkeypatch: pytest.MonkeyPatch, sentences: pytest.LogCaptureFixture
+) -> None:
+    pauses = threading.Semaphore(0)
+
+    def delay_s(least_s: float, most_s: float) -> float:
+        """The first delay is longer than the test. The control plane returns in the second, at the script's end."""
+        pauses.release()
+        if not ending.is_set():
+            return 600.0
+        plane.start()
+        return 0.0
+
+    ending = threading.Event()
+    plane.stop()
+    monkeypatch.setattr("paceline.link.random.uniform", delay_s)
+    link = linked(plane.url)
+    link.say(hello)
+    for iteration in range(3):
+        link.say(held(iteration))
+    assert pauses.acquire(timeout=20)
+    ending.set()
+    link.close(20)
+    assert [message.iteration for message in plane.said(Quiesced)] == [0, 1, 2]
+    assert not link.unacknowledged
+    assert "has not confirmed" not in sentences.text
+
+
+def test_a_script_that_ends_in_an_outage_waits_no_longer_than_it_may_and_says_once_what_is_lost(
+    sentences: pytest.LogCaptureFixture,
+) -> None:
+    link = linked(f"http://127.0.0.1:{free_port()}")
+    link.say(hello)
+    assert link.await_orders(20) is None
+    for iteration in range(3):
+        link.say(held(iteration))
+    begin_s = time.monotonic()
+    link.close(0.5)
+    assert 0.5 <= time.monotonic() - begin_s < 10
+    assert sentences.text.count("the control plane has not confirmed 4 messages at the end") == 1
+
+
 def test_a_link_is_one_thread(plane: Plane) -> None:
     before = {*threading.enumerate()}
     link = linked(plane.url.replace("127.0.0.1", "localhost"))
@@ -230,6 +273,16 @@ def test_a_remote_rank_receives_shares_and_sends_reports(plane: Plane) -> None:
     remote.close()
     assert [type(message).__name__ for _, message in plane.heard] == ["RankHello", "IterationReport", "WorkerFinished"]
     assert (plane.heard[1][1].iteration, plane.heard[1][1].spoilt) == (7, "nan")
+
+
+def test_remote_ranks_wait_together_for_a_control_plane_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.ranks.FAREWELL_S", 0.5)
+    url = f"http://127.0.0.1:{free_port()}"
+    ranks = [RemoteRank(url, 5, "plj_secret", rank=rank, world=20, batch_size=8) for rank in range(20)]
+    assert not any(rank.await_orders(20) for rank in ranks)
+    begin_s = time.monotonic()
+    close_all(ranks)
+    assert 0.5 <= time.monotonic() - begin_s < 5
 
 
 @pytest.mark.parametrize(
