@@ -4,7 +4,7 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from controlplane.protocol import RELEASE
 from controlplane.protocol.environment import release_of, system
@@ -12,6 +12,9 @@ from controlplane.protocol.messages import RankHello
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.worker import Phase, WorkerMachine
 from paceline.identity import Identity, machine
+
+FAREWELL_S: Final = 10.0
+"""How long the end of the script may wait for the remaining messages to be sent."""
 
 Build = Callable[[int], Any]
 

@@ -6,7 +6,7 @@ call waits for them.
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
@@ -87,6 +87,8 @@ class Measured:
     logged: dict[str, Callable[[], float]] = field(default_factory=dict)
     norms: Norms | None = None
     """None: not measured in this iteration."""
+    shares: Sequence[int] = ()
+    """The agreed shares of all ranks."""
 
     def add(self, part: Part, stamp: Stamp) -> None:
         """The time since the previous mark was spent on ``part``."""

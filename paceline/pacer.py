@@ -18,7 +18,7 @@ from controlplane.protocol.dividing import Pass, divide
 from controlplane.protocol.orders import Orders
 from paceline.budget import Budget
 from paceline.ceilings import Ceiling
-from paceline.control import Control
+from paceline.control import FAREWELL_S, Control
 from paceline.current import AnyLoader
 from paceline.cursor import Data
 from paceline.errors import CannotAttach, Stopped
@@ -28,7 +28,7 @@ from paceline.logged import Names, number_of
 from paceline.marks import CudaClock, Norms, Part
 from paceline.passes import Passes
 from paceline.rates import follow_batch
-from paceline.reporting import Iteration, Reporter, Subscriber
+from paceline.reporting import Forwarder, Iteration, Reporter, Subscriber
 from paceline.sooner import Sooner
 from paceline.wire import Wire
 
@@ -44,9 +44,6 @@ PAUSE_POLL_S: Final = 0.2
 
 FIRST_ORDERS_S: Final = 3.0
 """How long the first batch may wait for the control plane, which may know the job's position."""
-
-FAREWELL_S: Final = 10.0
-"""How long the end of the script may wait for the remaining messages to be sent."""
 
 OTHER_TERMS: Final = (
     "pacer.loader() has other data or another batch size than before: shares keep their proportions, the global batch"
@@ -181,14 +178,16 @@ class Pacer(Passes):
 
     @property
     def last(self) -> Iteration | None:
-        """The last iteration that was reported, one or two behind the current one. Losses and logged numbers are read
-        only if there is a control plane or a subscriber.
-        """
+        """The last reported iteration, one or two behind the current one; has losses only if they are sent anywhere."""
         return self._reporter.last
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call ``callback`` with each ``Iteration``, from ``step`` of a later one."""
         self._reporter.subscribers.append(callback)
+
+    def forward(self, forwarder: Forwarder) -> None:
+        """Subscribe ``forwarder``; ``close`` waits for it."""
+        self._reporter.forward(forwarder)
 
     @property
     def active(self) -> bool:
@@ -201,15 +200,16 @@ class Pacer(Passes):
         return () if self._agreement is None else tuple(self._agreement.timeline.shares(self.cursor.iteration))
 
     def close(self) -> None:
-        """End the rank: send the remaining messages. Called automatically when the process ends."""
+        """End the rank: send the remaining messages and iterations. Called automatically when the process ends."""
         if self._is_over:
             return
-        self._is_over, self._stalls.place = True, None
-        self._reporter.flush(self._clock, self._ceiling.samples)
+        self._is_over, self._stalls.place, until_s = True, None, time.monotonic() + FAREWELL_S
+        self._reporter.end(self._clock, self._ceiling.samples)
         if self._control is not None:
             if self._agreement is not None and not self._comes_back:
                 self._finish(self._control)
             self._control.close(FAREWELL_S)
+        self._reporter.await_forwarders(until_s)
 
     def failed(self, error: BaseException) -> None:
         """The script ends with ``error``: either this rank will be restarted, or its launcher reports that the job is
@@ -298,6 +298,7 @@ class Pacer(Passes):
         if draw.micro == 0 and self._measured is not None:
             size = draw.sizes[self.rank]
             self._measured.samples, self._measured.position = size, draw.position
+            self._measured.shares = self.timeline.shares(draw.iteration)
             batch, accumulate = sum(draw.sizes), self._loader.plan.accumulate if self._loader is not None else 1
             if self._governed and accumulate == 1 and self._budget.allows(draw.iteration) and 0 < size < batch:
                 self._measured.norms = Norms(share=size, batch=batch, number=self._clock.number)

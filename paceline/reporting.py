@@ -3,12 +3,13 @@
 import logging
 import math
 import statistics
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import add
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from controlplane.protocol.agreement import Columns
 from controlplane.protocol.measurements import OF_WORKERS, fitting
@@ -52,6 +53,8 @@ class Iteration:
 
     number: int
     samples: int
+    shares: tuple[int, ...]
+    """Samples by rank, as agreed for this iteration; the last one of a pass may have fewer."""
     loss: float
     """The mean over its batches; nan or inf if it is."""
     data_s: float
@@ -73,6 +76,19 @@ class Iteration:
 Subscriber = Callable[[Iteration], object]
 
 
+class Forwarder(Protocol):
+    """A subscriber that passes iterations on, on its own thread."""
+
+    def __call__(self, iteration: Iteration) -> None:
+        """Pass this iteration on."""
+
+    def end(self) -> None:
+        """No iteration follows; does not wait."""
+
+    def wait(self, seconds: float) -> None:
+        """After ``end``: wait until all iterations are passed on, at most this long."""
+
+
 class Reporter:
     """Finished iterations that are not reported yet, in order."""
 
@@ -89,16 +105,24 @@ class Reporter:
         """Whether the last times that were sent are means."""
         self._transfer_s = 0.0
         """Of the last sum."""
+        self._shares: tuple[int, ...] = ()
+        """Of the last iteration that was reported; one object while shares stay."""
         self._load, self._power = Load(), Power()
         self._noise = NoiseScale()
         self.last: Iteration | None = None
         """The last iteration that was reported."""
         self.subscribers: list[Subscriber] = []
+        self._forwarders: list[Forwarder] = []
 
     @property
     def is_read(self) -> bool:
         """Whether anyone receives the numbers of the script."""
         return self._control is not None or bool(self.subscribers)
+
+    def forward(self, forwarder: Forwarder) -> None:
+        """Pass each iteration to ``forwarder``, and wait for it at the end."""
+        self.subscribers.append(forwarder)
+        self._forwarders.append(forwarder)
 
     def computes_on(self, device: object) -> None:
         """Report the memory of this device, which need not be torch's current one."""
@@ -171,6 +195,17 @@ class Reporter:
         while self._timed:
             self._report(*self._timed.popleft(), ceiling)
 
+    def end(self, clock: Clock, ceiling: int) -> None:
+        """Report the remaining iterations; none follows."""
+        self.flush(clock, ceiling)
+        for forwarder in self._forwarders:
+            forwarder.end()
+
+    def await_forwarders(self, until_s: float) -> None:
+        """After ``end``: wait until they have passed everything on, at most until then by the monotonic clock."""
+        for forwarder in self._forwarders:
+            forwarder.wait(max(0.0, until_s - time.monotonic()))
+
     def _report(self, measured: Measured, found: Durations, ceiling: int) -> None:
         shared_s = found.sum + found.exchange
         own_s = min(shared_s, self._transfer_s) if self._world > 1 else shared_s
@@ -178,9 +213,12 @@ class Reporter:
         norms = measured.norms
         if norms is not None and (squares := norms.squares()) is not None:
             self._noise.add(*squares, share=norms.share, batch=norms.batch)
+        if (shares := tuple(measured.shares)) != self._shares:
+            self._shares = shares
         done = Iteration(
             number=measured.iteration,
             samples=measured.samples,
+            shares=self._shares,
             loss=sum(losses) / len(losses) if losses else 0.0,
             data_s=found.data,
             compute_s=found.compute,

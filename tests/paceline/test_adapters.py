@@ -133,6 +133,27 @@ def test_iterations_are_forwarded_to_trackers_without_another_line(stack: Stack,
     assert found == {"tensorboard": 96, "mlflow": 96, "wandb": 96}
 
 
+@with_libraries
+@pytest.mark.parametrize(
+    ("course", "losses", "ended", "sentence"),
+    [
+        ("returns", [0, 1, 2], ["FINISHED"], ""),
+        ("stays", [], [], "3 iterations were not forwarded to http://127.0.0.1"),
+    ],
+)
+def test_training_does_not_wait_for_a_tracking_server_that_does_not_answer(
+    course: str, losses: list[int], ended: list[str], sentence: str
+) -> None:
+    words = [str(ADAPTERS / "python"), str(Path(__file__).with_name("slow_tracker.py")), course]
+    done = subprocess.run(
+        words, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=RUNS_S, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == [3, losses, ended]
+    assert sentence in done.stderr
+    assert done.stderr.count("not forwarded") == bool(sentence)
+
+
 TWO_OPTIMIZERS = """
 import torch
 from paceline.adapters.accelerate import Accelerator

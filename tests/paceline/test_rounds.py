@@ -29,7 +29,8 @@ def trained(rank: int, world: int, workers: int, stop_at: int | None) -> Any:
     pacer, script = paced(rank, world, schedule if rank != 1 else {})
     pacer._watched = True
     loader = pacer.loader(torch.utils.data.TensorDataset(torch.arange(SAMPLES)), 8, seed=3, num_workers=workers)
-    rounds, passes, shares = [], [], []
+    rounds, passes, shares, reported = [], [], [], []
+    pacer.subscribe(lambda iteration: reported.append((iteration.number, iteration.shares)))
     try:
         for _ in range(2):
             passes.append([])
@@ -42,6 +43,7 @@ def trained(rank: int, world: int, workers: int, stop_at: int | None) -> Any:
     except Stopped:
         pass
     pacer.close()
+    assert reported == [*enumerate(shares)], "shares of another iteration"
     return rounds, passes, shares, [(each.iteration, each.samples) for each in script.all_said(IterationReport)]
 
 
