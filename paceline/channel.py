@@ -155,6 +155,7 @@ def _timeout() -> timedelta | None:
     """The longest timeout of the script's process group, so that no sum ends before it; None if torch does not say."""
     world: Any = dist.group.WORLD
     try:
-        return max(world._get_backend(device).options._timeout for device in world._device_types)
+        longest: timedelta = max(world._get_backend(device).options._timeout for device in world._device_types)
     except (AttributeError, RuntimeError, ValueError):
         return None
+    return longest

@@ -96,7 +96,7 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
     # Locked, so that a returning machine is not removed meanwhile, which would give its use to another one.
     former = Agent.objects.select_for_update().filter(name=name).first()
     valid = EnrolmentToken.objects.filter(digest=digest(token), revoked_at=None, expires_at__gt=now)
-    returning = former is not None and valid.filter(pk=former.token_id, uses__gt=1).exists()
+    returning = former is not None and valid.filter(agents=former, uses__gt=1).exists()
     if not returning and valid.filter(used__lt=F("uses")).update(used=F("used") + 1, used_at=now) != 1:
         raise EnrolmentRefused(_why_refused(token))
     row = EnrolmentToken.objects.get(digest=digest(token))
@@ -151,8 +151,8 @@ def _remove(absent: QuerySet[Agent], agent_id: int) -> bool:
     agent = absent.select_for_update(of=("self",)).filter(pk=agent_id).first()
     if agent is None:
         return False
+    EnrolmentToken.objects.filter(agents=agent, uses__gt=1, used__gt=0).update(used=F("used") - 1)
     agent.delete()
-    EnrolmentToken.objects.filter(pk=agent.token_id, uses__gt=1, used__gt=0).update(used=F("used") - 1)
     return True
 
 

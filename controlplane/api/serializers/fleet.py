@@ -133,7 +133,7 @@ class EnrolmentTokenRequest(serializers.Serializer[Any]):
         min_value=1,
         max_value=MOST_USES,
         default=1,
-        help_text="How many machines may join with it. Rejoining under the same name and removed machines do not count.",
+        help_text="How many machines may join with it. One that rejoins under its name or was removed does not count.",
     )
     lifetime_s = serializers.IntegerField(min_value=1, max_value=30 * DAY_S, default=3600)
     remove_after_s = serializers.IntegerField(
