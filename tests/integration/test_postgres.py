@@ -30,6 +30,7 @@ FOLDERS = [
     "tests/runtime/test_loglines.py",
     "tests/runtime/test_loops.py",
     "tests/runtime/test_pruning.py",
+    "tests/runtime/test_tables.py",
     "tests/runtime/test_ingest_health.py",
     "tests/frontend",
 ]

@@ -28,5 +28,5 @@ class Migration(migrations.Migration):
             name="renewal_asked_at",
             field=models.DateTimeField(null=True),
         ),
-        migrations.RunPython(begin_lifetime, migrations.RunPython.noop),
+        migrations.RunPython(begin_lifetime, migrations.RunPython.noop, elidable=True),
     ]

@@ -27,4 +27,4 @@ class Migration(migrations.Migration):
     """After the tables."""
 
     dependencies = [("jobs", "0001_initial")]
-    operations = [migrations.RunPython(seal_keys, unseal_keys)]
+    operations = [migrations.RunPython(seal_keys, unseal_keys, elidable=True)]

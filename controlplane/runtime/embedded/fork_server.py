@@ -36,7 +36,7 @@ PRELOADED: Final = (
     "uvicorn.loops.uvloop",
     "controlplane.gateway.guarded",
     "controlplane.runtime.upgrading",
-    "django.core.management.commands.migrate",
+    "controlplane.runtime.management.commands.migrate",
 )
 """What services import, besides Django's applications."""
 

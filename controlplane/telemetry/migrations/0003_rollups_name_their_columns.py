@@ -41,4 +41,4 @@ class Migration(migrations.Migration):
         ("telemetry", "0002_squashed_0007_engine_snapshots"),
     ]
 
-    operations = [migrations.RunPython(name_columns, take_names_away)]
+    operations = [migrations.RunPython(name_columns, take_names_away, elidable=True)]

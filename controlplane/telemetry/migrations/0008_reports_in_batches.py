@@ -65,6 +65,6 @@ class Migration(migrations.Migration):
             options={"indexes": [models.Index(fields=["job", "id"], name="batches_as_written")]},
         ),
         migrations.RenameField(model_name="folded", old_name="report_id", new_name="batch_id"),
-        migrations.RunPython(store_batches, migrations.RunPython.noop),
+        migrations.RunPython(store_batches, migrations.RunPython.noop, elidable=True),
         migrations.DeleteModel(name="Report"),
     ]
