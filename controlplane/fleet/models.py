@@ -9,10 +9,13 @@ class EnrolmentToken(models.Model):
 
     digest = models.CharField(max_length=64, unique=True)
     name = models.CharField(max_length=100, default="")
-    """The machine that may join with it, known or not; empty: any unknown machine."""
+    """The machine that may join with it, known or not; empty: any unknown machine, and those of earlier fleets."""
     labels = models.JSONField(default=dict)
     """Labels for the machine."""
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    """Null: the command line created it, or the user was deleted."""
+    from_command_line = models.BooleanField(default=False)
+    """Whether the command line created it."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     uses = models.PositiveIntegerField(default=1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
-from django.db.models import DateTimeField, ExpressionWrapper, F, QuerySet, Value
+from django.db.models import DateTimeField, ExpressionWrapper, F, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -66,7 +66,7 @@ def token_create(
     """A new enrolment token, in clear text only here, and its row. With a ``name`` only that machine may join with it.
 
     ``uses`` machines may join with it, each under its own name. One that stays offline for ``remove_after`` is
-    removed; None: never.
+    removed; None: never. ``created_by`` owns it; None: the command line.
     """
     token = secrets.token_urlsafe(32)
     row = EnrolmentToken.objects.create(
@@ -76,6 +76,7 @@ def token_create(
         uses=uses,
         remove_after=remove_after,
         created_by=created_by,
+        from_command_line=created_by is None,
         expires_at=(now or timezone.now()) + lifetime,
     )
     return token, row
@@ -86,11 +87,12 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
     """Let the machine ``name`` join with ``token``, which consumes one of its uses until the machine is removed.
 
     With a token that names it, a known offline machine gets a new credential, and its old one ends. So does a machine
-    that joined with the same reusable token before; this consumes no use.
+    that joined with the same reusable token before; this consumes no use. With a reusable token so does one that joined
+    with a reusable token of the same owner that has ended: the user started the fleet again.
 
     Raises:
         EnrolmentRefused: if the token is unknown, used up, revoked or expired, or names another machine.
-        NameTaken: if an agent of that name is online, joined before with another token, or joined from a pod.
+        NameTaken: if an agent of that name is online, joined before with any other token, or joined from a pod.
     """
     now = now or timezone.now()
     # Locked, so that a returning machine is not removed meanwhile, which would give its use to another one.
@@ -104,7 +106,11 @@ def token_redeem(*, token: str, name: str, now: datetime | None = None) -> Enrol
         raise EnrolmentRefused(f"this enrolment token is for machine {row.name!r}, and {name!r} asks: join as that one")
     credential = secrets.token_urlsafe(32)
     terms = {"token": row, "pod": "", "remove_after": row.remove_after, "labels": row.labels}
-    agent = _admit(name, digest(credential), terms, known=bool(row.name) or returning)
+    known = bool(row.name) or returning
+    if former is not None and not returning:
+        known = known or _ended_fleets(row, now).filter(agents=former).exists()
+        _return_use(former)
+    agent = _admit(name, digest(credential), terms, known=known)
     return Enrolment(agent=agent, credential=credential, labels=row.labels)
 
 
@@ -151,9 +157,25 @@ def _remove(absent: QuerySet[Agent], agent_id: int) -> bool:
     agent = absent.select_for_update(of=("self",)).filter(pk=agent_id).first()
     if agent is None:
         return False
-    EnrolmentToken.objects.filter(agents=agent, uses__gt=1, used__gt=0).update(used=F("used") - 1)
+    _return_use(agent)
     agent.delete()
     return True
+
+
+def _ended_fleets(token: EnrolmentToken, now: datetime) -> QuerySet[EnrolmentToken]:
+    """Revoked or expired reusable tokens of the owner of ``token``, if that is reusable and has a known owner.
+
+    A token whose user was deleted has none.
+    """
+    ended = EnrolmentToken.objects.filter(Q(expires_at__lte=now) | Q(revoked_at__isnull=False), uses__gt=1)
+    if token.uses == 1 or (token.created_by_id is None and not token.from_command_line):
+        return ended.none()
+    return ended.filter(created_by=token.created_by_id, from_command_line=token.from_command_line)
+
+
+def _return_use(agent: Agent) -> None:
+    """Return its use of a reusable token: it is removed, or joins with another token."""
+    EnrolmentToken.objects.filter(agents=agent, uses__gt=1, used__gt=0).update(used=F("used") - 1)
 
 
 def _admit(name: str, credential_digest: str, terms: Mapping[str, Any], *, known: bool) -> int:

@@ -17,7 +17,7 @@ from knox.models import AuthToken
 
 from controlplane.alerts.models import Alert, Delivery, Silence
 from controlplane.core.states import JOB_OVER
-from controlplane.fleet.models import AgentSample, EnrolmentToken
+from controlplane.fleet.models import Agent, AgentSample, EnrolmentToken
 from controlplane.jobs.models import Job
 from controlplane.people import throttle
 from controlplane.people.models import LoginAttempt, Session
@@ -100,7 +100,9 @@ def old_jobs(limits: Limits) -> list[int]:
 
 
 def _others(limits: Limits) -> list[tuple[str, "models.QuerySet[Any]"]]:
-    over = Q(used_at__lt=limits.before, uses=1) | Q(expires_at__lt=limits.now)  # reusable ones let machines join again
+    # Reusable ones let machines join again, and show later fleets whose machines they are.
+    kept = Q(uses__gt=1) & Exists(Agent.objects.filter(token=OuterRef("pk")))
+    over = Q(used_at__lt=limits.before, uses=1) | (Q(expires_at__lt=limits.now) & ~kept)
     return [
         ("machine samples", AgentSample.objects.filter(at__lt=limits.before)),
         ("API tokens", AuthToken.objects.filter(expiry__lt=limits.now)),

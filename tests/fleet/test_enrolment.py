@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
@@ -210,6 +211,106 @@ def test_a_reusable_token_takes_over_no_machine_that_joined_otherwise() -> None:
     token, row = token_create(labels={}, uses=2)
     with pytest.raises(NameTaken, match="agent 'm1' has joined before"):
         token_redeem(token=token, name="m1")
+    row.refresh_from_db()
+    assert row.used == 0
+
+
+def ended_fleet(how: str = "revoked", *, uses: int = 2, created_by: User | None = None) -> Enrolment:
+    """The machine m1, offline, of a fleet whose token has ended by noon."""
+    token, row = token_create(labels={"pool": "old"}, uses=uses, created_by=created_by, now=NOON - timedelta(hours=2))
+    joined = token_redeem(token=token, name="m1", now=NOON - timedelta(hours=2))
+    EnrolmentToken.objects.filter(pk=row.pk).update(expires_at=NOON + timedelta(hours=how == "revoked"))
+    if how == "revoked":
+        token_revoke(row.pk, now=NOON)
+    return joined
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_machine_of_an_ended_fleet_joins_the_next_fleet_of_its_owner_as_itself(how: str) -> None:
+    ann = User.objects.create(username="ann")
+    former = ended_fleet(how, created_by=ann)
+    token, row = token_create(labels={"pool": "new"}, uses=2, created_by=ann, now=NOON)
+    joined = token_redeem(token=token, name="m1", now=NOON)
+    agent = agent_by_credential(joined.credential)
+    assert agent is not None
+    assert (joined.agent, agent.labels, agent_by_credential(former.credential)) == (former.agent, {"pool": "new"}, None)
+    assert list(EnrolmentToken.objects.order_by("pk").values_list("used", flat=True)) == [0, 1]
+    token_redeem(token=token, name="m1", now=NOON)
+    row.refresh_from_db()
+    assert row.used == 1
+
+
+@pytest.mark.django_db
+def test_fleets_of_the_command_line_follow_one_another() -> None:
+    former = ended_fleet()
+    token, _ = token_create(labels={}, uses=2, now=NOON)
+    assert token_redeem(token=token, name="m1", now=NOON).agent == former.agent
+
+
+@pytest.mark.django_db
+def test_a_machine_of_an_ended_fleet_that_is_online_is_not_replaced() -> None:
+    former = ended_fleet()
+    agent_connected(former.agent, hello("m1"))
+    token, row = token_create(labels={}, uses=2, now=NOON)
+    with pytest.raises(NameTaken, match="agent 'm1' is online"):
+        token_redeem(token=token, name="m1", now=NOON)
+    row.refresh_from_db()
+    assert (row.used, agent_by_credential(former.credential) is not None) == (0, True)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("owner", "next_owner"), [("ann", "bob"), ("ann", None), (None, "ann"), (None, "deleted"), ("deleted", None)]
+)
+def test_a_machine_of_an_ended_fleet_of_another_owner_is_not_taken_over(
+    owner: str | None, next_owner: str | None
+) -> None:
+    users = {name: User.objects.create(username=name) for name in ("ann", "bob", "deleted")}
+    former = ended_fleet(created_by=users.get(owner or ""))
+    token, _ = token_create(labels={}, uses=2, created_by=users.get(next_owner or ""), now=NOON)
+    users["deleted"].delete()
+    with pytest.raises(NameTaken, match="agent 'm1' has joined before"):
+        token_redeem(token=token, name="m1", now=NOON)
+    assert agent_by_credential(former.credential) is not None
+
+
+@pytest.mark.django_db
+def test_machines_of_two_deleted_owners_are_not_exchanged() -> None:
+    ann = User.objects.create(username="ann")
+    ended_fleet(created_by=ann)
+    token, _ = token_create(labels={}, uses=2, created_by=ann, now=NOON)
+    ann.delete()
+    with pytest.raises(NameTaken, match="agent 'm1' has joined before"):
+        token_redeem(token=token, name="m1", now=NOON)
+
+
+@pytest.mark.django_db
+def test_a_machine_of_a_fleet_that_has_not_ended_is_not_taken_over() -> None:
+    first, _ = token_create(labels={}, uses=2, now=NOON)
+    token_redeem(token=first, name="m1", now=NOON)
+    token, _ = token_create(labels={}, uses=2, now=NOON)
+    with pytest.raises(NameTaken, match="agent 'm1' has joined before"):
+        token_redeem(token=token, name="m1", now=NOON)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("uses", "next_uses"), [(1, 2), (2, 1)])
+def test_only_fleets_take_machines_over_and_only_from_fleets(uses: int, next_uses: int) -> None:
+    ended_fleet(uses=uses)
+    token, row = token_create(labels={}, uses=next_uses, now=NOON)
+    with pytest.raises(NameTaken, match="agent 'm1' has joined before"):
+        token_redeem(token=token, name="m1", now=NOON)
+    row.refresh_from_db()
+    assert row.used == 0
+
+
+@pytest.mark.django_db
+def test_a_machine_that_leaves_its_fleet_with_a_token_of_its_own_returns_its_use() -> None:
+    token, row = token_create(labels={}, uses=2)
+    token_redeem(token=token, name="m1")
+    own, _ = token_create(labels={}, name="m1")
+    token_redeem(token=own, name="m1")
     row.refresh_from_db()
     assert row.used == 0
 

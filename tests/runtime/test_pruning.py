@@ -12,7 +12,7 @@ from knox.models import AuthToken
 
 from controlplane.alerts.models import Alert, Delivery, Silence, Target
 from controlplane.core.states import JobState
-from controlplane.fleet.models import AgentSample, EnrolmentToken
+from controlplane.fleet.models import Agent, AgentSample, EnrolmentToken
 from controlplane.jobs.models import Decision, Job
 from controlplane.people.models import LoginAttempt
 from controlplane.runtime.pruning import Limits, old_jobs, prune
@@ -81,6 +81,16 @@ def test_keys_tokens_and_samples_go_when_they_are_of_no_use() -> None:
     assert {kind: counted[kind] for kind in kinds} == dict(zip(kinds, (1, 6, 1, 2), strict=True))
     assert AgentSample.objects.count() == AuthToken.objects.count() == 1
     assert set(EnrolmentToken.objects.values_list("digest", flat=True)) == {"1", "uses 2"}
+
+
+def test_an_expired_reusable_token_stays_as_long_as_its_machines() -> None:
+    for uses in (1, 2):
+        token = EnrolmentToken.objects.create(digest=f"uses {uses}", uses=uses, expires_at=NOW - timedelta(days=1))
+        Agent.objects.create(name=f"m{uses}", token=token, credential_digest=str(uses))
+    assert prune(limits())["enrolment tokens"] == 1
+    assert set(EnrolmentToken.objects.values_list("digest", flat=True)) == {"uses 2"}
+    Agent.objects.get(name="m2").delete()
+    assert prune(limits())["enrolment tokens"] == 1
 
 
 def test_failed_logins_go_once_they_no_longer_count() -> None:
