@@ -33,7 +33,7 @@ class HostedAgent:
     def __init__(self, plan: Plan, index: int) -> None:
         self._node = ray.get_runtime_context().get_node_id()
         self._host = ray.util.get_node_ip_address()
-        join = plan.command(index, host=self._host, node=self._node)
+        join = plan.command(index, host=self._host, node=self._node, variables=os.environ)
         command = [sys.executable, "-m", "paceline.on_ray.bound", str(os.getpid()), *join]
         launched = {name for _, *ranks in VARIABLES for name in ranks}  # set by the launcher that started Ray here
         known = {name: value for name, value in os.environ.items() if name not in launched}

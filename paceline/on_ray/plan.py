@@ -1,7 +1,10 @@
 """The parameters of ``paceline ray up``: number of agents, resources of each, and how they join."""
 
+import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -80,17 +83,44 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Its bundle in its placement group."""
         return index if index < self.agents else 0
 
-    def command(self, index: int, *, host: str, node: str) -> list[str]:
-        """The command with which it joins; the token is passed on standard input."""
+    def state(self, root: Path) -> Path:
+        """The folder of its agents' credentials in that of a node: another fleet's agents of the same names do not
+        find them.
+        """
+        return root / f"ray-{hashlib.sha256(self.enrolment.encode()).hexdigest()[:SHORT]}"
+
+    def command(self, index: int, *, host: str, node: str, variables: Mapping[str, str]) -> list[str]:
+        """The command with which it joins on a node with these variables; the token is passed on standard input."""
         speed = self.speeds[index % len(self.speeds)] if self.speeds else None
+        root = Path(_option(self.extra, "--state-dir") or _state_root(variables))
+        checkpoints = variables.get("PACELINE_CHECKPOINT_DIR") or str(root / "checkpoints")  # all fleets read them
         return [
             *(sys.executable, "-m", "workers", "join", self.url, "-", "--name", self.agent(index), "--host", host),
             *("--slots", str(self.slots), "--server-slots", str(self.server_slots)),
             *("--label", f"ray-node={node[:SHORT]}"),
             *(("--emulate", speed) if speed is not None else ()),
             *(("--insecure",) if self.insecure else ()),
+            *("--checkpoint-dir", checkpoints),
             *self.extra,
+            *("--state-dir", str(self.state(root))),
         ]
+
+
+def _option(words: Sequence[str], option: str) -> str:
+    """The last value of an option, as ``--name VALUE`` or ``--name=VALUE``; empty: it is not there."""
+    found = ""
+    for word, after in zip_longest(words, words[1:], fillvalue=""):
+        name, equals, value = word.partition("=")
+        if name == option:
+            found = value if equals else after
+    return found
+
+
+def _state_root(variables: Mapping[str, str]) -> Path:
+    """The folder in which ``paceline join`` keeps agents' state by default."""
+    if folder := variables.get("PACELINE_STATE_DIR"):
+        return Path(folder)
+    return Path(variables.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "paceline"
 
 
 def written(resources: Mapping[str, float]) -> str:
