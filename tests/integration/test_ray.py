@@ -131,6 +131,7 @@ def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_co
     up(plane, cluster, "steady", "--agents", "3", "--emulate", "1000,1000,500")
     placed = members(cluster, "steady")
     assert {each["node"] for each in placed.values()} == set(cluster.nodes)
+    assert {each["host"] for each in placed.values()} <= cluster.hosts_with_state()
     assert {row["unverified_labels"]["ray-node"] for row in joined(plane, "steady").values()} == {
         node[:SHOWN] for node in cluster.nodes
     }

@@ -67,6 +67,11 @@ class Cluster:
         assert done.returncode == code, f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
         return done.stdout + done.stderr
 
+    def hosts_with_state(self) -> set[str]:
+        """Addresses of the nodes that have an agent's state in their own folder."""
+        root = Path(self.environment["XDG_STATE_HOME"])
+        return {path.relative_to(root).parts[0] for path in root.glob("*/paceline/**/credential.json")}
+
     def raylets(self) -> int:
         """Nodes that run."""
         return sum("/raylet/raylet" in " ".join(_words(each)[:1]) for each in family(self.environment[MARK]))

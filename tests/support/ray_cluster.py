@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from ray.cluster_utils import Cluster
@@ -31,8 +32,14 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": QUICK})
     known = {}
 
+    states = Path(os.environ["XDG_STATE_HOME"])
+
     def add() -> str:
-        node = cluster.add_node(num_cpus=cpus, include_dashboard=False, node_ip_address=next(hosts), **common)
+        host = next(hosts)
+        own_state = {"XDG_STATE_HOME": str(states / host)}
+        node = cluster.add_node(
+            num_cpus=cpus, include_dashboard=False, node_ip_address=host, env_vars=own_state, **common
+        )
         known[node.node_id] = node
         return str(node.node_id)
 
