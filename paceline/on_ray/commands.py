@@ -35,8 +35,13 @@ def up(options: Namespace) -> int:
     with connected(options.address) as where, _interruptible():
         _check_free(options.name)
         plan = plan_of(options)
-        say(f"placing {plan.agents} agents ({written(plan.bundle)} each) on the Ray cluster at {where}")
-        return _detached(plan, options.wait) if options.detach else _attended(plan, options.wait)
+        try:
+            say(f"placing {plan.agents} agents ({written(plan.bundle)} each) on the Ray cluster at {where}")
+            return _detached(plan, options.wait) if options.detach else _attended(plan, options.wait)
+        except BaseException:  # no fleet is left, so no machine may join with its token
+            if plan.enrolment_id is not None:
+                _revoke(options, plan.enrolment_id)
+            raise
 
 
 def status(options: Namespace) -> int:

@@ -157,6 +157,42 @@ def test_agents_are_actors_on_nodes_of_their_own_and_one_whose_node_is_killed_co
     assert token["revoked_at"]
 
 
+def is_revoked(plane: Stack) -> list[bool]:
+    """Of each enrolment token that has been created, the oldest first."""
+    rows = plane.ask("GET", "/api/v1/agents/enrolment-tokens?page_size=100")["results"]
+    return [row["revoked_at"] is not None for row in reversed(rows)]
+
+
+def test_a_fleet_that_is_started_again_has_its_new_labels(plane: Stack, cluster: Cluster) -> None:
+    up(plane, cluster, "again")
+    assert joined(plane, "again")["again-0"]["labels"] == {"pool": "again"}
+    down(plane, cluster, "again")
+    up(plane, cluster, "again", "--label", "round=2")
+    rows = plane.ask("GET", "/api/v1/agents?page_size=100")["results"]
+    (agent,) = (row for row in rows if row["name"] == "again-0")
+    assert (agent["state"], agent["labels"]) == ("online", {"pool": "again", "round": "2"})
+    down(plane, cluster, "again")
+
+
+def test_a_fleet_that_does_not_start_or_is_interrupted_leaves_no_valid_token(plane: Stack, cluster: Cluster) -> None:
+    before = is_revoked(plane)
+    start = ("ray", "up", "--name", "brief", "--url", plane.url)
+    for options in (("--detach",), ()):
+        large = (*start, "--cpus", "64", "--wait", "1s", *options)
+        said = cluster.paceline(*large, code=1, PACELINE_API_TOKEN=plane.token)
+        assert "found no room within 1 s" in said
+    assert is_revoked(plane)[len(before) :] == [True, True]
+
+    with cluster.started(str(PYTHON), "-m", "paceline", *start, PACELINE_API_TOKEN=plane.token) as command:
+        assert command.stdout is not None
+        eventually(lambda: " connected " in command.stdout.readline(), what="the fleet", seconds=120)
+        assert is_revoked(plane)[len(before) :] == [True, True, False]
+        command.terminate()
+        said, _ = command.communicate(timeout=120)
+    assert "taking the agents down" in said
+    assert is_revoked(plane)[len(before) :] == [True, True, True]
+
+
 @pytest.fixture(scope="module")
 def pair(stack: Stack, ray_cluster: Cluster) -> Iterator[str]:
     """A fleet of two agents, and its label."""

@@ -67,6 +67,22 @@ class Cluster:
         assert done.returncode == code, f"{done.stdout[-3000:]}\n{done.stderr[-5000:]}"
         return done.stdout + done.stderr
 
+    @contextmanager
+    def started(self, *command: str, **more: str) -> "Iterator[subprocess.Popen[str]]":
+        """A command that knows this cluster and prints to a pipe; killed at the end."""
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env={**self.environment, "RAY_ADDRESS": self.address, **more},
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
     def hosts_with_state(self) -> set[str]:
         """Addresses of the nodes that have an agent's state in their own folder."""
         root = Path(self.environment["XDG_STATE_HOME"])
