@@ -20,10 +20,10 @@ def connected(address: str | None) -> Iterator[str]:
     """Connect to the cluster at the address, by default ``RAY_ADDRESS`` or this machine; return its address.
 
     Raises:
-        Refusal: if there is none.
+        Refusal: if there is none, or the address is not one of a cluster.
     """
     where = address or os.environ.get("RAY_ADDRESS") or "auto"
-    _check(where)
+    _check(where, "--address" if address else "RAY_ADDRESS")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # otherwise Ray prints advice to set it
     try:
         ray.init(where, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
@@ -47,14 +47,20 @@ def nodes() -> list[str]:
     ]
 
 
-def _check(where: str) -> None:
+def _check(where: str, source: str) -> None:
     """Check the address first: Ray itself waits for a minute if nothing listens there."""
     host, colon, port = where.rpartition(":")
+    expected = "expected HOST:PORT of a Ray cluster's head, ray://HOST:10001, or auto"
+    if where.lower().startswith(("http://", "https://")):
+        raise Refusal(
+            f"{source} {where!r}: found the address at which Ray accepts jobs, {expected}; give one of these with "
+            f"--address, and submit jobs with `ray job submit --address {where}`"
+        )
     if where == "auto" or ("://" in where and not where.startswith("ray://")):
         return
     host = host.removeprefix("ray://")
     if not (colon and host and port.isdecimal()):
-        raise Refusal(f"--address {where!r}: expected HOST:PORT of a Ray cluster's head, ray://HOST:10001, or auto")
+        raise Refusal(f"{source} {where!r}: {expected}")
     try:
         socket.create_connection((host, int(port)), CONNECT_S).close()
     except (OSError, OverflowError) as error:
