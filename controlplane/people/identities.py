@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from controlplane.jobs.roles import ORDER, Role
 from controlplane.jobs.services import audit
+from controlplane.people.claims import Claims, SignInRefused, provider
 from controlplane.people.models import Identity
-from controlplane.people.provider import Claims, SignInRefused, provider
 
 
 class Identities(ModelBackend):

@@ -1,8 +1,10 @@
-"""Sign-in at the OpenID Connect provider: the redirect, and validation of the response. Authlib does the protocol."""
+"""Sign-in at the OpenID Connect provider: the redirect, and validation of the response. Authlib does the protocol.
+
+Imported at the first sign-in: Authlib and requests are a tenth of the import time of web.
+"""
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Final
@@ -12,9 +14,9 @@ from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.base_client.errors import MismatchingStateError
 from authlib.integrations.django_client import DjangoOAuth2App, OAuth
 from authlib.oidc.discovery import get_well_known_url
-from django.conf import settings
 from joserfc.errors import ExpiredTokenError, JoseError
 
+from controlplane.people.claims import Claims, SignInRefused, provider
 from controlplane.people.configured import Provider
 
 ALGORITHMS: Final = (
@@ -32,24 +34,6 @@ Kept = dict[str, Any]
 """Values in the session while the user is at the provider: state, nonce, code verifier and return address."""
 
 logger = logging.getLogger(__name__)
-
-
-class SignInRefused(Exception):
-    """The sign-in failed; the text is for the user who tried."""
-
-    def __init__(self, sentence: str, *, status: int = 403, cure: str = "") -> None:
-        super().__init__(sentence)
-        self.status, self.cure = status, cure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
-    """The provider's claims about a user."""
-
-    subject: str
-    name: str
-    groups: tuple[str, ...]
-    email: str
 
 
 def begin(return_to: str) -> tuple[str, Kept]:
@@ -102,14 +86,6 @@ def finish(query: Mapping[str, str], kept: Kept) -> Claims:
         raise SignInRefused("The identity provider's answer is not valid.", cure="Begin again.") from None
     except (requests.RequestException, ValueError, RuntimeError, KeyError) as error:
         raise _unreachable(error) from None
-
-
-def provider() -> Provider:
-    """The configured provider."""
-    if settings.OIDC is None:
-        raise SignInRefused("No identity provider is configured here.", status=404)
-    found: Provider = settings.OIDC
-    return found
 
 
 def _client() -> DjangoOAuth2App:

@@ -14,7 +14,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from controlplane.people.addresses import client_address
-from controlplane.people.provider import SignInRefused, begin, finish, provider
+from controlplane.people.claims import SignInRefused, provider
 
 COOKIE: Final = "oidc"
 COOKIE_S: Final = 600
@@ -27,6 +27,8 @@ PATH: Final = "/login/oidc/"
 @require_GET
 def provider_begin(request: HttpRequest) -> HttpResponse:
     """Redirect to the provider. The expected state is in a cookie, so that nothing is stored before the sign-in."""
+    from controlplane.people.provider import begin
+
     try:
         url, kept = begin(settings.PACELINE_URL + reverse("oidc-return"))
     except SignInRefused as refusal:
@@ -49,6 +51,8 @@ def provider_begin(request: HttpRequest) -> HttpResponse:
 @require_GET
 def provider_return(request: HttpRequest) -> HttpResponse:
     """Sign in a user who returns from the provider."""
+    from controlplane.people.provider import finish
+
     held = _held(request)
     try:
         claims = finish(request.GET.dict(), held["kept"])
