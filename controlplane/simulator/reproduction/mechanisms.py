@@ -142,3 +142,21 @@ def _others_lose(played: Sequence[Played]) -> bool:
 
 OTHERS_LOSE: Final = Mechanism("the other variants lose accuracy", _others_lose)
 """For rows whose third and later runs are these variants."""
+
+
+def _falls(played: Sequence[Played]) -> list[float | None]:
+    """For runs in pairs: how much lower the second one's mean accuracy is."""
+    means = [statistics.fmean(one.accuracies) if one.accuracies else None for one in played]
+    return [
+        first - second if first is not None and second is not None else None
+        for first, second in zip(means[::2], means[1::2], strict=True)
+    ]
+
+
+def _others_fall_further(played: Sequence[Played]) -> bool:
+    mine, *others = _falls(played)
+    return mine is not None and all(other is not None and other > mine for other in others)
+
+
+OTHERS_FALL_FURTHER: Final = Mechanism("the other policies lose more accuracy", _others_fall_further)
+"""For rows about a loss of accuracy from the first run to the second, whose later pairs are the other policies'."""

@@ -410,13 +410,15 @@ CLAIMS: Final = (
     ),
     _scaled(
         "psld",
-        "mxnet",
-        "six of eight servers slow: with new servers training is faster again; iteration time over the baseline's",
+        "psld-no-scaling",
+        "six of eight servers slow: with new servers training is faster again; iteration time over that without",
         0.5,
-        SCALING + "The figure shows a curve; at most half is our reading. Taken literally, PSLD requests a server "
-        "at each check, and the branch that does so moves no blocks (ruling 12).",
+        SCALING
+        + "The figure shows a curve; at most half is our reading. Without new servers, PSLD leaves the six slow "
+        "ones almost no blocks, which is most of its gain over MXNet's placement. Taken literally, PSLD requests a "
+        "server at each check, and the branch that does so moves no blocks (ruling 12).",
         scenario="psld-scale-out",
-        **{"psld-literal": "mxnet", "psld-no-scaling": "mxnet", "psld-lpt": "mxnet"},
+        **{"psld-literal": "psld-no-scaling", "psld-lpt": "psld-no-scaling", "mxnet": "psld-no-scaling"},
     ),
     _scaled(
         "threshold-0.5",

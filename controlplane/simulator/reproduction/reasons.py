@@ -98,6 +98,12 @@ REASONS: Final[Mapping[str, tuple[Reason, ...]]] = {
         Reason(
             "35", "contradicted", "PSLD begins with blocks assigned in turn (section 3), so there is no skew to remove."
         ),
+        Reason(
+            "36",
+            "not stated",
+            "The speed before new servers are added is not stated; here PSLD loses little until then, since it moves "
+            "the blocks to the two fast servers.",
+        ),
         Reason("37-38", "not modelled", "Costs of more servers besides bandwidth are not simulated."),
         Reason("42-43", "not stated", "The slowness of Cluster-B's servers is not stated."),
         Reason("44", "not modelled", "The cost of messages is not simulated."),
@@ -111,6 +117,11 @@ REASONS: Final[Mapping[str, tuple[Reason, ...]]] = {
             "mean, as here, gives a step as large as that of a whole task.",
         ),
         Reason("13", "not stated", "How long machines stay slow is not stated; SSP (3) only bridges short periods."),
+        Reason(
+            "44-46",
+            "not stated",
+            "How often and how long machines are slow is not stated; the more even they are, the less A-BSP cuts.",
+        ),
         Reason("14-15,17-18", "reduced model", STALE),
         Reason(
             "16",
@@ -142,7 +153,7 @@ REASONS: Final[Mapping[str, tuple[Reason, ...]]] = {
         Reason(
             "12", "not stated", "The number of slow workers and the state of training after that time are not stated."
         ),
-        Reason("13", "reduced model", "Stale updates of a few slow workers do not harm the small network."),
+        Reason("13-14", "reduced model", "Stale updates of a few slow workers do not harm the small network."),
         Reason(
             "15-18",
             "reduced model",

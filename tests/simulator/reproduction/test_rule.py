@@ -19,7 +19,13 @@ from controlplane.simulator.reproduction.claims import (
 )
 from controlplane.simulator.reproduction.live.declared import ROWS as LIVE_ROWS
 from controlplane.simulator.reproduction.measures import mean_of_pairs, over_the_best, ratio_of
-from controlplane.simulator.reproduction.mechanisms import BLOCKS, OVERLAPPED, SHARES, in_every_pair
+from controlplane.simulator.reproduction.mechanisms import (
+    BLOCKS,
+    OTHERS_FALL_FURTHER,
+    OVERLAPPED,
+    SHARES,
+    in_every_pair,
+)
 from controlplane.simulator.reproduction.papers import PAPERS
 from controlplane.simulator.reproduction.psld import WEIGHED
 from controlplane.simulator.reproduction.stored import SAMPLED, comparable, digest_of, sample_of
@@ -105,6 +111,21 @@ def test_a_row_does_not_pass_without_its_mechanism() -> None:
     idle = Mechanism("never", lambda _: False)
     assert find(claim, [0], played).acted == 1
     assert find(_with(claim, mechanism=idle), [0], played).verdict == "not"
+
+
+@pytest.mark.parametrize(
+    ("bsp", "asp", "acts"),
+    [((0.8, 0.6), (0.8, 0.7), True), ((0.8, 0.6), (0.8, 0.79), False), ((0.8, 0.6), (0.8, None), False)],
+)
+def test_a_small_loss_counts_only_beside_larger_ones(
+    bsp: tuple[float, float], asp: tuple[float, float | None], acts: bool
+) -> None:
+    outcome = played(Run("psp-32", "bsp"), 0).outcome
+    runs = [
+        Played(outcome=outcome, spans=[], accuracies=[] if mean is None else [mean], cpu_s=0.0)
+        for mean in (0.8, 0.75, *bsp, *asp)
+    ]
+    assert OTHERS_FALL_FURTHER.acts(runs) is acts
 
 
 def _with(claim: Claim, **changes: object) -> Claim:
