@@ -237,6 +237,7 @@ def test_the_stored_document_is_what_its_results_and_the_code_make() -> None:
         if row.name in stored.rows and not is_current(row.claim, stored.rows[row.name], stored.range)
     ]
     assert outdated == []
+    assert {row.name for row in ROWS} == stored.rows.keys()
     assert (DOCS / "reproduction-live.md").read_text() == document(ROWS, stored, simulated_figures(results()))
 
 
