@@ -257,6 +257,7 @@ def measure_client(cluster: BenchCluster, *, iterations: int = 20) -> dict[str, 
         who = Identity(rank=rank, world=RANKS, launcher="bench")
         control = control_of(who, Target(url=cluster.plane.url, job=str(job["id"]), token=job["token"]))
         pacers.append(Pacer(who, control, Ceiling(None, rank), channel=meeting.channel(rank)))
+        pacers[-1]._wire = own_wire()
     threads = [threading.Thread(target=_iterate, args=(pacer, iterations, meeting)) for pacer in pacers]
     for thread in threads:
         thread.start()
@@ -265,6 +266,19 @@ def measure_client(cluster: BenchCluster, *, iterations: int = 20) -> dict[str, 
     cluster.ask("POST", f"jobs/{job['id']}/actions/finish", json={"exit_code": 0})
     cpu_ms = 1e3 * meeting.cpu_s / RANKS / iterations
     return {"cpu_ms": cpu_ms, "bare_ms": bare_ms, "ratio_to_bare": cpu_ms / bare_ms, "wall_s": meeting.wall_s}
+
+
+def own_wire() -> Any:
+    """Reads one connection, as in a process with one rank, and not those of all ranks of this process."""
+    from paceline.wire import Wire
+
+    class OwnWire(Wire):
+        def look(self) -> None:
+            if not self._connections:
+                super().look()
+                self._connections = dict([*self._connections.items()][:1])
+
+    return OwnWire()
 
 
 def bare_websockets(iterations: int) -> float:
@@ -299,6 +313,10 @@ async def _speak(port: int, iterations: int, barrier: threading.Barrier, spent: 
         if rank == 0:
             spent[0] = time.process_time() - cpu_s
         barrier.wait()
+
+
+WARM = 17
+"""Iterations before the measured ones: in the first 16 every rank waits for the ranks' status."""
 
 
 class Meeting:
@@ -369,17 +387,17 @@ class ThreadChannel:
 
 def _iterate(pacer: Any, iterations: int, meeting: Meeting) -> None:
     pacer._watched = True
-    loader = pacer.loader(range(RANKS * BATCH * (iterations + 4)), BATCH, seed=7, collate_fn=len)
+    loader = pacer.loader(range(RANKS * BATCH * (WARM + iterations + 4)), BATCH, seed=7, collate_fn=len)
     begun_s = cpu_s = 0.0
     for number, _ in enumerate(loader):
         pacer.step(0.5)
-        if number == 1:
+        if number == WARM:
             meeting.barrier.wait()
             begun_s, cpu_s = time.perf_counter(), time.process_time()
-        if number == iterations + 1:
+        if number == WARM + iterations:
             break
-        if number > 1:
-            time.sleep(max(0.0, begun_s + 0.5 * (number - 1) - time.perf_counter()))
+        if number > WARM:
+            time.sleep(max(0.0, begun_s + 0.5 * (number - WARM) - time.perf_counter()))
     if pacer.rank == 0:
         meeting.cpu_s, meeting.wall_s = time.process_time() - cpu_s, time.perf_counter() - begun_s
     meeting.barrier.wait()
