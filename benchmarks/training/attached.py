@@ -276,7 +276,7 @@ def own_wire() -> Any:
         def look(self) -> None:
             if not self._connections:
                 super().look()
-                self._connections = dict([*self._connections.items()][:1])
+            self._connections = dict([*self._connections.items()][:1])
 
     return OwnWire()
 
@@ -315,8 +315,7 @@ async def _speak(port: int, iterations: int, barrier: threading.Barrier, spent: 
         barrier.wait()
 
 
-WARM = 17
-"""Iterations before the measured ones: in the first 16 every rank waits for the ranks' status."""
+WARM = 17  # iterations that do not count: in the first 16 every rank waits for the ranks' status
 
 
 class Meeting:

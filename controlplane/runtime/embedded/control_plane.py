@@ -103,7 +103,11 @@ def start_control_plane(plane: ControlPlane, supervisor: Supervisor) -> tuple[di
             [environment.get("ALLOWED_HOSTS") or LOCAL_HOSTS, *names_of(plane.host)]
         )
     notices = _provide_redis(plane, supervisor, environment)
-    forks = _start_fork_server(plane, supervisor, environment)
+    forks = _start_fork_server(plane, supervisor, environment)  # imports while Redis starts
+    supervisor.wait_until(lambda: answers(environment["REDIS_URL"]), what="The start of Redis", seconds=REDIS_START_S)
+    if forks is not None:
+        supervisor.wait_until(forks.is_ready, what="Importing the services", seconds=READY_S)
+        supervisor.keep_running({FORK_SERVER: forks.start})
     with closed_gate(plane.folder) as gate:
         supervisor.add(*(start_part(plane, name, {**environment, **gate}, forks) for name in parts(plane)))
         _migrate(plane, supervisor, environment, forks)
@@ -121,8 +125,6 @@ def _start_fork_server(
     forks = ForkServer(environment=environment, log=plane.logs / "fork-server.log", folder=CHECKOUT)
     supervisor.leftovers.callback(forks.close)
     supervisor.add(forks.start())
-    supervisor.wait_until(forks.is_ready, what="Importing the services", seconds=READY_S)
-    supervisor.keep_running({FORK_SERVER: forks.start})
     return forks
 
 
@@ -182,7 +184,6 @@ def _provide_redis(plane: ControlPlane, supervisor: Supervisor, environment: dic
     redis = start_redis(plane.folder, log=plane.logs / "redis.log")
     supervisor.add(redis.service)
     supervisor.leftovers.callback(redis.clear)
-    supervisor.wait_until(lambda: answers(redis.url), what="The start of Redis", seconds=REDIS_START_S)
     environment["REDIS_URL"] = redis.url
     return [redis.notice]
 
