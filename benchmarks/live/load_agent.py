@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from benchmarks.live.relaying import LocalSocket, RunningRelay
 from benchmarks.live.simulated_agent import SimulatedAgent, credentials_of, send_heartbeats
@@ -23,6 +23,7 @@ from controlplane.protocol.outbox import Outbox
 from controlplane.protocol.worker import Step, WorkerMachine
 
 TENSOR_SIZES: Final = [640, 10]
+AGAIN_S: Final = 1.0
 NO_TIME_S: Final = 0.0
 """The workers' clock does not advance, so that waiting for a share never times out."""
 
@@ -72,7 +73,7 @@ class LoadAgent(SimulatedAgent):
         if self.relay is not None:
             socket = await LocalSocket.open(self.relay.path, order)
         else:
-            socket = await open_socket(f"{self._base}/ws/{order.role}/{order.job}/{order.index}", credentials_of(order))
+            socket = await self._connected(order)
         async with socket:
             beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5)))
             try:
@@ -83,6 +84,14 @@ class LoadAgent(SimulatedAgent):
                         await self._train(socket, order)
             finally:
                 beating.cancel()
+
+    async def _connected(self, order: ProcessOrder) -> ClientConnection:
+        """Its connection. Like a real process it tries again if the control plane is too busy to answer in time."""
+        while True:
+            with suppress(InvalidMessage, ConnectionError, TimeoutError):
+                url = f"{self._base}/ws/{order.role}/{order.job}/{order.index}"
+                return await open_socket(url, credentials_of(order))
+            await asyncio.sleep(AGAIN_S)
 
     async def _train(self, socket: Socket, order: ProcessOrder) -> None:
         """Report iterations until it is over, then wait for the end.
