@@ -29,7 +29,7 @@ demo: $(RUNTIME)
 up: $(RUNTIME)
 	@exec $(BIN)/python manage.py up $(ARGS)
 
-# Hypothesis tries 40 % of the examples that its laws name, and tests marked thorough are left out; all of both with:
+# Hypothesis tries a quarter of the examples that its laws name, and tests marked thorough are left out; all of both with:
 # make test HYPOTHESIS_PROFILE=thorough
 HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE

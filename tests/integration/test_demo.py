@@ -69,7 +69,7 @@ def test_it_paces_a_script_also_where_the_temporary_folder_has_a_long_name(tmp_p
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("moment", [MOMENTS[0], MOMENTS[-1]])
+@pytest.mark.parametrize("moment", [MOMENTS[0], pytest.param(MOMENTS[-1], marks=pytest.mark.thorough)])
 def test_ctrl_c_at_any_moment_ends_it_in_order(tmp_path: Path, moment: str) -> None:
     port = free_port()
     with running(tmp_path, "demo", "--port", str(port)) as command:

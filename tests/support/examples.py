@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Final
 
-SHARES: Final = {"quick": 0.4, "thorough": 1.0}
+SHARES: Final = {"quick": 0.25, "thorough": 1.0}
 """Part of the examples that a law asks for, by profile. Each run draws others, so that many runs see many."""
 
 FEWEST: Final = 5
