@@ -1,10 +1,10 @@
 """Headlines of A-BSP (section 6): every job of its tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import geometric_mean
 from typing import Final
 
-from controlplane.simulator.reproduction.claims import Claim, Mechanism, Run
+from controlplane.simulator.reproduction.claims import Basis, Claim, Measure, Mechanism, Run
 from controlplane.simulator.reproduction.measures import SAMPLES_SPREAD, mean_of_pairs, ratio_of
 from controlplane.simulator.reproduction.mechanisms import (
     COSTS_UPDATES,
@@ -97,29 +97,60 @@ def _run(scenario: str, policy: str) -> Run:
     return Run(scenario, policy, to_target=True)
 
 
+Pairs = Mapping[str, tuple[Run, Run]]
+"""By job: the run that is compared, and its comparator's."""
+
+
 def _pairs(*pairs: tuple[Run, Run]) -> tuple[Run, ...]:
     return tuple(run for pair in pairs for run in pair)
 
 
-def _beside(pairs: Mapping[str, tuple[Run, Run]]) -> tuple[tuple[str, tuple[Run, ...]], ...]:
-    """Runs of each job."""
-    return tuple(pairs.items())
+def _against(policy: str, where: str, names: Iterable[str]) -> Pairs:
+    """A-BSP beside a policy, in these jobs."""
+    return {name: (_run(f"a-bsp-{where}-{name}", "a-bsp"), _run(f"a-bsp-{where}-{name}", policy)) for name in names}
+
+
+def _all_jobs(
+    where: str,
+    statement: str,
+    ratios: Mapping[str, float],
+    pairs: Pairs,
+    measure: Measure,
+    mechanism: Mechanism,
+    *more: tuple[str, tuple[Run, ...]],
+    basis: Basis,
+    note: str,
+) -> Claim:
+    """All jobs in one row: on the same machines they differ only in their models, which hardly change the ratio.
+
+    ``more``: what else is shown beside the jobs.
+    """
+    return Claim(
+        where=where,
+        statement=statement,
+        figure=geometric_mean(ratios.values()),
+        basis=basis,
+        runs=_pairs(*pairs.values()),
+        measure=mean_of_pairs(measure),
+        mechanism=in_every_pair(mechanism),
+        beside=(*pairs.items(), *more),
+        note=note,
+    )
 
 
 def _times(where: str, table: str, ratios: Mapping[str, float], plain: Mapping[str, float]) -> Claim:
-    """All jobs in one row: on the same machines they differ only in their models, which hardly change the ratio."""
-    pairs = {name: (_run(f"a-bsp-{where}-{name}", "a-bsp"), _run(f"a-bsp-{where}-{name}", "bsp")) for name in ratios}
+    pairs = _against("bsp", where, ratios)
     without = [(_run(f"a-bsp-{where}-{name}-plain", "a-bsp"), pairs[name][1]) for name in ratios]
-    return Claim(
-        where=table,
-        statement=f"{where}, seven jobs: A-BSP is {1 / max(ratios.values()):.2f} to {1 / min(ratios.values()):.2f} "
+    return _all_jobs(
+        table,
+        f"{where}, seven jobs: A-BSP is {1 / max(ratios.values()):.2f} to {1 / min(ratios.values()):.2f} "
         "times as fast as BSP",
-        figure=geometric_mean(ratios.values()),
+        ratios,
+        pairs,
+        JOB_TIME,
+        CUT,
+        ("without prioritisation", _pairs(*without)),
         basis="calibrated",
-        runs=_pairs(*pairs.values()),
-        measure=mean_of_pairs(JOB_TIME),
-        mechanism=in_every_pair(CUT),
-        beside=(*_beside(pairs), ("without prioritisation", _pairs(*without))),
         note=f"One row, since {SAME}. Without prioritisation it is {geometric_mean(plain.values()):.2f} there. "
         + (EVEN_LOAD if where == "multi-tenant" else "")
         + SPARK_COST
@@ -130,43 +161,35 @@ def _times(where: str, table: str, ratios: Mapping[str, float], plain: Mapping[s
 
 def _prioritised(where: str, table: str, ratios: Mapping[str, float], plain: Mapping[str, float]) -> Claim:
     gains = {name: ratio / plain[name] for name, ratio in ratios.items()}
-    pairs = {
-        name: (_run(f"a-bsp-{where}-{name}", "a-bsp"), _run(f"a-bsp-{where}-{name}-plain", "a-bsp")) for name in gains
-    }
     uneven = f"a-bsp-{where}-lr-uneven"
-    return Claim(
-        where=table,
-        statement=f"{where}, seven jobs: prioritisation makes A-BSP {1 - max(gains.values()):.0%} to "
+    return _all_jobs(
+        table,
+        f"{where}, seven jobs: prioritisation makes A-BSP {1 - max(gains.values()):.0%} to "
         f"{1 - min(gains.values()):.0%} shorter",
-        figure=geometric_mean(gains.values()),
+        gains,
+        {
+            name: (_run(f"a-bsp-{where}-{name}", "a-bsp"), _run(f"a-bsp-{where}-{name}-plain", "a-bsp"))
+            for name in gains
+        },
+        JOB_TIME,
+        SAVES_UPDATES,
+        ("lr, labels one after the other", (_run(uneven, "a-bsp"), _run(f"{uneven}-plain", "a-bsp"))),
         basis="predicted",
-        runs=_pairs(*pairs.values()),
-        measure=mean_of_pairs(JOB_TIME),
-        mechanism=in_every_pair(SAVES_UPDATES),
-        beside=(
-            *_beside(pairs),
-            ("lr, labels one after the other", (_run(uneven, "a-bsp"), _run(f"{uneven}-plain", "a-bsp"))),
-        ),
         note=PLAIN + SPARK_COST + SHRUNK,
     )
 
 
 def _per_iteration(numbers: Mapping[str, tuple[int, int, float, float]]) -> Claim:
     ratios = {name: mine_s / bsp_s for name, (_, _, bsp_s, mine_s) in numbers.items()}
-    pairs = {
-        name: (_run(f"a-bsp-multi-tenant-{name}", "a-bsp"), _run(f"a-bsp-multi-tenant-{name}", "bsp"))
-        for name in numbers
-    }
-    return Claim(
-        where="Table 3",
-        statement=f"multi-tenant, seven jobs: an iteration of A-BSP takes {min(ratios.values()):.2f} to "
+    return _all_jobs(
+        "Table 3",
+        f"multi-tenant, seven jobs: an iteration of A-BSP takes {min(ratios.values()):.2f} to "
         f"{max(ratios.values()):.2f} of BSP's",
-        figure=geometric_mean(ratios.values()),
+        ratios,
+        _against("bsp", "multi-tenant", numbers),
+        PER_ITERATION,
+        CUT,
         basis="calibrated",
-        runs=_pairs(*pairs.values()),
-        measure=mean_of_pairs(PER_ITERATION),
-        mechanism=in_every_pair(CUT),
-        beside=_beside(pairs),
         note=f"One row, since {SAME}. " + EVEN_LOAD + SPARK_COST + SHRUNK,
     )
 
@@ -189,25 +212,20 @@ COMPARED: Final = (("ssp-3", "SSP (3)"), ("ssp-10", "SSP (10)"), ("asp", "ASP"))
 
 
 def _petuum(where: str, table: str, seconds: Mapping[str, tuple[int, int, int, int]]) -> list[Claim]:
-    """All jobs in a row for each comparator."""
+    """A row for each comparator."""
     found = []
     for at, (policy, title) in enumerate(COMPARED):
         ratios = {name: numbers[3] / numbers[at] for name, numbers in seconds.items()}
-        pairs = {
-            name: (_run(f"a-bsp-petuum-{where}-{name}", "a-bsp"), _run(f"a-bsp-petuum-{where}-{name}", policy))
-            for name in seconds
-        }
         found.append(
-            Claim(
-                where=table,
-                statement=f"{where}, six jobs: A-BSP takes {min(ratios.values()):.2f} to {max(ratios.values()):.2f} of "
+            _all_jobs(
+                table,
+                f"{where}, six jobs: A-BSP takes {min(ratios.values()):.2f} to {max(ratios.values()):.2f} of "
                 f"{title}'s time",
-                figure=geometric_mean(ratios.values()),
+                ratios,
+                _against(policy, f"petuum-{where}", seconds),
+                JOB_TIME,
+                _reason(policy),
                 basis="predicted",
-                runs=_pairs(*pairs.values()),
-                measure=mean_of_pairs(JOB_TIME),
-                mechanism=in_every_pair(_reason(policy)),
-                beside=_beside(pairs),
                 note=(RARE if (where, policy) == ("multi-tenant", "ssp-3") else PETUUM) + SHRUNK,
             )
         )
@@ -240,23 +258,18 @@ def _petuum_iterations(name: str, numbers: tuple[int, int, int, int]) -> list[Cl
 
 
 def _petuum_per_iteration(at: int, policy: str, title: str) -> Claim:
-    """All jobs in one row: a job's time over its iterations, beside a comparator's."""
+    """A job's time over its iterations, beside a comparator's."""
     each_s = {name: [TABLE_5[name][k] / TABLE_5_ITERATIONS[name][k] for k in (at, 3)] for name in TABLE_5}
     ratios = {name: mine_s / its_s for name, (its_s, mine_s) in each_s.items()}
-    pairs = {
-        name: (_run(f"a-bsp-petuum-multi-tenant-{name}", "a-bsp"), _run(f"a-bsp-petuum-multi-tenant-{name}", policy))
-        for name in ratios
-    }
-    return Claim(
-        where="Table 5",
-        statement=f"multi-tenant, six jobs: an iteration of A-BSP takes {min(ratios.values()):.2f} to "
+    return _all_jobs(
+        "Table 5",
+        f"multi-tenant, six jobs: an iteration of A-BSP takes {min(ratios.values()):.2f} to "
         f"{max(ratios.values()):.2f} of {title}'s",
-        figure=geometric_mean(ratios.values()),
+        ratios,
+        _against(policy, "petuum-multi-tenant", ratios),
+        PER_ITERATION,
+        CUT,
         basis="predicted",
-        runs=_pairs(*pairs.values()),
-        measure=mean_of_pairs(PER_ITERATION),
-        mechanism=in_every_pair(CUT),
-        beside=_beside(pairs),
         note=RARE + "Iterations are updates over tasks, as in the paper. " + SHRUNK,
     )
 
