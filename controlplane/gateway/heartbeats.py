@@ -7,7 +7,7 @@ from controlplane.protocol.measurements import OF_MACHINES, known_of
 from controlplane.protocol.messages import AgentHeartbeat, Heartbeat, IterationReport
 from controlplane.runtime import presence
 from controlplane.runtime.presence import Load, ReceivedHeartbeat
-from controlplane.runtime.redis import AsyncClient
+from controlplane.runtime.wire import Caller
 
 
 class Heartbeats:
@@ -20,13 +20,13 @@ class Heartbeats:
         """Record that ``name`` sent a message now."""
         self._latest[hash_name][name] = (time.monotonic(), message)
 
-    async def flush(self, client: AsyncClient) -> None:
+    async def flush(self, caller: Caller) -> None:
         """Write the collected heartbeats."""
         latest, self._latest = self._latest, defaultdict(dict)
         now = time.monotonic()
         for hash_name, heartbeats in latest.items():
             await presence.record_heartbeats(
-                client,
+                caller,
                 hash_name,
                 [
                     ReceivedHeartbeat(name=name, age_ms=int((now - at) * 1000), load=load_of(message))

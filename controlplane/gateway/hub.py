@@ -1,12 +1,10 @@
 """Shared state of the sockets of one gateway process: Redis connections, job connections, background loops."""
 
 import asyncio
-import gc
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import cache
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -31,10 +29,11 @@ from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import liveness, names, presence
 from controlplane.runtime.downtime import BEAT_S, Pulse, announce
+from controlplane.runtime.garbage import collect_seldom
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
 
-FLUSH_S: Final = 0.25
+FLUSH_S: Final = 0.5
 WATCH_S: Final = 0.5
 TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
 
@@ -69,13 +68,13 @@ class Hub:
 
     async def start(self) -> None:
         """Subscribe and start the background loops."""
-        _freeze()
+        collect_seldom()
         await sync_to_async(presence.gateway_begins, thread_sensitive=False)(shared())
         await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
             asyncio.create_task(self._subscriptions.run()),
-            asyncio.create_task(_repeat(FLUSH_S, lambda: self.heartbeats.flush(self.client))),
+            asyncio.create_task(_repeat(FLUSH_S, lambda: self.heartbeats.flush(self.caller))),
             asyncio.create_task(_repeat(BEAT_S, self._beat)),
             asyncio.create_task(_repeat(WATCH_S, self._watch)),
             asyncio.create_task(_repeat(DURABLE_S, self._send_durable)),
@@ -152,7 +151,7 @@ class Hub:
             self._pulse.mark_reported()
             logger.info("control plane resumed", who=self._pulse.process, jobs=jobs)
         await presence.record_heartbeats(
-            self.client, names.GATEWAYS, [presence.ReceivedHeartbeat(name=self._name, age_ms=0)]
+            self.caller, names.GATEWAYS, [presence.ReceivedHeartbeat(name=self._name, age_ms=0)]
         )
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, self._name, sockets)
@@ -231,12 +230,6 @@ async def close_hub() -> None:
     starting = _hubs.pop(asyncio.get_running_loop(), None)
     if starting is not None:
         await (await starting).aclose()
-
-
-@cache
-def _freeze() -> None:
-    """Exclude start-up objects from garbage collection: its full passes would delay every socket."""
-    gc.freeze()
 
 
 async def _repeat(seconds: float, step: Callable[[], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ from controlplane.core.events import LAUNCHER
 from controlplane.runtime import liveness, names
 from controlplane.runtime.redis import AsyncClient, Client, shared
 from controlplane.runtime.scripts import DISCONNECT, RECORD_HEARTBEATS
+from controlplane.runtime.wire import Caller
 
 HERE_MS: Final = 4_000
 """A process or agent is offline after this long without a heartbeat."""
@@ -108,11 +109,11 @@ def renew_lease(client: Client, job: int) -> None:
     RECORD_HEARTBEATS.run(client, [names.presence(job)], LAUNCHER, 0, _text({}))
 
 
-async def record_heartbeats(client: AsyncClient, hash_name: str, heartbeats: Iterable[ReceivedHeartbeat]) -> None:
+async def record_heartbeats(caller: Caller, hash_name: str, heartbeats: Iterable[ReceivedHeartbeat]) -> None:
     """Write heartbeats to the hash of a job's processes, or of the agents."""
     arguments = [part for heartbeat in heartbeats for part in (heartbeat.name, heartbeat.age_ms, _text(heartbeat.load))]
     if arguments:
-        await RECORD_HEARTBEATS.arun(client, [hash_name], *arguments)
+        await RECORD_HEARTBEATS.acall(caller, [hash_name], *arguments)
 
 
 async def connected(client: AsyncClient, hash_name: str, name: str, connection: str) -> None:

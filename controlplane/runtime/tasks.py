@@ -1,6 +1,5 @@
 """Celery tasks of the live driver. Every task may run twice, and may be killed at any line."""
 
-import gc
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +42,7 @@ from controlplane.runtime import (
 from controlplane.runtime.downtime import start_pulse
 from controlplane.runtime.embedded.gate import await_gate
 from controlplane.runtime.engines import Engines
+from controlplane.runtime.garbage import collect_seldom
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.job_failures import isolated_step
 from controlplane.runtime.redis import Client, connect, refresh, shared
@@ -250,11 +250,8 @@ def announce_process(sender: Any, **_: Any) -> None:
 
     In a decision process: log
     in every live job that decisions resume, now and after every outage.
-
-    Objects from start-up are permanent, so they are excluded from garbage collection: scanning them
-    took tens of milliseconds, in which decisions waited.
     """
-    gc.freeze()
+    collect_seldom()
     if queue.DECISIONS in sender.app.amqp.queues.consume_from:
         _places.release(max(1, sender.pool.num_processes - FREE_THREADS))
         start_pulse(stopping, "coordinator")  # first: it keeps running if Redis fails right now
