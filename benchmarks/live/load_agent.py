@@ -6,6 +6,7 @@ each iteration.
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
@@ -14,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from benchmarks.live.relaying import LocalSocket, RunningRelay
-from benchmarks.live.simulated_agent import SimulatedAgent, credentials_of, send_heartbeats
+from benchmarks.live.simulated_agent import LastMessage, SimulatedAgent, credentials_of, send_heartbeats
 from benchmarks.live.timing import open_socket
 from controlplane.protocol.codec import encode, to_worker
 from controlplane.protocol.messages import Heartbeat, IterationReport, ServerHello, WorkerHello, WorkerMessage
@@ -75,13 +76,14 @@ class LoadAgent(SimulatedAgent):
         else:
             socket = await self._connected(order)
         async with socket:
-            beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5)))
+            last = LastMessage()
+            beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5), last))
             try:
                 with suppress(ConnectionClosed):
                     if order.role == "server":
                         await serve(socket)
                     else:
-                        await self._train(socket, order)
+                        await self._train(socket, order, last)
             finally:
                 beating.cancel()
 
@@ -93,7 +95,7 @@ class LoadAgent(SimulatedAgent):
                 return await open_socket(url, credentials_of(order))
             await asyncio.sleep(AGAIN_S)
 
-    async def _train(self, socket: Socket, order: ProcessOrder) -> None:
+    async def _train(self, socket: Socket, order: ProcessOrder, last: LastMessage) -> None:
         """Report iterations until it is over, then wait for the end.
 
         If one stops first, the others wait for orders that never come: an iteration needs all reports.
@@ -122,16 +124,17 @@ class LoadAgent(SimulatedAgent):
             elif step is Step.FINISH:
                 worker.finished(model_saved=worker.orders is not None and worker.orders.evaluator)
             else:
-                await _send(socket, outbox)
+                await _send(socket, outbox, last)
                 await _hear(socket, worker, outbox)
                 self.frames_received += 1
         async for _ in socket:
             pass
 
 
-async def _send(socket: Socket, outbox: Outbox[WorkerMessage]) -> None:
+async def _send(socket: Socket, outbox: Outbox[WorkerMessage], last: LastMessage) -> None:
     while (message := outbox.take()) is not None:
         await socket.send(encode(message))
+        last.sent_s = time.monotonic()
 
 
 async def _hear(socket: Socket, worker: WorkerMachine, outbox: Outbox[WorkerMessage]) -> None:

@@ -1,9 +1,11 @@
 """A simulated agent over a real websocket with real credentials; what its processes do is up to subclasses."""
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,8 +17,8 @@ from benchmarks.live.timing import open_socket
 from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.messages import AgentHeartbeat, AgentHello, ProcessEnded, ProcessName, SlotOffer
 from controlplane.protocol.orders import AgentOrders, ProcessOrder, Role
+from workers.control.socket import AFTER_MESSAGE_S, HEARTBEAT_S
 
-BEAT_S: Final = 1.0
 CONNECT_S: Final = 5.0
 RECONNECT_S: Final = 0.2
 
@@ -116,13 +118,27 @@ class SimulatedAgent(ABC):
             self.failures.append(f"a simulated process failed: {error!r}")
 
 
-async def send_heartbeats(socket: ClientConnection | LocalSocket, heartbeat: msgspec.Struct) -> None:
-    """One per second, as long as the connection lasts."""
-    frame = encode(heartbeat)
+@dataclass(slots=True)
+class LastMessage:
+    """When a process last sent a message, which counts as a heartbeat."""
+
+    sent_s: float = float("-inf")
+
+
+async def send_heartbeats(
+    socket: ClientConnection | LocalSocket, heartbeat: msgspec.Struct, last: LastMessage | None = None
+) -> None:
+    """As real processes send them, as long as the connection lasts."""
+    frame, last = encode(heartbeat), last or LastMessage()
+    due_s = time.monotonic() + HEARTBEAT_S
     with suppress(ConnectionClosed):
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(due_s - time.monotonic())
+            if time.monotonic() < last.sent_s + AFTER_MESSAGE_S:
+                due_s = last.sent_s + AFTER_MESSAGE_S
+                continue
             await socket.send(frame)
+            due_s = time.monotonic() + HEARTBEAT_S
 
 
 def credentials_of(order: ProcessOrder) -> dict[str, str]:

@@ -2,8 +2,8 @@
 rejected.
 
 A process tries its agent's relay before a websocket. One thread connects and reads. For each connection another thread
-writes: messages in the order of their numbers, a heartbeat each second, and unnumbered messages if nothing else is
-pending. So senders never wait for the network.
+writes: messages in the order of their numbers, a heartbeat in each second without one, and unnumbered messages if
+nothing else is pending. So senders never wait for the network.
 """
 
 import threading
@@ -26,8 +26,15 @@ from workers.control.outbox import Outbox
 from workers.relay.process import LocalConnection, LocalRoute, NoRelay
 
 HEARTBEAT_S = 1.0
+AFTER_MESSAGE_S = 1.5
+"""A message counts as a heartbeat. The next one is due later than after a heartbeat, so that a process with an
+iteration of about a second sends none; processes are silent for 4 s before they count as lost."""
+
 RETURN_S = 2.0
 """The longest delay between two attempts: after its own outage the control plane declares no process lost for 5 s."""
+
+EXTRAS_S = 1.0
+"""How often unnumbered messages are sent."""
 
 RESEND_S = 1.0
 """Minimum time between two resends that the other side requested."""
@@ -238,20 +245,25 @@ class ControlSocket(Generic[Sent, Received]):
         def wanted() -> bool:
             return not (over.is_set() or self._closing.is_set())
 
-        heartbeat_s = beat_s = time.monotonic()
+        heartbeat_s = extras_s = beat_s = time.monotonic()
         try:
             while wanted():
-                message = self._outbox.take(min(heartbeat_s, beat_s) - time.monotonic(), wanted=wanted)
+                message = self._outbox.take(min(heartbeat_s, extras_s, beat_s) - time.monotonic(), wanted=wanted)
+                now_s = time.monotonic()
                 if message is not None:
                     connection.send(encode(cleaned(message)))
-                if time.monotonic() >= beat_s:
-                    beat_s = time.monotonic() + BEAT_S
+                    heartbeat_s = now_s + AFTER_MESSAGE_S
+                if now_s >= beat_s:
+                    beat_s = now_s + BEAT_S
                     connection.beat()
-                if time.monotonic() >= heartbeat_s:
-                    heartbeat_s = time.monotonic() + HEARTBEAT_S
+                if now_s >= heartbeat_s:
+                    heartbeat_s = now_s + HEARTBEAT_S
                     if self._outbox.opened:
                         connection.send(encode(self._heartbeat()))
-                        for extra in self._extras() if self._outbox.all_sent else ():
+                if now_s >= extras_s:
+                    extras_s = now_s + EXTRAS_S
+                    if self._outbox.opened and self._outbox.all_sent:
+                        for extra in self._extras():
                             connection.send(encode(cleaned(extra)))
                     self._say_again()
         except ConnectionEnded:

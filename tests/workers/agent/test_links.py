@@ -114,6 +114,22 @@ def test_heartbeats_begin_with_the_hello_and_are_not_numbered(peer: ControlPeer,
     assert kinds(session.heard) == [("WorkerHello", 1)]
 
 
+def test_a_message_counts_as_a_heartbeat(
+    peer: ControlPeer, link: WorkerControl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.control.socket.HEARTBEAT_S", 0.001)
+    monkeypatch.setattr("workers.control.socket.AFTER_MESSAGE_S", 3600.0)
+    session = peer.await_session(PATH)
+    for count in range(1, 31):
+        link.say(hello if count == 1 else report)
+        session.await_heard(count)
+    before = len(session.beats)  # those between the connection and the hello
+    for count in range(31, 61):
+        link.say(report)
+        session.await_heard(count)
+    assert len(session.beats) == before
+
+
 def test_after_a_lost_connection_what_is_not_durable_is_sent_again(peer: ControlPeer, link: WorkerControl) -> None:
     for build in (hello, report, report):
         link.say(build)
