@@ -135,10 +135,7 @@ def _every(seconds: float, task: str) -> dict[str, Any]:
 
 
 CELERY_BEAT_SCHEDULE = {
-    "copy streams to the database": _every(1.0, "ingest"),
-    "start jobs that fit": _every(1.0, "schedule"),
-    "requeue stalled jobs": _every(1.0, "rescue"),
-    "fail processes of lost agents": _every(1.0, "reap_offline_agents"),
+    "tend jobs and machines": _every(1.0, "tend"),
     "sample machines": _every(10.0, "sample_presence"),
     "simulate alternatives of jobs": _every(10.0, "forecast"),
     "resume simulations": _every(10.0, "rescue_simulations"),

@@ -26,7 +26,7 @@ def test_sqlite_waits_for_the_lock_and_keeps_readers_running() -> None:
 
 
 def test_decisions_have_a_queue_of_their_own() -> None:
-    names = ("coordinate", "ingest", "schedule", "rescue", "reap_offline_agents", "sample_presence")
+    names = ("coordinate", "ingest", "schedule", "rescue", "tend", "sample_presence")
     router = current_app.amqp.router
     queues = {name: router.route({}, f"controlplane.runtime.tasks.{name}")["queue"].name for name in names}
     assert queues == dict.fromkeys(names, "history") | {"coordinate": "decisions"}
