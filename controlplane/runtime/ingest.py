@@ -35,6 +35,11 @@ BATCH: Final = 400
 ROUND_S: Final = 0.15
 """Minimum time between two rounds; entries that arrive in between are written together."""
 
+LONGEST_ROUND_S: Final = 0.5
+MOST_BUSY: Final = 0.1
+"""Rounds follow one another so far apart that they take this part of the time: each job of a round costs a transaction,
+whether one of its reports is new or fifty. No further than ``LONGEST_ROUND_S``, and not where entries are left."""
+
 WAIT_S: Final = 0.5
 """How long to wait for entries before looking for new jobs."""
 
@@ -70,6 +75,8 @@ class Ingest:
         self._looked = 0.0
         self.behind = False
         """Whether the last round left entries behind."""
+        self.round_s = ROUND_S
+        """Time from the beginning of the last round until the next one is due."""
 
     def step(self) -> bool:
         """One round over all live jobs; returns whether anything was copied.
@@ -83,6 +90,7 @@ class Ingest:
             self._stopping.wait(self._wait_s)
             return False
         read = self._read()
+        read_at = time.monotonic()
         try:
             moved = [job for job, streams in read.items() if self._copy(job, *streams)]
             for job, letter in list(self._doomed.items()):
@@ -93,9 +101,10 @@ class Ingest:
             self._publish()
             raise
         self._publish()
+        self.round_s = min(LONGEST_ROUND_S, max(ROUND_S, (time.monotonic() - read_at) / MOST_BUSY))
         self.behind = any(len(entries) >= BATCH for streams in read.values() for entries in streams)
         folded = self._fold()
-        while folded and not self.behind and time.monotonic() - began < ROUND_S and self._fold():
+        while folded and not self.behind and time.monotonic() - began < self.round_s and self._fold():
             pass
         self._write_lines()
         return folded or bool(moved)
@@ -282,7 +291,7 @@ def run_ingest(client: Client, stopping: Flag, renew: Callable[[], bool], *, pau
             ticks.publish(client, fleet=True)
         was_stalled = False
         if not ingest.behind:
-            stopping.wait(max(0.0, ROUND_S - (time.monotonic() - began)))
+            stopping.wait(max(0.0, ingest.round_s - (time.monotonic() - began)))
 
 
 def _report_stalled(client: Client, error: Exception) -> None:
