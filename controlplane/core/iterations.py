@@ -251,11 +251,16 @@ compute, communication and waiting, CPU and memory.
 class Ledger:
     """Records reports until the engine handles another entry: it must not be used after that."""
 
-    __slots__ = ("_job", "_open")
+    __slots__ = ("_job", "iteration")
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._open = job.round.completed + 1
+        self.iteration = job.round.completed + 1
+
+    @property
+    def missing(self) -> int:
+        """How many more reports complete the open iteration."""
+        return self._job.round.behind
 
     def note(self, iteration: int, rows: Iterable[Row]) -> int:
         """Record reports of ``iteration`` that have a loss and no data beyond these numbers; return how many were
@@ -264,7 +269,7 @@ class Ledger:
         The first one that is not recorded has changed nothing: its entry must be handled.
         """
         job, current, noted = self._job, self._job.round, 0
-        if iteration != self._open:
+        if iteration != self.iteration:
             return 0
         workers, shares, newest = job.workers, job.generation.shares, job.generation.number
         behind, processed = current.behind, 0

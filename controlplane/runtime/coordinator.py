@@ -21,13 +21,14 @@ from controlplane.runtime import autopilot, log, names, presence, redis, scaling
 from controlplane.runtime.downtime import SILENCE_S
 from controlplane.runtime.engines import READ_COUNT, Engines, Running
 from controlplane.runtime.faults import reach
+from controlplane.runtime.gathering import Gathering
 from controlplane.runtime.lease import Lease, LeaseLost, Position
 from controlplane.runtime.recovery import bring_up
 from controlplane.runtime.redis import Client
 from controlplane.runtime.snapshots import SnapshotPace
 from controlplane.runtime.streams import after
 
-GLANCE_S: Final = 0.1
+GLANCE_S: Final = 0.25
 """How often a lingering holder checks whether other jobs wait for its thread, or whether to stop."""
 
 TURN_S: Final = 1.0
@@ -74,7 +75,7 @@ class Holding:
 
     def __init__(self, lease: Lease, running: Running, around: Surroundings) -> None:
         self._lease, self._running, self._around = lease, running, around
-        self._pace = SnapshotPace()
+        self._pace, self._gathering = SnapshotPace(), Gathering()
         self._began = self._last_entry_at = time.monotonic()
         self._glanced = 0.0
         self._others_wait = False
@@ -97,7 +98,7 @@ class Holding:
             reach("coordinator.read")
             self._last_entry_at = time.monotonic()
             is_last = self._turn_is_over()
-            self._answer(entries, read_on=not is_last)
+            self._answer(entries, is_last=is_last)
             if is_last:
                 self._pass_on()
             return not is_last
@@ -117,8 +118,11 @@ class Holding:
         wait_s = min(GLANCE_S, self._seconds_to_deadline()) if self._may_linger() else 0.0
         return log.pack_read(self._lease.job, after=after, count=READ_COUNT, block_s=wait_s)
 
-    def _answer(self, entries: list[Entry], *, read_on: bool) -> None:
-        """Pass every entry to the engine, and commit the effects in one step, together with the next read."""
+    def _answer(self, entries: list[Entry], *, is_last: bool) -> None:
+        """Pass every entry to the engine, and commit the effects in one step, together with the next read.
+
+        The next read waits if several reports are missing before anything can be decided.
+        """
         running, turn = self._running, tracing.turn(self._lease.job)
         if turn is None:
             commands = [command for entry in entries for command in running.handle(entry)]
@@ -132,8 +136,9 @@ class Holding:
             effects.frames = b""
         self._log_fault()
         cursor = entries[-1].id
-        then = self._next_read(cursor) if read_on else b""
-        self._reads_ahead = read_on
+        pause_s = self._gathering.pause_s(engine.open_ledger(), time.monotonic())
+        self._reads_ahead = not is_last and not pause_s
+        then = self._next_read(cursor) if self._reads_ahead else b""
         self._lease.commit(
             effects,
             Position(cursor=cursor, deadline_ms=engine.deadline_ms, over=engine.over),
@@ -148,6 +153,8 @@ class Holding:
         training.request_fits(self._lease.job, commands)
         autopilot.request_plays(self._lease.job, commands)
         scaling.request_slots(self._lease.job, commands)
+        if pause_s and not is_last:
+            self._around.stopping.wait(pause_s)
 
     def _snapshot(self) -> bytes:
         """A snapshot if one is due, otherwise empty."""

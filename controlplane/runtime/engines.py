@@ -17,6 +17,7 @@ from controlplane.core.commands import AnyCommand
 from controlplane.core.context import EventRefused
 from controlplane.core.engine import Engine
 from controlplane.core.events import EngineFailed, Entry
+from controlplane.core.iterations import Ledger
 from controlplane.core.state import SnapshotVersionError
 from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import unseal
@@ -50,6 +51,9 @@ class AnyEngine(Protocol):
 
     def needs_heartbeats(self, at_ms: float) -> bool:
         """Whether ``TimePassed`` at ``at_ms`` must include processes' heartbeats; if not, it is marked ``is_look``."""
+
+    def open_ledger(self) -> Ledger | None:
+        """The open iteration and what it lacks; None if a command may follow from any report."""
 
     def snapshot(self) -> bytes:
         """The serialized state of the engine."""

@@ -11,7 +11,7 @@ from celery import current_app
 from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError
 
-from controlplane.runtime.redis import Client
+from controlplane.runtime.redis import Client, ask
 
 DECISIONS: Final = "decisions"
 COORDINATE: Final = "controlplane.runtime.tasks.coordinate"
@@ -50,8 +50,11 @@ def declare() -> None:
 
 
 def is_empty(client: Client) -> bool:
-    """Whether no other job waits for a thread: with prefetch disabled, waiting tasks are in a Redis list."""
-    return not client.execute_command("LLEN", DECISIONS)
+    """Whether no other job waits for a thread: with prefetch disabled, waiting tasks are in a Redis list.
+
+    ``client`` must have a single connection.
+    """
+    return not ask(client, "LLEN", DECISIONS)
 
 
 @contextmanager

@@ -51,6 +51,9 @@ class CountingEngine:
         """At every deadline, unless it is that of a look."""
         return not self._state.looks
 
+    def open_ledger(self) -> None:
+        """Each report is answered."""
+
     @property
     def deadline_ms(self) -> int | None:
         return self._state.deadline_ms

@@ -35,7 +35,7 @@ CELERY = [sys.executable, "-m", "celery", "-A", "controlplane.config"]
 QUIET = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
 
 MIGRATE = [*MANAGE, "migrate", "--no-input", "--verbosity", "0"]
-DECISIONS = [*CELERY, "worker", "-Q", "decisions", "-c", "8", "-n", "decisions@%h", *QUIET]
+DECISIONS = [*CELERY, "worker", "-Q", "decisions", "-c", "32", "-n", "decisions@%h", *QUIET]
 HISTORY = [*CELERY, "worker", "-Q", "history", "-c", "4", "-n", "history@%h", *QUIET]
 BEAT = [*CELERY, "beat", "--loglevel", "WARNING"]
 
