@@ -1,6 +1,7 @@
 """Appends the messages of a job's sockets to its log: one script call for all that arrived during the last call.
 
-The first call waits until the event loop has handled its input, so that one batch of a relay becomes one call.
+A call waits until the event loop has handled its input, so that one batch of a relay becomes one call, and a little
+longer in a job with many processes.
 """
 
 import asyncio
@@ -16,6 +17,9 @@ from controlplane.runtime.faults import reach
 from controlplane.runtime.wire import Caller
 
 MOST_AT_ONCE: Final = 256
+APART_S: Final = 0.002
+"""Minimum time between the calls of a job with many processes: their messages share calls, commits and wake-ups."""
+
 MOST_WAITING: Final = 2_000
 """Events of one job that may be queued; above this its sockets are not read."""
 
@@ -36,12 +40,16 @@ class Appender:
         self._call: asyncio.Future[Any] | None = None
         self._is_due = False
         """Whether the next call is about to be made."""
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Future[Any]] = set()
         self._capacity = asyncio.Event()
         self._capacity.set()
         self._arrivals = tracing.arrivals(job)
         self.length = 0
         """Entries of the job's log, as of the last append."""
+        self.gathers = False
+        """Whether calls are at least ``APART_S`` apart."""
+        self._sent_s = float("-inf")
 
     def append(self, event: Event) -> None:
         """Queue the event for the next call."""
@@ -53,7 +61,7 @@ class Appender:
             self._capacity.clear()
         if self._call is None and not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._send_next)
+            self._plan()
 
     async def wait_for_capacity(self) -> None:
         """Wait until the queue accepts more events."""
@@ -66,8 +74,18 @@ class Appender:
                 await asyncio.wait([self._call])
             await asyncio.sleep(0)  # its callback may send what arrived meanwhile
 
+    def _plan(self) -> None:
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        early_s = self._sent_s + APART_S - loop.time() if self.gathers else 0.0
+        if early_s > 0.0:
+            loop.call_later(early_s, self._send_next)
+        else:
+            loop.call_soon(self._send_next)
+
     def _send_next(self) -> None:
         self._is_due = False
+        assert self._loop is not None, "it was planned"
+        self._sent_s = self._loop.time()
         self._sent, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
         self._watch(log.begin_append(self._caller, self._job, self._sent))
 
@@ -102,7 +120,8 @@ class Appender:
         if flipped:
             self._enqueue()
         if self._waiting:
-            self._send_next()
+            self._is_due = True
+            self._plan()
 
     def _enqueue(self) -> None:
         task = asyncio.ensure_future(log.aenqueue(self._job))

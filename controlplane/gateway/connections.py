@@ -1,16 +1,29 @@
-"""The connections of one job in this process: their messages go to the job's log, and each receives its own frames."""
+"""The connections of one job in this process: their messages go to the job's log, and each receives its own frames.
 
+A sender also receives the number up to which its messages are durable, so that it need not keep them. That is rarely
+urgent: the number goes along with the next orders if they come soon.
+"""
+
+from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 from controlplane.gateway import close_codes
 from controlplane.gateway.appender import Appender
 from controlplane.gateway.sockets import Socket
 from controlplane.protocol.codec import encode
+from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Durable, Role
 from controlplane.runtime import tracing
 from controlplane.runtime.durable import numbers_decoder
 from controlplane.runtime.executor import frames_decoder
 from controlplane.runtime.wire import Caller
+
+GATHERING_SOCKETS: Final = 8
+"""A job with this many connections appends messages several at a time (``Appender.gathers``)."""
+
+MOST_LOOKS: Final = 2
+"""The number of a process that reports iterations waits for its orders during this many calls of ``send_durable``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +52,10 @@ class JobConnections:
         self._sockets: dict[tuple[str, int, str], Socket] = {}
         self._durable: dict[str, int] = {}
         """By instance, durable message numbers that senders have not received yet."""
+        self._looks: Counter[str] = Counter()
+        """By instance, how often ``send_durable`` has let such a number wait."""
+        self._reporting: set[str] = set()
+        """Instances whose last message was a report: orders follow."""
 
     @property
     def sockets(self) -> list[Socket]:
@@ -55,6 +72,7 @@ class JobConnections:
         if before is not None:
             before.close(close_codes.REPLACED)
         self._sockets[peer.role, peer.index, peer.instance] = socket
+        self.appender.gathers = len(self._sockets) >= GATHERING_SOCKETS
 
     def leave(self, peer: Peer, socket: Socket) -> bool:
         """Forget ``socket``; returns False if it had been replaced."""
@@ -62,7 +80,16 @@ class JobConnections:
         if self._sockets.get(key) is not socket:
             return False
         del self._sockets[key]
+        self._reporting.discard(peer.instance)
+        self.appender.gathers = len(self._sockets) >= GATHERING_SOCKETS
         return True
+
+    def heard(self, peer: Peer, message: object) -> None:
+        """Record that the process sent a message."""
+        if isinstance(message, IterationReport):
+            self._reporting.add(peer.instance)
+        else:
+            self._reporting.discard(peer.instance)
 
     def deliver(self, data: bytes) -> None:
         """Distribute the frames of a commit to their sockets."""
@@ -71,18 +98,28 @@ class JobConnections:
             if socket is not None:
                 sent = tracing.sending(frame.parent, self.job, frame.index) if frame.parent else None
                 socket.put(frame.data, frame.slot, sent)
+                if (number := self._durable.pop(frame.instance, None)) is not None:
+                    self._looks.pop(frame.instance, None)
+                    socket.put(encode(Durable(number=number)), "durable")
 
     def note_durable(self, data: bytes) -> None:
-        """Store higher durable numbers for the next ``send_durable``."""
+        """Store higher durable numbers for the next orders or ``send_durable``."""
         self._durable |= numbers_decoder.decode(data)
 
     def send_durable(self) -> None:
-        """Send each sender the number up to which it need not resend messages."""
-        risen, self._durable = self._durable, {}
-        if risen:
-            for (_, _, instance), socket in self._sockets.items():
-                if (number := risen.get(instance)) is not None:
-                    socket.put(encode(Durable(number=number)), "durable")
+        """Send numbers to senders that get no orders soon; called regularly."""
+        if not self._durable:
+            return
+        waiting = {
+            instance: number
+            for instance, number in self._durable.items()
+            if instance in self._reporting and self._looks[instance] < MOST_LOOKS
+        }
+        for (_, _, instance), socket in self._sockets.items():
+            if instance not in waiting and (number := self._durable.get(instance)) is not None:
+                socket.put(encode(Durable(number=number)), "durable")
+        self._durable = waiting
+        self._looks = Counter({instance: self._looks[instance] + 1 for instance in waiting})
 
     def close_all(self, code: int) -> None:
         """End every connection."""

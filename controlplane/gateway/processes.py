@@ -94,6 +94,7 @@ class ProcessSocket(Generic[Received]):
                 return
             hub.heartbeats.note(presence_hash, name, received)
             if not isinstance(received, Heartbeat) and self._admits(received, connections.appender.length, socket):
+                connections.heard(self.peer, received)
                 connections.appender.append(self.event(received))
                 await connections.appender.wait_for_capacity()
 
