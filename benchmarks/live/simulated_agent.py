@@ -17,7 +17,8 @@ from benchmarks.live.timing import open_socket
 from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.messages import AgentHeartbeat, AgentHello, ProcessEnded, ProcessName, SlotOffer
 from controlplane.protocol.orders import AgentOrders, ProcessOrder, Role
-from workers.control.socket import AFTER_MESSAGE_S, HEARTBEAT_S
+from workers.control.links import AFTER_MESSAGE_S
+from workers.control.socket import HEARTBEAT_S
 
 CONNECT_S: Final = 5.0
 RECONNECT_S: Final = 0.2

@@ -236,7 +236,7 @@ class CopiesHeld(Value, frozen=True, kw_only=True, tag="copies-held"):
 
 
 class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
-    """A heartbeat in each second without another message, from its own thread; not numbered, not kept."""
+    """A heartbeat each second, or a little more than a second after a message; not numbered, not kept."""
 
     cpu: Fraction = 0.0
     memory: Fraction = 0.0

@@ -24,6 +24,11 @@ from workers.control.socket import (
 )
 from workers.resources import Machine
 
+AFTER_MESSAGE_S = 1.25
+"""The control plane counts a message of a process as a heartbeat. The next one is due a little later than after a
+heartbeat (1 s), so that a process with iterations of a second sends none. A process is lost after 4 s of silence, and
+one whose agent hangs needs up to 2.25 s to notice that and another way (``relay.process``)."""
+
 FAREWELL_S = 1.0
 """How long an ending process still tries to send its messages."""
 FINAL_REJECTIONS = {"stale": REPLACED, "unauthorised": UNAUTHORISED}
@@ -62,7 +67,15 @@ class ProcessLink(Generic[Sent, Received]):
         handlers = Handlers(
             receive=self._receive, opened=lambda: log.info("connected to the control plane"), ended=self._ended
         )
-        self._socket = ControlSocket(route, self._outbox, codec, handlers, heartbeat=self._heartbeat, backoff=backoff)
+        self._socket = ControlSocket(
+            route,
+            self._outbox,
+            codec,
+            handlers,
+            heartbeat=self._heartbeat,
+            backoff=backoff,
+            after_message_s=AFTER_MESSAGE_S,
+        )
 
     @property
     def in_reach(self) -> bool:

@@ -2,8 +2,8 @@
 rejected.
 
 A process tries its agent's relay before a websocket. One thread connects and reads. For each connection another thread
-writes: messages in the order of their numbers, a heartbeat in each second without one, and unnumbered messages if
-nothing else is pending. So senders never wait for the network.
+writes: messages in the order of their numbers, heartbeats, and each second unnumbered messages if nothing else is
+pending. So senders never wait for the network.
 """
 
 import threading
@@ -26,10 +26,6 @@ from workers.control.outbox import Outbox
 from workers.relay.process import LocalConnection, LocalRoute, NoRelay
 
 HEARTBEAT_S = 1.0
-AFTER_MESSAGE_S = 1.5
-"""A message counts as a heartbeat. The next one is due later than after a heartbeat, so that a process with an
-iteration of about a second sends none; processes are silent for 4 s before they count as lost."""
-
 RETURN_S = 2.0
 """The longest delay between two attempts: after its own outage the control plane declares no process lost for 5 s."""
 
@@ -99,9 +95,13 @@ class ControlSocket(Generic[Sent, Received]):
         heartbeat: Callable[[], msgspec.Struct],
         extras: Callable[[], Iterable[msgspec.Struct]] = tuple,
         backoff: Backoff | None = None,
+        after_message_s: float | None = None,
     ) -> None:
+        """``after_message_s``: how long after a message a heartbeat is due, if the other side counts messages as
+        heartbeats.
+        """
         self._route, self._outbox, self._codec, self._handlers = route, outbox, codec, handlers
-        self._heartbeat, self._extras = heartbeat, extras
+        self._heartbeat, self._extras, self._after_message_s = heartbeat, extras, after_message_s
         self._backoff = backoff or Backoff(most_s=RETURN_S)
         self._closing = threading.Event()
         self._connection: Connection | None = None
@@ -152,7 +152,7 @@ class ControlSocket(Generic[Sent, Received]):
         return True
 
     def slow_down(self, number: int) -> None:
-        """The other side rejected messages from that number on: send it again with the next heartbeat."""
+        """The other side rejected messages from that number on: send it again within a second (``EXTRAS_S``)."""
         if self._refused is None:
             log.warning(f"the control plane cannot keep up: message {number} and those behind it are kept for now")
         self._refused = number
@@ -252,7 +252,8 @@ class ControlSocket(Generic[Sent, Received]):
                 now_s = time.monotonic()
                 if message is not None:
                     connection.send(encode(cleaned(message)))
-                    heartbeat_s = now_s + AFTER_MESSAGE_S
+                    if self._after_message_s is not None:
+                        heartbeat_s = now_s + self._after_message_s
                 if now_s >= beat_s:
                     beat_s = now_s + BEAT_S
                     connection.beat()

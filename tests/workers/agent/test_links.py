@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from controlplane.core.lifecycle import GRACE_MS
-from controlplane.protocol.messages import Heartbeat, IterationReport, WorkerHello
+from controlplane.protocol.codec import to_worker
+from controlplane.protocol.messages import Heartbeat, IterationReport, WorkerHello, WorkerMessage
 from controlplane.protocol.orders import Durable, Rejection, ServerOrders
 from tests.support.waiting import eventually
 from tests.workers.agent.peer import ControlPeer, Session
@@ -27,7 +28,18 @@ from tests.workers.agent.values import (
 from workers.addresses import control_plane
 from workers.backoff import Backoff
 from workers.control.links import ServerControl, WorkerControl
-from workers.control.socket import FAILED, FINAL_CODES, JOB_OVER, REPLACED, RETURN_S, UNAUTHORISED, Ending
+from workers.control.outbox import Outbox
+from workers.control.socket import (
+    FAILED,
+    FINAL_CODES,
+    JOB_OVER,
+    REPLACED,
+    RETURN_S,
+    UNAUTHORISED,
+    ControlSocket,
+    Ending,
+    Handlers,
+)
 from workers.processes import route_of
 from workers.relay.framing import VARIABLE
 from workers.relay.relay import HOLD_S, Relay
@@ -114,20 +126,35 @@ def test_heartbeats_begin_with_the_hello_and_are_not_numbered(peer: ControlPeer,
     assert kinds(session.heard) == [("WorkerHello", 1)]
 
 
-def test_a_message_counts_as_a_heartbeat(
-    peer: ControlPeer, link: WorkerControl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_of_a_process_counts_as_a_heartbeat(peer: ControlPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.control.socket.HEARTBEAT_S", 0.001)
-    monkeypatch.setattr("workers.control.socket.AFTER_MESSAGE_S", 3600.0)
+    monkeypatch.setattr("workers.control.links.AFTER_MESSAGE_S", 3600.0)
+    link = WorkerControl(route_of(process_order(), control_plane(peer.url)), machine=Machine(), backoff=quick())
+    link.start()
     session = peer.await_session(PATH)
-    for count in range(1, 31):
+    for count in range(1, 61):
         link.say(hello if count == 1 else report)
         session.await_heard(count)
-    before = len(session.beats)  # those between the connection and the hello
-    for count in range(31, 61):
-        link.say(report)
+    link.close()
+    assert session.beats == []
+
+
+def test_an_agents_heartbeats_contain_its_load_and_are_sent_beside_any_messages(
+    peer: ControlPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.control.socket.HEARTBEAT_S", 0.001)
+    outbox: Outbox[WorkerMessage] = Outbox()
+    handlers: Handlers[Any] = Handlers(receive=lambda _: None, opened=lambda: None, ended=lambda _: None)
+    route = route_of(process_order(), control_plane(peer.url))
+    socket = ControlSocket(route, outbox, to_worker, handlers, heartbeat=lambda: Heartbeat(cpu=0.25))
+    socket.start()
+    session = peer.await_session(PATH)
+    for count in range(1, 61):
+        outbox.say(hello if count == 1 else report)
         session.await_heard(count)
-    assert len(session.beats) == before
+    found = len(session.beats)
+    socket.close()
+    assert found > 0
 
 
 def test_after_a_lost_connection_what_is_not_durable_is_sent_again(peer: ControlPeer, link: WorkerControl) -> None:
@@ -288,7 +315,7 @@ def test_a_gap_is_filled_by_sending_again(peer: ControlPeer, link: WorkerControl
     assert not link.stopping.is_set()
 
 
-def test_what_was_refused_for_now_is_sent_again_with_the_next_heartbeat(peer: ControlPeer, link: WorkerControl) -> None:
+def test_what_was_refused_for_now_is_sent_again_a_second_later(peer: ControlPeer, link: WorkerControl) -> None:
     for build in (hello, report, report):
         link.say(build)
     session = peer.await_session(PATH)
