@@ -23,7 +23,7 @@ MOST_S: Final = 0.05
 class Gathering:
     """The pace at which the reports of one job arrive."""
 
-    __slots__ = ("_began_s", "_iteration", "_spread_s", "_whole")
+    __slots__ = ("_began_s", "_iteration", "_spread_s", "_waited_s", "_whole")
 
     def __init__(self) -> None:
         self._iteration = -1
@@ -32,23 +32,32 @@ class Gathering:
         """How many reports it lacked at first."""
         self._began_s: float | None = None
         """When the first of its reports were read."""
+        self._waited_s = 0.0
+        """The wait before the last read: reports may have come at its beginning."""
         self._spread_s = 0.0
-        """Time between the first and the last report of the iteration before it, as read."""
+        """Time between the first and the last report of the iteration before it, at least."""
 
     def pause_s(self, ledger: Ledger | None, now_s: float) -> float:
         """How long to wait before the next read, after one that left the open iteration in this state.
 
         ``ledger`` is None if any report may lead to a decision.
         """
+        self._waited_s, waited_s = 0.0, self._waited_s
         if ledger is None:
             self._iteration = -1
             return 0.0
         if ledger.iteration != self._iteration:
             follows = ledger.iteration == self._iteration + 1 and self._began_s is not None
-            self._spread_s = now_s - (self._began_s or 0.0) if follows else 0.0
+            self._spread_s = max(0.0, now_s - (self._began_s or 0.0) - waited_s) if follows else 0.0
             self._iteration, self._whole, self._began_s = ledger.iteration, ledger.missing, None
+        if ledger.missing >= self._whole:  # what was read was no report of this iteration
             return 0.0
         if self._began_s is None:
             self._began_s = now_s
-        wait_s = min(MOST_S, PART * self._spread_s * ledger.missing / max(1, self._whole))
-        return wait_s if wait_s >= LEAST_S else 0.0
+        if ledger.missing < 2:
+            return 0.0
+        wait_s = min(MOST_S, PART * self._spread_s * ledger.missing / self._whole)
+        if wait_s < LEAST_S:
+            return 0.0
+        self._waited_s = wait_s
+        return wait_s

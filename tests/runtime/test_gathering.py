@@ -46,6 +46,29 @@ def test_reports_that_came_at_once_are_read_at_once() -> None:
     assert read(after_an_iteration(spread_s=0.001), 2, 99, 2.0) == 0.0
 
 
+def test_the_last_report_is_read_at_once() -> None:
+    gathering = after_an_iteration(spread_s=60.0)
+    assert [read(gathering, 2, missing, 100.0) for missing in (2, 1)] == [MOST_S, 0.0]
+
+
+def test_entries_that_are_no_reports_do_not_begin_an_iteration() -> None:
+    gathering = after_an_iteration(spread_s=0.2)
+    assert read(gathering, 2, WORKERS, 1.5) == 0.0
+    read(gathering, 2, 50, 3.0)
+    read(gathering, 3, WORKERS, 3.001)
+    assert read(gathering, 3, 50, 4.0) == 0.0
+
+
+def test_a_wait_is_not_taken_for_the_pace_of_reports() -> None:
+    gathering = after_an_iteration(spread_s=0.2)
+    now_s, waits = 2.0, []
+    for iteration in range(2, 6):  # all reports come at once; one is read apart from the others
+        waits.append(read(gathering, iteration, WORKERS - 1, now_s))
+        read(gathering, iteration + 1, WORKERS, now_s + waits[-1])
+        now_s += 1.0
+    assert waits == [pytest.approx(PART * 0.2 * 0.99), 0.0, 0.0, 0.0]
+
+
 def test_the_first_iteration_waits_for_nothing() -> None:
     gathering = Gathering()
     assert [read(gathering, 1, missing, 10.0 - missing / 10) for missing in (100, 60, 20)] == [0.0, 0.0, 0.0]
