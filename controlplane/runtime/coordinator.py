@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from threading import Event as Flag
-from threading import Semaphore
 from typing import Final
 
 import structlog
+from django.db import close_old_connections
 
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import ControlPlaneResumed, Entry, TimePassed
@@ -23,6 +23,7 @@ from controlplane.runtime.engines import READ_COUNT, Engines, Running
 from controlplane.runtime.faults import reach
 from controlplane.runtime.gathering import Gathering
 from controlplane.runtime.lease import Lease, LeaseLost, Position
+from controlplane.runtime.places import Places
 from controlplane.runtime.recovery import bring_up
 from controlplane.runtime.redis import Client
 from controlplane.runtime.snapshots import SnapshotPace
@@ -46,7 +47,7 @@ class Surroundings:
     queue_is_empty: Callable[[], bool]
     enqueue: Callable[[int], None]
     stopping: Flag
-    places: Semaphore
+    places: Places
     """Limit of waiting coordinators: below the number of threads, so that one is free for a job with new entries."""
     linger_s: float = names.LINGER_S
 
@@ -59,6 +60,7 @@ def coordinate(job: int, around: Surroundings) -> None:
     reach("coordinator.taken")
     try:
         running = bring_up(around.client, lease, around.engines)
+        close_old_connections()  # a holder may stay for hours and needs no database
         if running is None:
             return
         holding = Holding(lease, running, around)
@@ -137,6 +139,8 @@ class Holding:
         self._log_fault()
         cursor = entries[-1].id
         pause_s = self._gathering.pause_s(engine.open_ledger(), time.monotonic())
+        if len(entries) >= READ_COUNT:  # more are waiting
+            pause_s = 0.0
         self._reads_ahead = not is_last and not pause_s
         then = self._next_read(cursor) if self._reads_ahead else b""
         self._lease.commit(
@@ -219,7 +223,7 @@ class Holding:
             return False
         if time.monotonic() - self._last_entry_at >= self._around.linger_s or self._glance():
             return False
-        self._has_place = self._has_place or self._around.places.acquire(blocking=False)
+        self._has_place = self._around.places.hold(self._has_place)
         return self._has_place
 
     def _turn_is_over(self) -> bool:

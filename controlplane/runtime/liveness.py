@@ -96,6 +96,13 @@ def _say(client: Client, name: str) -> None:
     client.set(_key(name), where(), px=ALIVE_MS)
 
 
+def is_held(client: Client, lease: str) -> bool:
+    """Whether another process could not take this lease of a writer now: the condition of ``seize.lua``."""
+    held = (client.execute_command("GET", lease) or b"").decode()
+    holder, colon, _ = held.partition(":")
+    return bool(held) and not (holder.isalnum() and colon and not client.exists(names.writer(holder)))
+
+
 def _evict_dead(client: Client) -> None:
     for key in client.scan_iter(match=_key("*"), count=1000):
         place = (client.execute_command("GET", key) or b"").decode()

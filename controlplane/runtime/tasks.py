@@ -45,6 +45,7 @@ from controlplane.runtime.engines import Engines
 from controlplane.runtime.garbage import collect_seldom
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.job_failures import isolated_step
+from controlplane.runtime.places import Places
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
 from controlplane.runtime.subprocesses import BrokenOff, run_in_subprocess
@@ -69,7 +70,7 @@ MOST_OF_SIMULATIONS_S: Final = 3_600.0
 """A process that runs simulations is replaced after this long, in case it hangs. The simulation that it was
 running continues in the next one."""
 
-_places: Final = Semaphore(0)
+_places: Final = Places(0)
 _simulating: Final = Semaphore(1)
 _engines: Final = Engines.of_this_process()
 _thread: Final = local()
@@ -169,7 +170,7 @@ def tend() -> None:
         ExceptionGroup: the errors of the steps that failed.
     """
     failures = []
-    for step in (rescue, _start_ingest, schedule, reaper.reap_offline_agents):
+    for step in (rescue, _start_ingest, reaper.reap_offline_agents, schedule):
         try:
             step()
         except Exception as error:
@@ -179,8 +180,8 @@ def tend() -> None:
 
 
 def _start_ingest() -> None:
-    """Unless a process copies the streams: it holds the lease."""
-    if not shared().exists(names.INGEST_LEASE):
+    """Unless a process copies the streams: it holds the lease, and lives."""
+    if not liveness.is_held(shared(), names.INGEST_LEASE):
         ingest.apply_async(expires=2.0)
 
 
@@ -272,7 +273,7 @@ def announce_process(sender: Any, **_: Any) -> None:
     """
     collect_seldom()
     if queue.DECISIONS in sender.app.amqp.queues.consume_from:
-        _places.release(max(1, sender.pool.num_processes - FREE_THREADS))
+        _places.most = max(1, sender.pool.num_processes - FREE_THREADS)
         start_pulse(stopping, "coordinator")  # first: it keeps running if Redis fails right now
         liveness.begin(shared())
         _queue_stranded()

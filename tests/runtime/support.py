@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Event, Semaphore
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from controlplane.runtime import log, names
 from controlplane.runtime.coordinator import Surroundings
 from controlplane.runtime.engines import AnyEngine, Engines
 from controlplane.runtime.executor import JobFacts, decode_commands
+from controlplane.runtime.places import Places
 from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import MessageCursor
 
@@ -100,7 +101,7 @@ class Driver:
     enqueued: list[int] = field(default_factory=list)
     stopping: Event = field(default_factory=Event)
     others_wait: bool = False
-    places: Semaphore = field(default_factory=lambda: Semaphore(1))
+    places: Places = field(default_factory=lambda: Places(1))
     linger_s: float = 0.0
 
     def __post_init__(self) -> None:

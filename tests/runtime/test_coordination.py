@@ -1,7 +1,5 @@
 """One job from its log to its command stream: once each, whatever dies, and by the holder of the token alone."""
 
-from threading import Semaphore
-
 import pytest
 
 from controlplane.core.events import ControlPlaneResumed, StopRequested, TimePassed
@@ -9,7 +7,9 @@ from controlplane.runtime import log, names
 from controlplane.runtime.coordinator import coordinate
 from controlplane.runtime.executor import Effects, frames_decoder
 from controlplane.runtime.faults import POINTS, armed
+from controlplane.runtime.gathering import Gathering
 from controlplane.runtime.lease import Lease, LeaseLost, Position
+from controlplane.runtime.places import Places
 from controlplane.runtime.redis import Client
 from controlplane.runtime.scripts import RECORD_HEARTBEATS
 from tests.runtime.support import JOB, CountingEngine, Died, Driver, State, answered, die, logged, report, submit
@@ -101,8 +101,44 @@ def test_snapshot_and_tail_give_the_same_commands_as_memory(
     assert [command for _, _, command in answered(client)] == expected
 
 
+@pytest.fixture(params=[0.0, 0.001], ids=["reads on", "gathers"])
+def gathering_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """How long it waits after each read."""
+    monkeypatch.setattr(Gathering, "pause_s", lambda *_: request.param)
+    return float(request.param)
+
+
+def test_what_comes_during_a_wait_is_read_after_it(
+    client: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Gathering, "pause_s", lambda *_: 0.001)
+    driver.linger_s = 60.0
+    submit(client)
+    ids = say(client, 2)
+
+    def more() -> None:
+        if len(ids) < 5:
+            ids.extend(say(client, len(ids) + 2))
+        else:
+            driver.stopping.set()
+
+    with armed("coordinator.committed", more):
+        coordinate(JOB, driver.around())
+    assert [cause for _, cause, _ in answered(client)] == ids
+
+
+def test_shutdown_ends_a_wait_for_reports(client: Client, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gathering, "pause_s", lambda *_: 3600.0)
+    submit(client)
+    with armed("coordinator.committed", driver.stopping.set):
+        coordinate(JOB, driver.around())
+    assert client.get(names.state(JOB)) is None, "it is idle, and not held for an hour"
+
+
 @pytest.mark.parametrize("point", IN_COORDINATOR)
-def test_nothing_is_lost_or_doubled_where_a_coordinator_dies(client: Client, driver: Driver, point: str) -> None:
+def test_nothing_is_lost_or_doubled_where_a_coordinator_dies(
+    client: Client, driver: Driver, gathering_s: float, point: str
+) -> None:
     driver.kind = _with_a_deadline(driver.kind)
     driver.engines = driver.fresh_engines()
     submit(client)
@@ -272,7 +308,7 @@ def test_a_redis_that_forgot_its_scripts_is_taught_them_while_the_next_read_is_u
 
 
 def test_without_a_place_no_one_lingers(client: Client, driver: Driver) -> None:
-    driver.linger_s, driver.places = 3600.0, Semaphore(0)
+    driver.linger_s, driver.places = 3600.0, Places(0)
     submit(client)
     coordinate(JOB, driver.around())
     assert client.get(names.state(JOB)) is None
@@ -284,4 +320,4 @@ def test_a_place_is_given_back_however_a_holding_ends(client: Client, driver: Dr
     say(client, 2)
     with armed("coordinator.committed", die), pytest.raises(Died):
         coordinate(JOB, driver.around())
-    assert driver.places.acquire(blocking=False)
+    assert driver.places.hold(False)
