@@ -5,6 +5,7 @@ longer in a job with many processes.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,7 +41,6 @@ class Appender:
         self._call: asyncio.Future[Any] | None = None
         self._is_due = False
         """Whether the next call is about to be made."""
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[asyncio.Future[Any]] = set()
         self._capacity = asyncio.Event()
         self._capacity.set()
@@ -72,11 +72,13 @@ class Appender:
         while self._call is not None or self._is_due:
             if self._call is not None:
                 await asyncio.wait([self._call])
-            await asyncio.sleep(0)  # its callback may send what arrived meanwhile
+                await asyncio.sleep(0)  # its callback may send what arrived meanwhile
+            else:
+                await asyncio.sleep(APART_S)
 
     def _plan(self) -> None:
-        loop = self._loop = self._loop or asyncio.get_running_loop()
-        early_s = self._sent_s + APART_S - loop.time() if self.gathers else 0.0
+        loop = asyncio.get_running_loop()
+        early_s = self._sent_s + APART_S - time.monotonic() if self.gathers else 0.0
         if early_s > 0.0:
             loop.call_later(early_s, self._send_next)
         else:
@@ -84,8 +86,7 @@ class Appender:
 
     def _send_next(self) -> None:
         self._is_due = False
-        assert self._loop is not None, "it was planned"
-        self._sent_s = self._loop.time()
+        self._sent_s = time.monotonic()
         self._sent, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
         self._watch(log.begin_append(self._caller, self._job, self._sent))
 

@@ -4,7 +4,6 @@ A sender also receives the number up to which its messages are durable, so that 
 urgent: the number goes along with the next orders if they come soon.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,7 @@ from controlplane.runtime.wire import Caller
 GATHERING_SOCKETS: Final = 8
 """A job with this many connections appends messages several at a time (``Appender.gathers``)."""
 
-MOST_LOOKS: Final = 2
+MOST_TURNS: Final = 2
 """The number of a process that reports iterations waits for its orders during this many calls of ``send_durable``."""
 
 
@@ -41,6 +40,14 @@ class Peer:
         return f"{self.role}:{self.index}:{self.instance}"
 
 
+@dataclass(slots=True)
+class Unsent:
+    """A durable number that its sender has not received, and how many calls of ``send_durable`` let it wait."""
+
+    number: int
+    turns: int = 0
+
+
 class JobConnections:
     """The sockets of one job. A second connection of the same process replaces the first."""
 
@@ -50,10 +57,8 @@ class JobConnections:
         """Connections that use this object, including those that have not called ``enter`` yet."""
         self.appender = Appender(caller, job, self._append_failed)
         self._sockets: dict[tuple[str, int, str], Socket] = {}
-        self._durable: dict[str, int] = {}
-        """By instance, durable message numbers that senders have not received yet."""
-        self._looks: Counter[str] = Counter()
-        """By instance, how often ``send_durable`` has let such a number wait."""
+        self._unsent: dict[str, Unsent] = {}
+        """By instance."""
         self._reporting: set[str] = set()
         """Instances whose last message was a report: orders follow."""
 
@@ -72,6 +77,7 @@ class JobConnections:
         if before is not None:
             before.close(close_codes.REPLACED)
         self._sockets[peer.role, peer.index, peer.instance] = socket
+        self._unsent.pop(peer.instance, None)  # it receives the present number as it connects
         self.appender.gathers = len(self._sockets) >= GATHERING_SOCKETS
 
     def leave(self, peer: Peer, socket: Socket) -> bool:
@@ -98,28 +104,29 @@ class JobConnections:
             if socket is not None:
                 sent = tracing.sending(frame.parent, self.job, frame.index) if frame.parent else None
                 socket.put(frame.data, frame.slot, sent)
-                if (number := self._durable.pop(frame.instance, None)) is not None:
-                    self._looks.pop(frame.instance, None)
-                    socket.put(encode(Durable(number=number)), "durable")
+                if (unsent := self._unsent.pop(frame.instance, None)) is not None:
+                    socket.put(encode(Durable(number=unsent.number)), "durable")
 
     def note_durable(self, data: bytes) -> None:
         """Store higher durable numbers for the next orders or ``send_durable``."""
-        self._durable |= numbers_decoder.decode(data)
+        for instance, number in numbers_decoder.decode(data).items():
+            self._unsent.setdefault(instance, Unsent(number)).number = number
 
     def send_durable(self) -> None:
         """Send numbers to senders that get no orders soon; called regularly."""
-        if not self._durable:
+        if not self._unsent:
             return
-        waiting = {
-            instance: number
-            for instance, number in self._durable.items()
-            if instance in self._reporting and self._looks[instance] < MOST_LOOKS
-        }
+        waiting: dict[str, Unsent] = {}
         for (_, _, instance), socket in self._sockets.items():
-            if instance not in waiting and (number := self._durable.get(instance)) is not None:
-                socket.put(encode(Durable(number=number)), "durable")
-        self._durable = waiting
-        self._looks = Counter({instance: self._looks[instance] + 1 for instance in waiting})
+            unsent = self._unsent.get(instance)
+            if unsent is None:
+                continue
+            if instance in self._reporting and unsent.turns < MOST_TURNS:
+                unsent.turns += 1
+                waiting[instance] = unsent
+            else:
+                socket.put(encode(Durable(number=unsent.number)), "durable")
+        self._unsent = waiting
 
     def close_all(self, code: int) -> None:
         """End every connection."""

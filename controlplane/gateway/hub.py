@@ -33,7 +33,7 @@ from controlplane.runtime.garbage import collect_seldom
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
 
-FLUSH_S: Final = 0.5
+FLUSH_S: Final = 0.25
 WATCH_S: Final = 0.5
 TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
 

@@ -36,7 +36,7 @@ ROUND_S: Final = 0.15
 """Minimum time between two rounds; entries that arrive in between are written together."""
 
 LONGEST_ROUND_S: Final = 0.5
-MOST_BUSY: Final = 0.05
+MOST_BUSY: Final = 0.1
 """Rounds follow one another so far apart that they take this part of the time: each job of a round costs a transaction,
 whether one of its reports is new or fifty. No further than ``LONGEST_ROUND_S``, and not where entries are left."""
 

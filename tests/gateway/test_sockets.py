@@ -73,6 +73,24 @@ async def test_newer_orders_replace_older_ones_that_wait() -> None:
     assert peer.sent == sent(b"orders 1", b"orders 3", b"refusal", b"placement")
 
 
+async def test_after_its_close_code_no_message_is_taken() -> None:
+    """They are numbered: what is not taken is sent again over the next connection."""
+    peer, taken = Peer(), []
+
+    async def take(message: Message) -> None:
+        taken.append(message["bytes"])
+        socket.close(1013)
+
+    messages = iter([b"1", b"2"])
+    socket = Socket(lambda: _message(next(messages)), peer.send)
+    await socket.run(take)
+    assert (taken, peer.sent) == ([b"1"], [{"type": "websocket.close", "code": 1013}])
+
+
+async def _message(data: bytes) -> Message:
+    return {"type": "websocket.receive", "bytes": data}
+
+
 async def test_what_was_put_before_the_end_is_sent_before_it() -> None:
     peer = Peer()
     socket, task = running(peer)
