@@ -43,7 +43,7 @@ MOST_CPU: Final = 0.4
 """Target: of a core, all processes of the control plane."""
 
 MOST_MEMORY_MB: Final = 250.0
-"""Target: all processes of the control plane, pages that they share counted in each."""
+"""Target: all processes of the control plane; pages that they share are divided among them."""
 
 FLAT_MB_PER_MINUTE: Final = 1.0
 """Bar of ``--slope``: a process that grows more slowly than this is flat, as far as ten minutes can tell."""
