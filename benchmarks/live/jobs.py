@@ -1,4 +1,4 @@
-"""Many small jobs, each with a report per second, on one Celery process of eight threads; then on two."""
+"""Many small jobs, each with a report per second, on one Celery process; then on two."""
 
 import asyncio
 import time
@@ -107,7 +107,7 @@ def table(document: dict[str, Any]) -> str:
     """The results as a table: for one process, then for two."""
     lines = [f"{document['runs'][0]['jobs']} jobs of one worker each; from a report to its orders:", waits_title()]
     for run in document["runs"]:
-        of = f"{run['processes']} x 8 threads"
+        of = f"{run['processes']} decision processes" if run["processes"] > 1 else "1 decision process"
         lines += [waits_line(f"{of}, {rate:.0f} a second each", waits) for rate, waits, _ in run["stretches"]]
     for run in document["runs"]:
         lines += [f"{run['processes']} Celery processes for decisions:", *usage_lines(run["stretches"][0][2])]

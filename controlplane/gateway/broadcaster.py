@@ -19,7 +19,8 @@ INTERVAL_S: Final = 0.5
 
 GATHER_S: Final = 0.2
 """How long the first change waits for others. Workers in lockstep report almost at once, and ingest copies them in two
-rounds: a tick after the first round would show half an iteration, and the rest one interval later."""
+rounds: a tick after the first round would show half an iteration, and the rest one interval later. Where a round takes
+longer than 15 ms, the second one comes later than this."""
 
 MOST_JOBS: Final = 1_000
 """Most jobs in one tick, and most jobs with a cached state: the ones that changed last."""

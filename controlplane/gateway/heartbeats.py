@@ -1,4 +1,4 @@
-"""Batches heartbeats for Redis: keeps the newest of each process, and writes them a few times per second."""
+"""Batches heartbeats for Redis: keeps the newest of each process, and writes them every ``hub.FLUSH_S``."""
 
 import time
 from collections import defaultdict

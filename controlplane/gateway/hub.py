@@ -38,7 +38,7 @@ WATCH_S: Final = 0.5
 TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
 
 DURABLE_S: Final = 0.5
-"""How often senders receive their durable numbers."""
+"""How often durable numbers are sent to processes that get no orders soon."""
 
 logger = structlog.get_logger(__name__)
 

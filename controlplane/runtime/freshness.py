@@ -10,7 +10,7 @@ from controlplane.runtime.redis import Client
 from controlplane.telemetry.models import Cursor
 
 LATE_S: Final = 5.0
-"""Ingest copies several times a second: if an entry waits for longer, pages show old data."""
+"""Ingest copies at least twice a second: if an entry waits for longer, pages show old data."""
 
 MOST_JOBS: Final = 200
 """Maximum number of live jobs that are checked, the newest."""

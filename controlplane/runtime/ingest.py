@@ -33,7 +33,7 @@ BATCH: Final = 400
 """Entries of one stream per transaction, which keeps it under 50 ms."""
 
 ROUND_S: Final = 0.15
-"""Minimum time between two rounds; entries that arrive in between are written together."""
+"""Time between two rounds, at least; entries that arrive in between are written together."""
 
 LONGEST_ROUND_S: Final = 0.5
 MOST_BUSY: Final = 0.1
