@@ -22,6 +22,7 @@ from benchmarks.database.postgres import INSTALL as INSTALL_POSTGRES
 from benchmarks.database.postgres import postgres_folder, running_postgres
 from controlplane.runtime.embedded.processes import stop_services
 from controlplane.runtime.embedded.redis_server import answers, bundled_redis, redis_binary, start_redis
+from controlplane.telemetry.tails import forget_tails
 from tests.support import databases, statements
 from tests.support.examples import examples, is_left_out
 from tests.support.sharing import Sharing, check_sharing, is_passed_over
@@ -142,6 +143,7 @@ def redis_url(redis_server: str, settings: Any) -> str:
 def _nothing_cached() -> None:
     """No test reads what another's pages have cached."""
     cache.clear()
+    forget_tails()
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,8 @@ from controlplane.telemetry.columns import (
 )
 from controlplane.telemetry.metrics import ITERATION
 from controlplane.telemetry.models import Chunk, Rollup
-from controlplane.telemetry.stored_reports import Place, batches_after, folded_until, rows_of, stored_blocks
+from controlplane.telemetry.stored_reports import Place, folded_until, stored_blocks
+from controlplane.telemetry.tails import tail
 
 FOREVER: Final = 2**62
 PARTS: Final = frozenset(each.name for each in OF_WORKERS if each.is_optional and each.name in ITERATION)
@@ -199,7 +200,7 @@ def _open_blocks(job_id: int, ranks: Sequence[int]) -> dict[Place, Block]:
 
 def _tail(job_id: int, mark: int, columns: Collection[str], span: Span) -> Rows:
     """Reports that are not folded yet."""
-    rows, _ = rows_of(batches_after(job_id, mark), columns)
+    rows = tail(job_id, mark, columns)
     return rows.where(span.includes(rows.rank, rows.iteration))
 
 
