@@ -28,7 +28,7 @@ from controlplane.telemetry.models import ReportBatch
 MOST_SLOTS: Final = 50
 """Limit per machine: each change sends an agent all its orders."""
 
-START_AT_ONCE: Final = 2
+START_AT_ONCE: Final = 1
 """More jobs that start at once, and this process cannot send the heartbeats of its machines in time."""
 
 STARTED_S: Final = 600.0
