@@ -19,6 +19,7 @@ from benchmarks.live.simulated_jobs import Counted, SimulatedJobs, simulated_job
 from benchmarks.live.steady_load import SteadyLoad
 from benchmarks.tables import say
 from controlplane.runtime.embedded.control_plane import CHECKOUT
+from controlplane.runtime.garbage import collect_seldom
 
 MOST_WORKERS: Final = 2_000
 """Of one process: a core carries some 10,000 of their messages per second, and theirs come in bursts."""
@@ -140,6 +141,7 @@ def _share(whole: int, count: int, number: int) -> int:
 
 def play(part: str, commands: IO[str]) -> None:
     """Run as one of the processes."""
+    collect_seldom()  # a pass over the objects of two thousand connections delays their heartbeats
     _print(asyncio.run(_play(msgspec.json.decode(part, type=Part), commands)))
 
 

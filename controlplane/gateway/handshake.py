@@ -1,7 +1,10 @@
 """Authenticates clients (processes, ranks and agents) by the credential in their handshake."""
 
+import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Self
+from weakref import WeakKeyDictionary
 
 from channels.db import database_sync_to_async
 
@@ -11,7 +14,8 @@ from controlplane.gateway import close_codes
 from controlplane.gateway.close_codes import Refusal
 from controlplane.gateway.connections import Peer
 from controlplane.gateway.credential_rotation import admit
-from controlplane.gateway.process_credentials import process_over
+from controlplane.gateway.lookup import Lookup
+from controlplane.gateway.process_credentials import processes_over
 from controlplane.gateway.sockets import Scope, Socket
 from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import unseal
@@ -55,12 +59,29 @@ class Claim:
         return cls(peer=peer, credential=bearer(scope))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the database has about a process that connects."""
+
+    job_key: bytes | None = field(repr=False)
+    """None: there is no such job."""
+    over: str | None
+    """Why it may not connect, even with its key."""
+
+
 async def peer_refusal(claim: Claim) -> Refusal | None:
     """Why the client is refused; None if it has the key of this process instance, and its machine may be connected."""
-    if not await _has_key(claim):
+    peer = claim.peer
+    try:
+        given = bytes.fromhex(claim.credential)
+    except ValueError:
         return Refusal(close_codes.UNAUTHORISED)
-    why = await database_sync_to_async(process_over)(claim.peer)
-    return None if why is None else unauthorised(why)
+    known = await _lookups().processes.get(peer)
+    if known.job_key is None or not peer.instance:
+        return Refusal(close_codes.UNAUTHORISED)
+    if not matches(process_key(known.job_key, peer.role, peer.index, peer.instance), given):
+        return Refusal(close_codes.UNAUTHORISED)
+    return None if known.over is None else unauthorised(known.over)
 
 
 def unauthorised(sentence: str) -> Refusal:
@@ -68,22 +89,9 @@ def unauthorised(sentence: str) -> Refusal:
     return Refusal(close_codes.UNAUTHORISED, encode(Rejection(code="unauthorised", detail=sentence)))
 
 
-async def _has_key(claim: Claim) -> bool:
-    peer = claim.peer
-    try:
-        given = bytes.fromhex(claim.credential)
-    except ValueError:
-        return False
-    job_key = await _job_key(peer.job)
-    if job_key is None or not peer.instance:
-        return False
-    return matches(process_key(job_key, peer.role, peer.index, peer.instance), given)
-
-
 async def rank_verdict(claim: Claim) -> Verdict:
     """Validity of the token of a connection that claims to be an attached rank."""
-    verdict: Verdict = await database_sync_to_async(rank_verdict_on)(claim.credential, claim.peer.job)
-    return verdict
+    return await _lookups().ranks.get((claim.credential, claim.peer.job))
 
 
 @database_sync_to_async
@@ -110,7 +118,30 @@ async def admitted_agent(scope: Scope, socket: Socket) -> Admission | None:
     return admission
 
 
-@database_sync_to_async
-def _job_key(job: int) -> bytes | None:
-    key = Job.objects.filter(pk=job).values_list("key", flat=True).first()
-    return None if key is None else unseal(key)
+class _Lookups:
+    """Those of one event loop."""
+
+    def __init__(self) -> None:
+        self.processes = Lookup(_known)
+        self.ranks = Lookup(_verdicts)
+
+
+_of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _Lookups] = WeakKeyDictionary()
+
+
+def _lookups() -> _Lookups:
+    loop = asyncio.get_running_loop()
+    if (found := _of_loop.get(loop)) is None:
+        found = _of_loop[loop] = _Lookups()
+    return found
+
+
+def _known(peers: Collection[Peer]) -> dict[Peer, Known]:
+    jobs = {peer.job for peer in peers}
+    keys = {job: unseal(key) for job, key in Job.objects.filter(pk__in=jobs).values_list("pk", "key")}
+    over = processes_over(jobs)
+    return {peer: Known(job_key=keys.get(peer.job), over=over.get(peer)) for peer in peers}
+
+
+def _verdicts(claims: Collection[tuple[str, int]]) -> dict[tuple[str, int], Verdict]:
+    return {claim: rank_verdict_on(*claim) for claim in claims}

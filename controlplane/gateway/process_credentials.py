@@ -6,7 +6,6 @@ So a key that was stolen from a machine together with its credential is useless 
 from collections.abc import Collection
 from datetime import datetime
 
-from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.fleet.credentials import agents_near_end, credentials_over
@@ -15,22 +14,15 @@ from controlplane.jobs.models import Process
 
 
 def processes_over(jobs: Collection[int], *, now: datetime | None = None) -> dict[Peer, str]:
-    """Processes of these jobs that may no longer be connected, each with the reason and the cure."""
-    return _over(Process.objects.filter(job__in=jobs), now or timezone.now())
+    """Processes of these jobs that may not be connected, each with the reason and the cure.
 
-
-def process_over(peer: Peer, *, now: datetime | None = None) -> str | None:
-    """Why this process may not connect, and the cure; None if it may, or if the database does not know it yet."""
-    rows = Process.objects.filter(job=peer.job, role=peer.role, index=peer.index, instance=peer.instance)
-    return _over(rows, now or timezone.now()).get(peer)
-
-
-def _over(rows: QuerySet[Process], now: datetime) -> dict[Peer, str]:
-    """As ``processes_over``, with at most two queries; usually the first finds nothing."""
-    found = rows.filter(agent__in=agents_near_end(now)).values_list("agent", "job", "role", "index", "instance")
+    At most two queries; usually the first finds nothing. Processes that the database does not know yet may connect.
+    """
+    now = now or timezone.now()
+    rows = Process.objects.filter(job__in=jobs, agent__in=agents_near_end(now))
     processes = {
         Peer(job=job, role="worker" if role == "worker" else "server", index=index, instance=instance): agent
-        for agent, job, role, index, instance in found
+        for agent, job, role, index, instance in rows.values_list("agent", "job", "role", "index", "instance")
     }
     if not processes:
         return {}

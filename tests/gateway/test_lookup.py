@@ -1,0 +1,66 @@
+"""Many who ask the database at once are answered by one call."""
+
+import asyncio
+import threading
+from collections.abc import Collection
+
+import pytest
+
+from controlplane.gateway.lookup import Lookup
+
+
+class Table:
+    """What is read, call by call; the first call waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[int]] = []
+        self.may_go = threading.Event()
+
+    def read(self, keys: Collection[int]) -> dict[int, str]:
+        self.calls.append(sorted(keys))
+        assert self.may_go.wait(60.0)
+        if 13 in keys:
+            raise OSError("the database is away")
+        return {key: f"value {key}" for key in keys}
+
+
+async def called(table: Table, count: int) -> None:
+    while len(table.calls) < count:
+        await asyncio.sleep(0.001)
+
+
+async def test_who_asks_during_a_call_is_answered_by_the_next() -> None:
+    table = Table()
+    lookup = Lookup(table.read)
+    first = asyncio.create_task(lookup.get(1))
+    await called(table, 1)
+    others = [asyncio.create_task(lookup.get(key)) for key in (2, 3, 2, 4, 1)]
+    await asyncio.sleep(0)
+    table.may_go.set()
+    found = await asyncio.gather(first, *others)
+    assert found == [f"value {key}" for key in (1, 2, 3, 2, 4, 1)]
+    assert table.calls == [[1], [1, 2, 3, 4]]
+    assert await lookup.get(1) == "value 1"
+    assert table.calls[2:] == [[1]], "nothing is remembered"
+
+
+async def test_an_error_reaches_all_who_asked_and_nobody_after_them() -> None:
+    table = Table()
+    table.may_go.set()
+    lookup = Lookup(table.read)
+    found = await asyncio.gather(lookup.get(12), lookup.get(13), return_exceptions=True)
+    assert [str(error) for error in found] == ["the database is away"] * 2
+    assert await lookup.get(12) == "value 12"
+
+
+async def test_who_goes_away_takes_no_answer_from_others() -> None:
+    table = Table()
+    lookup = Lookup(table.read)
+    first, second = (asyncio.create_task(lookup.get(1)) for _ in range(2))
+    await called(table, 1)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    table.may_go.set()
+    assert await second == "value 1"
+    assert len(table.calls) == 1
