@@ -37,6 +37,9 @@ FLUSH_S: Final = 0.25
 WATCH_S: Final = 0.5
 TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
 
+TURNS: Final = 4
+"""Turns of the event loop that are timed for each heartbeat of the gateway."""
+
 DURABLE_S: Final = 0.5
 """How often durable numbers are sent to processes that get no orders soon."""
 
@@ -150,9 +153,9 @@ class Hub:
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.process, shared())
             self._pulse.mark_reported()
             logger.info("control plane resumed", who=self._pulse.process, jobs=jobs)
-        await presence.record_heartbeats(
-            self.caller, names.GATEWAYS, [presence.ReceivedHeartbeat(name=self._name, age_ms=0)]
-        )
+        load = {presence.TURN: await turn_s()}
+        beat = presence.ReceivedHeartbeat(name=self._name, age_ms=0, load=load)
+        await presence.record_heartbeats(self.caller, names.GATEWAYS, [beat])
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, self._name, sockets)
 
@@ -196,6 +199,14 @@ class Hub:
             *self._loose,
             *(socket for connections in self._job_connections.values() for socket in connections.sockets),
         ]
+
+
+async def turn_s() -> float:
+    """How long a turn of the event loop takes now, in seconds."""
+    began = time.monotonic()
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    return (time.monotonic() - began) / TURNS
 
 
 def _dismiss(socket: Socket, why: str) -> None:

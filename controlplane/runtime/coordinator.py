@@ -199,14 +199,14 @@ class Holding:
         return True
 
     def _excuses_silence(self) -> bool:
-        """While a gateway is missing, processes without heartbeats are not lost: log that before a timeout, now and
-        time.
+        """While a gateway is missing or overloaded, processes without heartbeats are not lost: log that before a
+        timeout, now and then.
 
         Checked before every decision: a gateway may have disappeared since the last one.
         """
         if time.monotonic() - self._excused < SILENCE_S:
             return False
-        if not (why := presence.gateway_missing(self._around.client)):
+        if not (why := presence.gateway_trouble(self._around.client)):
             return False
         self._excused = time.monotonic()
         with suppress(log.LogClosed):

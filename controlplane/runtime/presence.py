@@ -19,6 +19,13 @@ GATEWAY_SILENT_MS: Final = 2_000
 GATEWAY_BACK_MS: Final = 15_000
 """How long to wait for a gateway that disappeared."""
 
+TURN: Final = "turn_s"
+"""In a gateway's heartbeat: how long a turn of its event loop takes."""
+
+MOST_TURN_S: Final = 0.25
+"""A message is handled some turns after it has arrived: above this, a gateway is overloaded, and heartbeats that have
+arrived are not in Redis for seconds."""
+
 
 Load = Mapping[str, float]
 """Measurements of a machine in a heartbeat, by name; empty if there are none."""
@@ -64,12 +71,24 @@ def processes_now(job: int, client: Client | None = None) -> dict[str, LastHeart
     return {name.decode(): _heartbeat(value) for name, value in found.items()}
 
 
-def gateway_missing(client: Client) -> str:
-    """Why heartbeats may be missing: there is no gateway, or one has just disappeared; empty if all are up.
+def gateway_trouble(client: Client) -> str:
+    """Why heartbeats may be missing: there is no gateway, or one has just disappeared, or is overloaded; empty if all
+    are well.
 
     A gateway that does not return is removed after ``GATEWAY_BACK_MS`` if there is another.
     """
     found = gateways_now(client)
+    return _missing(client, found) or _overloaded(found)
+
+
+def _overloaded(found: Mapping[str, LastHeartbeat]) -> str:
+    turn_s, name = max(((each.load.get(TURN, 0.0), name) for name, each in found.items()), default=(0.0, ""))
+    if turn_s <= MOST_TURN_S:
+        return ""
+    return f"the gateway on {liveness.shown(name)} is overloaded: its event loop takes {turn_s:.1f} s for a turn"
+
+
+def _missing(client: Client, found: Mapping[str, LastHeartbeat]) -> str:
     seconds, microseconds = client.execute_command("TIME")
     now_ms = int(seconds) * 1000 + int(microseconds) // 1000
     silent_ms = {name: now_ms - heartbeat.at_ms for name, heartbeat in found.items()}

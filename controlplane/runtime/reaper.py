@@ -18,7 +18,7 @@ from controlplane.jobs.services import audit
 from controlplane.protocol.messages import ProcessName
 from controlplane.runtime import agents, log, names, queue, ticks
 from controlplane.runtime.job_failures import isolated_step
-from controlplane.runtime.presence import HERE_MS, agents_now, gateway_missing
+from controlplane.runtime.presence import HERE_MS, agents_now, gateway_trouble
 from controlplane.runtime.redis import Client, shared
 
 GONE_MS: Final = 10_000
@@ -99,7 +99,7 @@ def sample_presence(client: Client | None = None) -> int:
 def _missing_since(client: Client, now_ms: int) -> dict[int, int]:
     """Since when each agent has been missing, as observed by a reaper that ran all the time."""
     last_look = int(client.getset(names.REAPER_BEAT, now_ms) or 0)
-    is_blind = now_ms - last_look > BLIND_MS or gateway_missing(client)
+    is_blind = now_ms - last_look > BLIND_MS or gateway_trouble(client)
     noted = {} if is_blind else client.hgetall(names.MISSING_AGENTS)
     before = {int(agent): int(since) for agent, since in noted.items()}
     silent = [agent for agent, heartbeat in agents_now(client).items() if now_ms - heartbeat.at_ms > HERE_MS]

@@ -4,6 +4,7 @@ import socket
 from threading import Event, Thread
 from typing import Any
 
+import msgspec
 import pytest
 from celery import Celery
 from django.contrib.auth.models import User
@@ -86,8 +87,16 @@ def test_a_gateway_that_does_not_come_back_is_forgotten_with_its_sockets(client:
     for name, ago_ms in {"a:1": 100, "a:2": 60_000}.items():
         RECORD_HEARTBEATS.run(client, [names.GATEWAYS], name, ago_ms, "")
         client.hset(names.GATEWAY_SOCKETS, name, "1 2")
-    assert presence.gateway_missing(client) == ""
+    assert presence.gateway_trouble(client) == ""
     assert (set(presence.gateways_now(client)), client.hkeys(names.GATEWAY_SOCKETS)) == ({"a:1"}, [b"a:1"])
+
+
+@pytest.mark.parametrize(("turn_s", "trouble"), [(0.2, ""), (0.3, "a")])
+def test_what_an_overloaded_gateway_has_not_read_is_not_missing(client: Client, turn_s: float, trouble: str) -> None:
+    for name, load in {"a:1~x~2": {presence.TURN: turn_s}, "b:1": {presence.TURN: 0.01}, "c:1": {}}.items():
+        RECORD_HEARTBEATS.run(client, [names.GATEWAYS], name, 100, msgspec.json.encode(load))
+    found = presence.gateway_trouble(client)
+    assert found == (trouble and "the gateway on a:1 is overloaded: its event loop takes 0.3 s for a turn")
 
 
 def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enqueued: list[int]) -> None:
