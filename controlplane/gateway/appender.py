@@ -60,7 +60,6 @@ class Appender:
         if len(self._waiting) > MOST_WAITING:
             self._capacity.clear()
         if self._call is None and not self._is_due:
-            self._is_due = True
             self._plan()
 
     async def wait_for_capacity(self) -> None:
@@ -76,7 +75,12 @@ class Appender:
             else:
                 await asyncio.sleep(APART_S)
 
-    def _plan(self) -> None:
+    def _plan(self, *, now: bool = False) -> None:
+        """Make the next call: ``now``, or once the loop has handled its input and calls are far enough apart."""
+        if now:
+            self._send_next()
+            return
+        self._is_due = True
         loop = asyncio.get_running_loop()
         early_s = self._sent_s + APART_S - time.monotonic() if self.gathers else 0.0
         if early_s > 0.0:
@@ -121,8 +125,7 @@ class Appender:
         if flipped:
             self._enqueue()
         if self._waiting:
-            self._is_due = True
-            self._plan()
+            self._plan(now=not self.gathers)
 
     def _enqueue(self) -> None:
         task = asyncio.ensure_future(log.aenqueue(self._job))

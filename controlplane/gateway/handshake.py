@@ -21,6 +21,7 @@ from controlplane.jobs.models import Job
 from controlplane.jobs.sealing import unseal
 from controlplane.jobs.tokens import Verdict, rank_verdict_on
 from controlplane.protocol import SUBPROTOCOL
+from controlplane.protocol.base import MAX_INT32
 from controlplane.protocol.codec import encode
 from controlplane.protocol.keys import matches, process_key
 from controlplane.protocol.orders import Rejection, Role
@@ -75,6 +76,8 @@ async def peer_refusal(claim: Claim) -> Refusal | None:
     try:
         given = bytes.fromhex(claim.credential)
     except ValueError:
+        return Refusal(close_codes.UNAUTHORISED)
+    if max(peer.job, peer.index) > MAX_INT32:  # larger than any in the database
         return Refusal(close_codes.UNAUTHORISED)
     known = await _lookups().processes.get(peer)
     if known.job_key is None or not peer.instance:

@@ -38,7 +38,7 @@ WATCH_S: Final = 0.5
 TOKEN_ENDED: Final = "the token has ended: it was revoked, or another took its place; start the script with the new one"
 
 TURNS: Final = 4
-"""Turns of the event loop that are timed for each heartbeat of the gateway."""
+"""Turns of the event loop that are timed together."""
 
 DURABLE_S: Final = 0.5
 """How often durable numbers are sent to processes that get no orders soon."""
@@ -66,6 +66,10 @@ class Hub:
         self._name = liveness.where()
         """Host and process: two web processes of one host each have their own sockets."""
         self._pulse = Pulse("gateway")
+        self._turn_s = 0.0
+        """How long a turn of the event loop took lately."""
+        self._was_well = time.monotonic()
+        """When a turn last took no longer than it should."""
         self._subscriptions = Subscriptions(self.close_all)
         self._loops: list[asyncio.Task[None]] = []
 
@@ -79,6 +83,7 @@ class Hub:
             asyncio.create_task(self._subscriptions.run()),
             asyncio.create_task(_repeat(FLUSH_S, lambda: self.heartbeats.flush(self.caller))),
             asyncio.create_task(_repeat(BEAT_S, self._beat)),
+            asyncio.create_task(_repeat(BEAT_S, self._time_turns)),
             asyncio.create_task(_repeat(WATCH_S, self._watch)),
             asyncio.create_task(_repeat(DURABLE_S, self._send_durable)),
             asyncio.create_task(self.broadcaster.run()),
@@ -153,11 +158,17 @@ class Hub:
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.process, shared())
             self._pulse.mark_reported()
             logger.info("control plane resumed", who=self._pulse.process, jobs=jobs)
-        load = {presence.TURN: await turn_s()}
+        load = {presence.TURN: self._turn_s, presence.OVERLOADED: time.monotonic() - self._was_well}
         beat = presence.ReceivedHeartbeat(name=self._name, age_ms=0, load=load)
         await presence.record_heartbeats(self.caller, names.GATEWAYS, [beat])
         sockets = f"{len(self.broadcaster.sockets)} {len(self._machines())}"
         await self.client.hset(names.GATEWAY_SOCKETS, self._name, sockets)
+
+    async def _time_turns(self) -> None:
+        """Apart from the heartbeat, which must not wait for it."""
+        self._turn_s = await turn_s()
+        if self._turn_s <= presence.MOST_TURN_S:
+            self._was_well = time.monotonic()
 
     async def _watch(self) -> None:
         now = time.monotonic()

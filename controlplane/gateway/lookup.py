@@ -26,7 +26,7 @@ class Lookup(Generic[Key, Value]):
         self._reading: asyncio.Task[None] | None = None
 
     async def get(self, key: Key) -> Value:
-        """The value of ``key``, read after this call; raises what ``read`` raises."""
+        """The value of ``key``, read after this call; raises what ``read`` raises for it."""
         found = self._asked.get(key)
         if found is None:
             found = self._asked[key] = asyncio.get_running_loop().create_future()
@@ -35,17 +35,29 @@ class Lookup(Generic[Key, Value]):
         return await asyncio.shield(found)
 
     async def _read_all(self) -> None:
+        asked: dict[Key, asyncio.Future[Value]] = {}
         try:
             while self._asked:
                 asked, self._asked = self._asked, {}
-                try:
-                    found = await database_sync_to_async(self._read)(list(asked))
-                except Exception as error:
-                    for waiting in asked.values():
-                        waiting.set_exception(error)
-                        waiting.exception()  # whoever asked may be gone
-                else:
-                    for key, waiting in asked.items():
-                        waiting.set_result(found[key])
+                for keys in await self._answer(asked, list(asked)):
+                    await self._answer(asked, keys)
         finally:
             self._reading = None
+            for waiting in asked.values():
+                waiting.cancel()
+
+    async def _answer(self, asked: Mapping[Key, "asyncio.Future[Value]"], keys: list[Key]) -> list[list[Key]]:
+        """Read ``keys`` and answer who asked. If that fails for several keys, returns each of them, to be read alone: a
+        client with a key that cannot be read must not harm the others.
+        """
+        try:
+            found = await database_sync_to_async(self._read)(keys)
+        except Exception as error:
+            if len(keys) > 1:
+                return [[key] for key in keys]
+            asked[keys[0]].set_exception(error)
+            asked[keys[0]].exception()  # whoever asked may be gone
+            return []
+        for key in keys:
+            asked[key].set_result(found[key])
+        return []

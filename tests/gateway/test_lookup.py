@@ -20,7 +20,7 @@ class Table:
         self.calls.append(sorted(keys))
         assert self.may_go.wait(60.0)
         if 13 in keys:
-            raise OSError("the database is away")
+            raise OSError("13 cannot be read")
         return {key: f"value {key}" for key in keys}
 
 
@@ -44,13 +44,26 @@ async def test_who_asks_during_a_call_is_answered_by_the_next() -> None:
     assert table.calls[2:] == [[1]], "nothing is remembered"
 
 
-async def test_an_error_reaches_all_who_asked_and_nobody_after_them() -> None:
+async def test_a_key_that_cannot_be_read_harms_nobody_else() -> None:
     table = Table()
     table.may_go.set()
     lookup = Lookup(table.read)
-    found = await asyncio.gather(lookup.get(12), lookup.get(13), return_exceptions=True)
-    assert [str(error) for error in found] == ["the database is away"] * 2
+    found = await asyncio.gather(*(lookup.get(key) for key in (12, 13, 14)), return_exceptions=True)
+    assert [str(each) for each in found] == ["value 12", "13 cannot be read", "value 14"]
+    assert table.calls == [[12, 13, 14], [12], [13], [14]]
     assert await lookup.get(12) == "value 12"
+
+
+async def test_the_end_of_the_reader_leaves_nobody_waiting() -> None:
+    table = Table()
+    lookup = Lookup(table.read)
+    asking = asyncio.create_task(lookup.get(1))
+    await called(table, 1)
+    assert lookup._reading is not None
+    lookup._reading.cancel()
+    table.may_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
 
 
 async def test_who_goes_away_takes_no_answer_from_others() -> None:

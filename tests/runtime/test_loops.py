@@ -87,7 +87,7 @@ HARMLESS = {
     "machine_tests._check": "words a refusal",
     "job_owners.of": "looks at numbers that are read already",
     "job_owners._ask": "looks at numbers that are read already",
-    "process_credentials._over": "looks at numbers that are read already",
+    "process_credentials.processes_over": "looks at numbers that are read already",
     "waiting.waiting_of": "goes over jobs whose requests were read",
     "waiting._about": "words what was counted already",
     "alert_view.read_view": "reads columns of rows, and no spec",
