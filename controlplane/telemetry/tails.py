@@ -20,10 +20,16 @@ from controlplane.telemetry.columns import Rows
 from controlplane.telemetry.stored_reports import READ_AT_ONCE, batches_after, rows_of
 
 MOST_REPORTS: Final = 300_000
-"""That are kept, of all jobs together: about 60 MB."""
+"""That are kept, of all jobs together: about 60 MB. A job with more is read without being kept."""
+
+MOST_JOBS: Final = 64
 
 _BATCH: Final = "batch"
 """The column with the id of each report's batch."""
+
+
+class TooLong(RuntimeError):
+    """The job has more than ``MOST_REPORTS`` unfolded reports: none are kept."""
 
 
 class Tail:
@@ -31,8 +37,7 @@ class Tail:
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.too_long_at: int | None = None
-        """The mark after which there were more than ``MOST_REPORTS``: they are not kept until it moves."""
+        self._mark = 0
         self._last = (0, b"")
         """The newest batch, and its data; 0: none."""
         self._parts: list[ReportColumns] = []
@@ -42,13 +47,22 @@ class Tail:
         return sum(map(len, self._parts))
 
     def update(self, job_id: int, mark: int) -> None:
-        """Read what is new, and drop what is folded, up to ``mark``."""
-        if self._last[0] <= mark or not self._read_on(job_id, self._last):
-            self.clear()
-            for number, data in _batches(job_id, mark):
-                self._append(number, data)
-        kept = (part.where(part.columns[_BATCH] > mark) for part in self._parts)
-        self._parts = [part for part in kept if len(part)]
+        """Read what is new, and drop what is folded, up to ``mark``.
+
+        Raises:
+            TooLong: if there are too many reports.
+        """
+        try:
+            if not self._mark <= mark < self._last[0] or not self._read_on(job_id, self._last):
+                self._clear()
+                for number, data in _batches(job_id, mark):
+                    self._append(number, data)
+        except TooLong:
+            self._clear()
+            raise
+        if mark != self._mark:
+            kept = (_after(mark, part) for part in self._parts)
+            self._parts, self._mark = [part for part in kept if len(part)], mark
 
     def rows(self, columns: Collection[str]) -> Rows:
         """These columns of all reports, in the order of writing."""
@@ -61,9 +75,8 @@ class Tail:
             columns={name: np.concatenate([part.column(name) for part in self._parts]) for name in read},
         )
 
-    def clear(self) -> None:
-        """Keep nothing."""
-        self._last, self._parts = (0, b""), []
+    def _clear(self) -> None:
+        self._mark, self._last, self._parts = 0, (0, b""), []
 
     def _read_on(self, job_id: int, last: tuple[int, bytes]) -> bool:
         """Append the batches after ``last``; False if it is not in the database."""
@@ -76,6 +89,8 @@ class Tail:
 
     def _append(self, number: int, data: bytes) -> None:
         batch = decoded_batch(data)
+        if len(self) + len(batch) > MOST_REPORTS:
+            raise TooLong
         columns = batch.columns | {_BATCH: np.full(len(batch), number, np.int64)}
         self._parts.append(ReportColumns(instances=batch.instances, columns=columns))
         self._last = number, data
@@ -86,7 +101,7 @@ class Tail:
 _tails: OrderedDict[int, Tail] = OrderedDict()
 """By job; the one that was read last is at the end."""
 _lock: Final = Lock()
-"""Held while this table changes; after a tail's own lock where both are held."""
+"""Held while this table changes."""
 
 
 def tail(job_id: int, mark: int, columns: Collection[str]) -> Rows:
@@ -94,24 +109,29 @@ def tail(job_id: int, mark: int, columns: Collection[str]) -> Rows:
     with _lock:
         found = _tails.setdefault(job_id, Tail())
         _tails.move_to_end(job_id)
-    with found.lock:
-        if found.too_long_at == mark:
-            return rows_of(batches_after(job_id, mark), columns)[0]
-        found.update(job_id, mark)
-        rows = found.rows(columns)
-        if len(found) > MOST_REPORTS:
-            found.clear()
-            found.too_long_at = mark
-    with _lock:
-        while len(_tails) > 1 and sum(map(len, _tails.values())) > MOST_REPORTS:
+        while len(_tails) > MOST_JOBS or (len(_tails) > 1 and sum(map(len, _tails.values())) > MOST_REPORTS):
             _tails.popitem(last=False)
-    return rows
+    try:
+        with found.lock:
+            found.update(job_id, mark)
+            return found.rows(columns)
+    except TooLong:
+        return rows_of(batches_after(job_id, mark), columns)[0]
 
 
 def forget_tails() -> None:
     """Keep none."""
     with _lock:
         _tails.clear()
+
+
+def _after(mark: int, part: ReportColumns) -> ReportColumns:
+    """The reports in batches after ``mark``; these are sorted."""
+    first = int(np.searchsorted(part.columns[_BATCH], mark, side="right"))
+    if not first:
+        return part
+    left = {name: values[first:].copy() for name, values in part.columns.items()}  # a view would keep all of them
+    return ReportColumns(instances=part.instances, columns=left)
 
 
 def _batches(job_id: int, after: int) -> Iterator[tuple[int, bytes]]:

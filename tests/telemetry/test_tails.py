@@ -1,11 +1,13 @@
 """What is kept of unfolded reports is always what is in the database."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +15,7 @@ from controlplane.jobs.models import Job
 from controlplane.telemetry import tails
 from controlplane.telemetry.columns import COLUMNS, Rows
 from controlplane.telemetry.folding import fold
-from controlplane.telemetry.models import ReportBatch
+from controlplane.telemetry.models import Folded, ReportBatch
 from controlplane.telemetry.stored_reports import batches_after, folded_until, rows_of
 from controlplane.telemetry.tails import forget_tails, tail
 from tests.support.examples import examples
@@ -114,6 +116,34 @@ def test_another_history_in_its_place_is_noticed(job: Job) -> None:
     assert_as_stored(job)
 
 
+def test_an_older_state_of_the_database_is_read_anew(job: Job) -> None:
+    for iteration in range(4):
+        write(job, iteration)
+    mark = folded_until(job.pk)
+    kept(job)
+    fold_all(job)
+    write(job, 5)
+    assert_as_stored(job)
+    Folded.objects.filter(job=job).update(batch_id=mark)
+    assert_as_stored(job)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_threads_read_the_same() -> None:
+    job = submitted_job(User.objects.create_user("ada"))
+
+    def read(_: int) -> list[int]:
+        try:
+            return tail(job.pk, 0, COLUMNS).iteration.tolist()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as pool:
+        for count in range(1, 11):
+            write(job, count)
+            assert list(pool.map(read, range(8))) == [list(range(1, count + 1))] * 8
+
+
 def test_too_many_reports_are_not_kept_until_they_are_folded(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "MOST_REPORTS", 5)
     write(job, 1, 2, 3)
@@ -127,12 +157,19 @@ def test_too_many_reports_are_not_kept_until_they_are_folded(job: Job, monkeypat
     assert len(tails._tails[job.pk]) == 1
 
 
+def test_few_jobs_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "MOST_JOBS", 2)
+    for _ in range(3):
+        kept(submitted_job(User.objects.get(username="ada")))
+    assert len(tails._tails) == 2
+
+
 def test_the_jobs_that_were_read_last_are_kept(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "MOST_REPORTS", 5)
     others = [submitted_job(User.objects.get(username="ada")) for _ in range(2)]
     for each in (job, *others):
         write(each, 1, 2)
-    for each in (job, others[0], job, others[1]):
+    for each in (job, others[0], job, others[1], others[1]):
         assert_as_stored(each)
     assert list(tails._tails) == [job.pk, others[1].pk]
     forget_tails()
