@@ -138,9 +138,8 @@ class Holding:
             effects.frames = b""
         self._log_fault()
         cursor = entries[-1].id
-        pause_s = self._gathering.pause_s(engine.open_ledger(), time.monotonic())
-        if len(entries) >= READ_COUNT:  # more are waiting
-            pause_s = 0.0
+        may_wait = not is_last and len(entries) < READ_COUNT  # after a full read more are there
+        pause_s = self._gathering.pause_s(engine.open_ledger(), time.monotonic()) if may_wait else 0.0
         self._reads_ahead = not is_last and not pause_s
         then = self._next_read(cursor) if self._reads_ahead else b""
         self._lease.commit(
@@ -157,7 +156,7 @@ class Holding:
         training.request_fits(self._lease.job, commands)
         autopilot.request_plays(self._lease.job, commands)
         scaling.request_slots(self._lease.job, commands)
-        if pause_s and not is_last:
+        if pause_s:
             self._around.stopping.wait(pause_s)
 
     def _snapshot(self) -> bytes:

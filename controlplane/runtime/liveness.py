@@ -96,6 +96,11 @@ def _say(client: Client, name: str) -> None:
     client.set(_key(name), where(), px=ALIVE_MS)
 
 
+def has_others(client: Client) -> bool:
+    """Whether another process of the kind of this one sends heartbeats."""
+    return any(key.decode() != _key(_me) for key in client.scan_iter(match=_key("*"), count=1000))
+
+
 def is_held(client: Client, lease: str) -> bool:
     """Whether another process could not take this lease of a writer now: the condition of ``seize.lua``."""
     held = (client.execute_command("GET", lease) or b"").decode()

@@ -1,7 +1,7 @@
 """How many of a process's coordinators may wait for further entries, which keeps their jobs in this process.
 
 Waiting is cheap, and a job that is given up costs a Celery task at its next entry. But a job that stays cannot go to
-another process: so, if this process is busy, only a few may.
+another process: so, if this process is busy and there is another one, only a few may.
 """
 
 import time
@@ -19,9 +19,10 @@ WINDOW_S: Final = 1.0
 
 
 class Load:
-    """Whether this process was busy in the last second or so."""
+    """Whether this process was busy in the last second or so, and others could help."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_others: Callable[[], bool]) -> None:
+        self._has_others = has_others
         self._at_s, self._cpu_s = time.monotonic(), time.process_time()
         self._is_busy = False
 
@@ -30,7 +31,7 @@ class Load:
         now_s = time.monotonic()
         if (passed_s := now_s - self._at_s) >= WINDOW_S:
             cpu_s = time.process_time()
-            self._is_busy = cpu_s - self._cpu_s > BUSY * passed_s
+            self._is_busy = cpu_s - self._cpu_s > BUSY * passed_s and self._has_others()
             self._at_s, self._cpu_s = now_s, cpu_s
         return self._is_busy
 
@@ -38,9 +39,9 @@ class Load:
 class Places:
     """Counts the coordinators that wait. Thread-safe."""
 
-    def __init__(self, most: int, is_busy: Callable[[], bool] | None = None) -> None:
+    def __init__(self, most: int, is_busy: Callable[[], bool]) -> None:
         self.most = most
-        self._is_busy = is_busy or Load()
+        self._is_busy = is_busy
         self._taken = 0
         self._lock = Lock()
 

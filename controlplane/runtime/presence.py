@@ -21,10 +21,15 @@ GATEWAY_BACK_MS: Final = 15_000
 
 TURN: Final = "turn_s"
 """In a gateway's heartbeat: how long a turn of its event loop takes."""
+OVERLOADED: Final = "overloaded_s"
+"""In a gateway's heartbeat: for how long that has been more than ``MOST_TURN_S``."""
 
-MOST_TURN_S: Final = 0.25
+MOST_TURN_S: Final = 0.1
 """A message is handled some turns after it has arrived: above this, a gateway is overloaded, and heartbeats that have
-arrived are not in Redis for seconds."""
+arrived are not in Redis for a second or more."""
+
+MOST_OVERLOADED_S: Final = 30.0
+"""A longer overload is no excuse: machines and processes are lost during it, too."""
 
 
 Load = Mapping[str, float]
@@ -78,19 +83,25 @@ def gateway_trouble(client: Client) -> str:
     A gateway that does not return is removed after ``GATEWAY_BACK_MS`` if there is another.
     """
     found = gateways_now(client)
-    return _missing(client, found) or _overloaded(found)
+    seconds, microseconds = client.execute_command("TIME")
+    now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+    here = {name: each for name, each in found.items() if now_ms - each.at_ms <= GATEWAY_SILENT_MS}
+    return _missing(client, found, now_ms) or _overloaded(here)
 
 
-def _overloaded(found: Mapping[str, LastHeartbeat]) -> str:
-    turn_s, name = max(((each.load.get(TURN, 0.0), name) for name, each in found.items()), default=(0.0, ""))
+def _overloaded(here: Mapping[str, LastHeartbeat]) -> str:
+    turns_s = [
+        (each.load.get(TURN, 0.0), name)
+        for name, each in here.items()
+        if each.load.get(OVERLOADED, 0.0) <= MOST_OVERLOADED_S
+    ]
+    turn_s, name = max(turns_s, default=(0.0, ""))
     if turn_s <= MOST_TURN_S:
         return ""
     return f"the gateway on {liveness.shown(name)} is overloaded: its event loop takes {turn_s:.1f} s for a turn"
 
 
-def _missing(client: Client, found: Mapping[str, LastHeartbeat]) -> str:
-    seconds, microseconds = client.execute_command("TIME")
-    now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+def _missing(client: Client, found: Mapping[str, LastHeartbeat], now_ms: int) -> str:
     silent_ms = {name: now_ms - heartbeat.at_ms for name, heartbeat in found.items()}
     missing = sorted((silent, name) for name, silent in silent_ms.items() if silent > GATEWAY_SILENT_MS)
     if not missing:

@@ -45,7 +45,7 @@ from controlplane.runtime.engines import Engines
 from controlplane.runtime.garbage import collect_seldom
 from controlplane.runtime.ingest import run_ingest
 from controlplane.runtime.job_failures import isolated_step
-from controlplane.runtime.places import Places
+from controlplane.runtime.places import Load, Places
 from controlplane.runtime.redis import Client, connect, refresh, shared
 from controlplane.runtime.scripts import RENEW, RESCUE, SEIZE
 from controlplane.runtime.subprocesses import BrokenOff, run_in_subprocess
@@ -70,7 +70,7 @@ MOST_OF_SIMULATIONS_S: Final = 3_600.0
 """A process that runs simulations is replaced after this long, in case it hangs. The simulation that it was
 running continues in the next one."""
 
-_places: Final = Places(0)
+_places: Final = Places(0, Load(lambda: liveness.has_others(shared())))
 _simulating: Final = Semaphore(1)
 _engines: Final = Engines.of_this_process()
 _thread: Final = local()

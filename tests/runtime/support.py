@@ -101,7 +101,7 @@ class Driver:
     enqueued: list[int] = field(default_factory=list)
     stopping: Event = field(default_factory=Event)
     others_wait: bool = False
-    places: Places = field(default_factory=lambda: Places(1))
+    places: Places = field(default_factory=lambda: Places(1, lambda: False))
     linger_s: float = 0.0
 
     def __post_init__(self) -> None:

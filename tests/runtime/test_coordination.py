@@ -308,7 +308,7 @@ def test_a_redis_that_forgot_its_scripts_is_taught_them_while_the_next_read_is_u
 
 
 def test_without_a_place_no_one_lingers(client: Client, driver: Driver) -> None:
-    driver.linger_s, driver.places = 3600.0, Places(0)
+    driver.linger_s, driver.places = 3600.0, Places(0, lambda: False)
     submit(client)
     coordinate(JOB, driver.around())
     assert client.get(names.state(JOB)) is None

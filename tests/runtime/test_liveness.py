@@ -6,7 +6,8 @@ import socket
 import subprocess
 import sys
 
-from controlplane.runtime import liveness
+from controlplane.runtime import liveness, names
+from controlplane.runtime.redis import Client
 
 
 def test_a_process_is_gone_once_it_has_ended_and_not_before() -> None:
@@ -34,3 +35,14 @@ def test_a_container_with_the_same_host_name_cannot_be_looked_into() -> None:
     assert not liveness.is_gone_from_here(other)
     assert not liveness.is_gone_from_here(f"{socket.gethostname()}:999999999")  # of an earlier release
     assert not liveness.is_gone_from_here("")
+
+
+def test_a_process_knows_whether_there_are_others_of_its_kind(client: Client) -> None:
+    client.set(names.writer("ab12"), "elsewhere")
+    try:
+        liveness.begin(client)
+        assert not liveness.has_others(client)
+        client.set(names.process("cd34"), "elsewhere")
+        assert liveness.has_others(client)
+    finally:
+        liveness.end()

@@ -35,14 +35,16 @@ def test_a_process_with_few_places_keeps_them() -> None:
     assert [two.hold(False) for _ in range(3)] == [True, True, False]
 
 
-def test_a_process_is_busy_if_it_takes_most_of_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_is_busy_if_it_takes_most_of_a_core_and_another_could_help(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = {"monotonic": 100.0, "process_time": 7.0}
     for name in clock:
         monkeypatch.setattr(places.time, name, lambda name=name: clock[name])
-    load = Load()
+    has_others = True
+    load = Load(lambda: has_others)
     found = []
-    for passed_s, cpu_s in [(0.5, 0.5), (0.5, 0.3), (0.9, 0.0), (0.2, 0.7), (1.0, 0.8)]:
+    for passed_s, cpu_s in [(0.5, 0.5), (0.5, 0.3), (0.9, 0.0), (0.2, 0.7), (1.0, 0.8), (1.0, 0.8)]:
+        has_others = len(found) < 5
         clock["monotonic"] += passed_s
         clock["process_time"] += cpu_s
         found.append(load())
-    assert found == [False, True, True, False, True]
+    assert found == [False, True, True, False, True, False]

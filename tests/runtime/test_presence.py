@@ -91,12 +91,26 @@ def test_a_gateway_that_does_not_come_back_is_forgotten_with_its_sockets(client:
     assert (set(presence.gateways_now(client)), client.hkeys(names.GATEWAY_SOCKETS)) == ({"a:1"}, [b"a:1"])
 
 
-@pytest.mark.parametrize(("turn_s", "trouble"), [(0.2, ""), (0.3, "a")])
-def test_what_an_overloaded_gateway_has_not_read_is_not_missing(client: Client, turn_s: float, trouble: str) -> None:
-    for name, load in {"a:1~x~2": {presence.TURN: turn_s}, "b:1": {presence.TURN: 0.01}, "c:1": {}}.items():
-        RECORD_HEARTBEATS.run(client, [names.GATEWAYS], name, 100, msgspec.json.encode(load))
-    found = presence.gateway_trouble(client)
-    assert found == (trouble and "the gateway on a:1 is overloaded: its event loop takes 0.3 s for a turn")
+@pytest.mark.parametrize(
+    ("turn_s", "overloaded_s", "ago_ms", "is_trouble"),
+    [(0.09, 0.0, 100, False), (0.3, 2.0, 100, True), (0.3, 31.0, 100, False), (0.3, 2.0, 60_000, False)],
+    ids=["well", "overloaded", "for long", "gone"],
+)
+def test_what_an_overloaded_gateway_has_not_read_is_not_missing(
+    client: Client, turn_s: float, overloaded_s: float, ago_ms: int, is_trouble: bool
+) -> None:
+    busy = msgspec.json.encode({presence.TURN: turn_s, presence.OVERLOADED: overloaded_s})
+    RECORD_HEARTBEATS.run(client, [names.GATEWAYS], "a:1~x~2", ago_ms, busy)
+    RECORD_HEARTBEATS.run(client, [names.GATEWAYS], "b:1", 100, msgspec.json.encode({presence.TURN: 0.01}))
+    RECORD_HEARTBEATS.run(client, [names.GATEWAYS], "c:1", 100, "{}")
+    sentence = "the gateway on a:1 is overloaded: its event loop takes 0.3 s for a turn"
+    assert presence.gateway_trouble(client) == (sentence if is_trouble else "")
+    now = reaper._now_ms(client)
+    client.set(names.REAPER_BEAT, now)
+    client.hset(names.MISSING_AGENTS, "7", 1)
+    RECORD_HEARTBEATS.run(client, [names.AGENTS], "7", 60_000, "{}")
+    since = reaper._missing_since(client, now)
+    assert since == {7: now if is_trouble else 1}, "a reaper that may not see begins to count again"
 
 
 def test_the_processes_of_a_machine_that_is_gone_have_died(client: Client, enqueued: list[int]) -> None:
