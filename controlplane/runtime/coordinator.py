@@ -13,7 +13,7 @@ from threading import Event as Flag
 from typing import Final
 
 import structlog
-from django.db import close_old_connections
+from django.db import connections
 
 from controlplane.core.engine import ENGINE_VERSION
 from controlplane.core.events import ControlPlaneResumed, Entry, TimePassed
@@ -60,7 +60,7 @@ def coordinate(job: int, around: Surroundings) -> None:
     reach("coordinator.taken")
     try:
         running = bring_up(around.client, lease, around.engines)
-        close_old_connections()  # a holder may stay for hours and needs no database
+        _close_database()
         if running is None:
             return
         holding = Holding(lease, running, around)
@@ -70,6 +70,13 @@ def coordinate(job: int, around: Surroundings) -> None:
                 pass
     except LeaseLost as lost:
         logger.warning("lease lost", job=job, why=str(lost))
+
+
+def _close_database() -> None:
+    """A coordinator may hold its job for hours, and needs no database as long as it does."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
 
 
 class Holding:

@@ -8,6 +8,9 @@ import pytest
 
 from controlplane.gateway.lookup import Lookup
 
+pytestmark = pytest.mark.django_db(transaction=True)
+"""A call in a thread closes old connections, which an earlier test may have left open."""
+
 
 class Table:
     """What is read, call by call; the first call waits until it is let go."""
@@ -24,16 +27,19 @@ class Table:
         return {key: f"value {key}" for key in keys}
 
 
-async def called(table: Table, count: int) -> None:
-    while len(table.calls) < count:
-        await asyncio.sleep(0.001)
+async def called(table: Table, asking: "asyncio.Task[str]") -> None:
+    """Wait for the first call; an error of who asked fails the test."""
+    while not table.calls:
+        await asyncio.wait([asking], timeout=0.001)
+        if asking.done():
+            asking.result()
 
 
 async def test_who_asks_during_a_call_is_answered_by_the_next() -> None:
     table = Table()
     lookup = Lookup(table.read)
     first = asyncio.create_task(lookup.get(1))
-    await called(table, 1)
+    await called(table, first)
     others = [asyncio.create_task(lookup.get(key)) for key in (2, 3, 2, 4, 1)]
     await asyncio.sleep(0)
     table.may_go.set()
@@ -58,7 +64,7 @@ async def test_the_end_of_the_reader_leaves_nobody_waiting() -> None:
     table = Table()
     lookup = Lookup(table.read)
     asking = asyncio.create_task(lookup.get(1))
-    await called(table, 1)
+    await called(table, asking)
     assert lookup._reading is not None
     lookup._reading.cancel()
     table.may_go.set()
@@ -70,7 +76,7 @@ async def test_who_goes_away_takes_no_answer_from_others() -> None:
     table = Table()
     lookup = Lookup(table.read)
     first, second = (asyncio.create_task(lookup.get(1)) for _ in range(2))
-    await called(table, 1)
+    await called(table, first)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
