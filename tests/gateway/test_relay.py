@@ -16,6 +16,7 @@ from controlplane.gateway import sockets as gateway_sockets
 from controlplane.gateway.cancellation import end
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_worker
+from controlplane.protocol.messages import Heartbeat
 from controlplane.protocol.orders import Rejection
 from controlplane.protocol.relay import MAX_BATCH_BYTES, to_relay
 from controlplane.runtime import log, names
@@ -204,7 +205,8 @@ async def test_the_frames_of_one_commit_are_sent_as_one_batch(
     channels = [worker(machine, client, agent, job.pk, rank) for rank in range(20)]
     for channel in channels:
         await channel.__aenter__()
-    await eventually(lambda: client.hlen(names.connections(job.pk)) == 20)
+        await channel.send(encode(Heartbeat()))
+    await eventually(lambda: client.hlen(names.presence(job.pk)) == 20)  # all are read, and so can be written to
     before = len(machine.batches)
     frames = [Frame("worker", r, f"w{r}.0.1", "orders", encode(orders_numbered(r))) for r in range(20)]
     await eventually(lambda: client.publish(names.frames(job.pk), encode_frames(frames)))
