@@ -75,11 +75,8 @@ class Appender:
             else:
                 await asyncio.sleep(APART_S)
 
-    def _plan(self, *, now: bool = False) -> None:
-        """Make the next call: ``now``, or once the loop has handled its input and calls are far enough apart."""
-        if now:
-            self._send_next()
-            return
+    def _plan(self) -> None:
+        """Make the next call once the loop has handled its input, and calls are far enough apart."""
         self._is_due = True
         loop = asyncio.get_running_loop()
         early_s = self._sent_s + APART_S - time.monotonic() if self.gathers else 0.0
@@ -124,8 +121,10 @@ class Appender:
         self._capacity.set()
         if flipped:
             self._enqueue()
-        if self._waiting:
-            self._plan(now=not self.gathers)
+        if self._waiting and self.gathers:
+            self._plan()
+        elif self._waiting:
+            self._send_next()
 
     def _enqueue(self) -> None:
         task = asyncio.ensure_future(log.aenqueue(self._job))
