@@ -3,9 +3,7 @@
 A request's head, its body, and the handshake of a websocket each have a deadline; see ``guard``.
 """
 
-import asyncio
 import json
-from collections import deque
 from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
@@ -152,43 +150,11 @@ class Http(HttpToolsProtocol):
         return self._stalled_since is not None and now - self._stalled_since > limits.stalled_s
 
 
-class Arrivals:
-    """The messages of one websocket that its application has not read yet: one reader, who may wait.
-
-    As ``asyncio.Queue``, which asks for the running loop on every wait. In Python 3.11 that is a system call.
-    """
-
-    __slots__ = ("_loop", "_messages", "_reader")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._messages: deque[Any] = deque()
-        self._reader: asyncio.Future[None] | None = None
-
-    def put_nowait(self, message: Any) -> None:
-        """Append a message, and wake the reader."""
-        self._messages.append(message)
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
-    async def get(self) -> Any:
-        """The next message."""
-        while not self._messages:
-            self._reader = self._loop.create_future()
-            await self._reader
-        return self._messages.popleft()
-
-    def empty(self) -> bool:
-        """Whether there is none."""
-        return not self._messages
-
-
 class WebSocket(WebSocketsSansIOProtocol):
     """One websocket."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.queue = Arrivals(self.loop)  # type: ignore[assignment]
         server_state = named.get("server_state") or arguments[1]
         self._guard = _guard_of(server_state, Http.limits, self.loop)
         self._since = self.loop.time()

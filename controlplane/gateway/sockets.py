@@ -113,19 +113,18 @@ class Socket:
             await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_S)
 
     async def _read(self, take: Take, first_s: float | None) -> None:
-        receive = self._receive
-        try:
-            message = await asyncio.wait_for(receive(), first_s)
-        except TimeoutError:
-            self.close(close_codes.SLOW)
         while self._code is None:
+            try:
+                message = await asyncio.wait_for(self._receive(), first_s)
+            except TimeoutError:
+                self.close(close_codes.SLOW)
+                break
+            first_s = None
             if message["type"] == "websocket.disconnect":
                 return
             await take(message)
             if self._rate_limiter.is_due():
                 await self._pause()
-            if self._code is None:
-                message = await receive()
         await asyncio.Event().wait()  # the writer closes the connection, after sending what was queued before
 
     async def _pause(self) -> None:
