@@ -37,16 +37,24 @@ def rows_of(batches: "QuerySet[ReportBatch]", columns: Collection[str], *, most:
     read = list(dict.fromkeys(["generation", *columns]))
     found: list[ReportColumns] = []
     last = count = 0
-    while most is None or count < most:
-        page = list(batches.filter(id__gt=last).values_list("id", "reports", "data")[:READ_AT_ONCE])
-        for number, reports, data in page:
-            found.append(decoded_batch(bytes(data), read))
-            last, count = number, count + reports
-            if most is not None and count >= most:
-                break
-        if len(page) < READ_AT_ONCE:
+    for number, data in read_batches(batches):
+        found.append(decoded_batch(data, read))
+        last, count = number, count + len(found[-1])
+        if most is not None and count >= most:
             break
     return joined(found).rows(read), last
+
+
+def read_batches(batches: "QuerySet[ReportBatch]") -> Iterator[tuple[int, bytes]]:
+    """Id and data of each of these batches, which are in the order of writing; a few are fetched at a time."""
+    last = 0
+    while True:
+        page = batches.filter(id__gt=last).values_list("id", "data")[:READ_AT_ONCE]
+        found = [(number, bytes(data)) for number, data in page]
+        yield from found
+        if len(found) < READ_AT_ONCE:
+            return
+        last = found[-1][0]
 
 
 def reports_of(job_id: int) -> Iterator[ReportColumns]:

@@ -9,7 +9,7 @@ was replaced, and everything is read again.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from threading import Lock
 from typing import Final
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from controlplane.telemetry.batches import ReportColumns, decoded_batch, joined
 from controlplane.telemetry.columns import Rows
-from controlplane.telemetry.stored_reports import READ_AT_ONCE, batches_after, rows_of
+from controlplane.telemetry.stored_reports import batches_after, read_batches, rows_of
 
 MOST_REPORTS: Final = 300_000
 """That are kept, of all jobs together: about 60 MB. A job with more is read without being kept."""
@@ -55,7 +55,7 @@ class Tail:
         try:
             if not self._mark <= mark < self._last[0] or not self._read_on(job_id, self._last):
                 self._clear()
-                for number, data in _batches(job_id, mark):
+                for number, data in read_batches(batches_after(job_id, mark)):
                     self._append(number, data)
         except TooLong:
             self._clear()
@@ -80,7 +80,7 @@ class Tail:
 
     def _read_on(self, job_id: int, last: tuple[int, bytes]) -> bool:
         """Append the batches after ``last``; False if it is not in the database."""
-        found = _batches(job_id, last[0] - 1)
+        found = read_batches(batches_after(job_id, last[0] - 1))
         if next(found, None) != last:
             return False
         for number, data in found:
@@ -132,13 +132,3 @@ def _after(mark: int, part: ReportColumns) -> ReportColumns:
         return part
     left = {name: values[first:].copy() for name, values in part.columns.items()}  # a view would keep all of them
     return ReportColumns(instances=part.instances, columns=left)
-
-
-def _batches(job_id: int, after: int) -> Iterator[tuple[int, bytes]]:
-    while True:
-        page = batches_after(job_id, after).values_list("id", "data")[:READ_AT_ONCE]
-        found = [(number, bytes(data)) for number, data in page]
-        yield from found
-        if len(found) < READ_AT_ONCE:
-            return
-        after = found[-1][0]
