@@ -39,25 +39,23 @@ class Lookup(Generic[Key, Value]):
         try:
             while self._asked:
                 asked, self._asked = self._asked, {}
-                for keys in await self._answer(asked, list(asked)):
-                    await self._answer(asked, keys)
+                await self._answer(asked)
         finally:
             self._reading = None
             for waiting in asked.values():
                 waiting.cancel()
 
-    async def _answer(self, asked: Mapping[Key, "asyncio.Future[Value]"], keys: list[Key]) -> list[list[Key]]:
-        """Read ``keys`` and answer who asked. If that fails for several keys, returns each of them, to be read alone: a
-        client with a key that cannot be read must not harm the others.
-        """
+    async def _answer(self, asked: Mapping[Key, "asyncio.Future[Value]"]) -> None:
+        """Read these keys. If that fails, read each of them alone: one that cannot be read must not harm the others."""
         try:
-            found = await database_sync_to_async(self._read)(keys)
+            found = await database_sync_to_async(self._read)(list(asked))
         except Exception as error:
-            if len(keys) > 1:
-                return [[key] for key in keys]
-            asked[keys[0]].set_exception(error)
-            asked[keys[0]].exception()  # whoever asked may be gone
-            return []
-        for key in keys:
-            asked[key].set_result(found[key])
-        return []
+            for key, waiting in asked.items():
+                if len(asked) > 1:
+                    await self._answer({key: waiting})
+                else:
+                    waiting.set_exception(error)
+                    waiting.exception()  # its client may have gone: then nobody else retrieves the error
+        else:
+            for key, waiting in asked.items():
+                waiting.set_result(found[key])

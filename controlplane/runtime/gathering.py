@@ -1,8 +1,8 @@
 """When to read the reports of an iteration: several at a time, where none of them leads to a decision.
 
 A synchronous iteration is decided with its last report. Each read is answered by a commit, so reading every report as
-it arrives costs a hundred workers a hundred commits. As many reports are still missing, as much time passes until the
-last one, if they come as they came in the iteration before: a part of that time is safe to wait.
+it arrives costs a hundred workers a hundred commits. The time until the last one is known from the iteration before,
+and is shorter the fewer reports are missing: the holder of the job's lease waits for a part of it.
 """
 
 from typing import Final

@@ -85,8 +85,9 @@ def gateway_trouble(client: Client) -> str:
     found = gateways_now(client)
     seconds, microseconds = client.execute_command("TIME")
     now_ms = int(seconds) * 1000 + int(microseconds) // 1000
-    here = {name: each for name, each in found.items() if now_ms - each.at_ms <= GATEWAY_SILENT_MS}
-    return _missing(client, found, now_ms) or _overloaded(here)
+    silent_ms = {name: now_ms - heartbeat.at_ms for name, heartbeat in found.items()}
+    here = {name: found[name] for name, silent in silent_ms.items() if silent <= GATEWAY_SILENT_MS}
+    return _missing(client, silent_ms) or _overloaded(here)
 
 
 def _overloaded(here: Mapping[str, LastHeartbeat]) -> str:
@@ -101,8 +102,7 @@ def _overloaded(here: Mapping[str, LastHeartbeat]) -> str:
     return f"the gateway on {liveness.shown(name)} is overloaded: its event loop takes {turn_s:.1f} s for a turn"
 
 
-def _missing(client: Client, found: Mapping[str, LastHeartbeat], now_ms: int) -> str:
-    silent_ms = {name: now_ms - heartbeat.at_ms for name, heartbeat in found.items()}
+def _missing(client: Client, silent_ms: Mapping[str, int]) -> str:
     missing = sorted((silent, name) for name, silent in silent_ms.items() if silent > GATEWAY_SILENT_MS)
     if not missing:
         return ""

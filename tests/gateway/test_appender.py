@@ -16,7 +16,7 @@ HEAD = 8
 
 
 class Redis:
-    """The other side of the calls, which answers when it is told to."""
+    """A Redis whose replies a test gives."""
 
     run_id = ""
 
