@@ -28,8 +28,8 @@ from controlplane.telemetry.models import ReportBatch
 MOST_SLOTS: Final = 50
 """Limit per machine: each change sends an agent all its orders."""
 
-START_AT_ONCE: Final = 1
-"""More jobs that start at once, and this process cannot send the heartbeats of its machines in time."""
+START_AT_ONCE: Final = 100
+"""Workers. If more start at once, this process cannot send the heartbeats of its machines in time."""
 
 STARTED_S: Final = 600.0
 COPIED_S: Final = 300.0
@@ -148,10 +148,11 @@ async def _running_jobs(
     running = [asyncio.create_task(machine.run(until_over=True)) for machine in machines]
     try:
         known = SimulatedJobs(jobs=[], machines=machines, running=running)
-        for number in range(jobs):
+        at_once = max(1, START_AT_ONCE // workers)
+        for number in range(1, jobs + 1):
             known.jobs.append(await sync_to_async(submit)(workers, {"batching": dict(batching)}, labels=labels))
-            if number % START_AT_ONCE == START_AT_ONCE - 1 or number == jobs - 1:
-                await known.until(f"the start of {number + 1} jobs", known.all_run, seconds=STARTED_S)
+            if number % at_once == 0 or number == jobs:
+                await known.until(f"the start of {number} jobs", known.all_run, seconds=STARTED_S)
         yield known
         known.counted = await _end(known)
     finally:
