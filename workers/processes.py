@@ -18,7 +18,6 @@ from workers.control.socket import NOT_WANTED, Route
 from workers.devices import CPU, claim
 from workers.relay.framing import VARIABLE
 from workers.relay.process import LocalRoute
-from workers.resources import Machine
 from workers.script import become_script
 from workers.setup import Setup
 from workers.upload import upload_model
@@ -47,7 +46,7 @@ def run_worker(order: ProcessOrder, plane: ControlPlane, setup: Setup, device: s
     from workers.trainer.loop import train
     from workers.workloads.local import local_of
 
-    link = WorkerControl(route_of(order, plane), machine=Machine())
+    link = WorkerControl(route_of(order, plane))
 
     def save_model(arrays: Mapping[str, np.ndarray]) -> None:
         upload_model(plane, order, arrays, stopping=link.stopping)
@@ -61,7 +60,7 @@ def run_server(order: ProcessOrder, plane: ControlPlane, setup: Setup) -> int:
     from workers.workloads.local import local_of
 
     folder = None if setup.checkpoint_dir is None else Path(setup.checkpoint_dir)
-    link = ServerControl(route_of(order, plane), machine=Machine())
+    link = ServerControl(route_of(order, plane))
 
     def work() -> None:
         serve(order, link, host=setup.host, announced=setup.announced, local=local_of(setup), checkpoint_dir=folder)

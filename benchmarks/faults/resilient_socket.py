@@ -85,7 +85,7 @@ class ResilientSocket:
             self._outbox.say(self._hello)
         self._outbox.reopen()
         writing = asyncio.create_task(self._write(socket))
-        beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5)))
+        beating = asyncio.create_task(send_heartbeats(socket, Heartbeat()))
         try:
             async for frame in socket:
                 received_any = True

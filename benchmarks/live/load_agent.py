@@ -70,14 +70,11 @@ class LoadAgent(SimulatedAgent):
 
     async def run_process(self, order: ProcessOrder) -> None:
         """A worker that trains or a server that is there."""
-        socket: Socket
-        if self.relay is not None:
-            socket = await LocalSocket.open(self.relay.path, order)
-        else:
-            socket = await self._connected(order)
+        socket, last = await self._connected(order), LastMessage()
         async with socket:
-            last = LastMessage()
-            beating = asyncio.create_task(send_heartbeats(socket, Heartbeat(cpu=0.5, memory=0.5), last))
+            beating = asyncio.create_task(
+                socket.send_beats() if isinstance(socket, LocalSocket) else send_heartbeats(socket, Heartbeat(), last)
+            )
             try:
                 with suppress(ConnectionClosed):
                     if order.role == "server":
@@ -87,8 +84,10 @@ class LoadAgent(SimulatedAgent):
             finally:
                 beating.cancel()
 
-    async def _connected(self, order: ProcessOrder) -> ClientConnection:
+    async def _connected(self, order: ProcessOrder) -> Socket:
         """Its connection. Like a real process it tries again if the control plane is too busy to answer in time."""
+        if self.relay is not None:
+            return await LocalSocket.open(self.relay.path, order)
         while True:
             with suppress(InvalidMessage, ConnectionError, TimeoutError):
                 url = f"{self._base}/ws/{order.role}/{order.job}/{order.index}"

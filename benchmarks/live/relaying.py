@@ -21,7 +21,8 @@ from websockets.frames import Close
 from controlplane.protocol.addresses import parse_address
 from controlplane.protocol.orders import ProcessOrder
 from controlplane.runtime.embedded.control_plane import CHECKOUT
-from workers.relay.framing import CLOSE, FRAME, OPEN, TO_PROCESS, Frames, code_of, packed
+from workers.control.connection import BEAT_S
+from workers.relay.framing import BEAT, CLOSE, FRAME, OPEN, TO_PROCESS, Frames, code_of, packed
 from workers.relay.process import LocalRoute
 from workers.relay.relay import Relay
 
@@ -108,6 +109,12 @@ class LocalSocket(asyncio.Protocol):
         while not self._received:
             await self._wait()
         return self._received.popleft()
+
+    async def send_beats(self) -> None:
+        """As real processes send them, as long as the connection lasts."""
+        while self._code is None:
+            self._transport.write(packed(BEAT))
+            await asyncio.sleep(BEAT_S)
 
     def __aiter__(self) -> Self:
         return self

@@ -12,7 +12,6 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from benchmarks.live.relaying import LocalSocket
 from benchmarks.live.timing import open_socket
 from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.messages import AgentHeartbeat, AgentHello, ProcessEnded, ProcessName, SlotOffer
@@ -126,9 +125,7 @@ class LastMessage:
     sent_s: float = float("-inf")
 
 
-async def send_heartbeats(
-    socket: ClientConnection | LocalSocket, heartbeat: msgspec.Struct, last: LastMessage | None = None
-) -> None:
+async def send_heartbeats(socket: ClientConnection, heartbeat: msgspec.Struct, last: LastMessage | None = None) -> None:
     """As real processes send them, as long as the connection lasts."""
     frame, last = encode(heartbeat), last or LastMessage()
     due_s = time.monotonic() + HEARTBEAT_S

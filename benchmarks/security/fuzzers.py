@@ -85,7 +85,7 @@ def ways(
 ) -> list[Way]:
     """All sockets; ``worker`` and ``server`` are ``INDEX:INSTANCE:KEY`` of processes of the first job."""
     native, attached = jobs
-    beat, name = Heartbeat(cpu=0.5, memory=0.5), ProcessName(job=native, role="worker", index=0, instance="x")
+    beat, name = Heartbeat(), ProcessName(job=native, role="worker", index=0, instance="x")
     found = [
         Way(
             name="agent",

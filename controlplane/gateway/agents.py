@@ -22,6 +22,7 @@ from controlplane.gateway.ownership import runs_on
 from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
 from controlplane.protocol.codec import encode, from_agent
 from controlplane.protocol.machine_tests import Listening, MachineTested, PreflightAnswer
+from controlplane.protocol.measurements import OF_MACHINES, known_of
 from controlplane.protocol.messages import (
     AgentHeartbeat,
     AgentHello,
@@ -139,7 +140,8 @@ class AgentSocket:
         if received is None:
             return
         if isinstance(received, AgentHeartbeat):
-            self._hub.heartbeats.note(names.AGENTS, str(self._agent), received)
+            load = known_of(received, (each.name for each in OF_MACHINES))
+            self._hub.heartbeats.note(names.AGENTS, str(self._agent), load)
         elif isinstance(received, LogLines):
             await self._take_lines(received)
         elif isinstance(received, AgentHello):
@@ -153,7 +155,7 @@ class AgentSocket:
             self._moved.set()
 
     async def _greet(self, hello: AgentHello) -> None:
-        self._hub.heartbeats.note(names.AGENTS, str(self._agent), hello)
+        self._hub.heartbeats.note(names.AGENTS, str(self._agent))
         await database_sync_to_async(agent_connected)(self._agent, hello)
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._report_lost(name, RESTARTED_STATUS, "its agent restarted without it")

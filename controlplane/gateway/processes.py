@@ -4,6 +4,8 @@ Each process has its own websocket, or a channel of its machine's relay (``relay
 """
 
 import time
+from collections.abc import Callable
+from functools import partial
 from secrets import token_hex
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -52,6 +54,8 @@ class ProcessSocket(Generic[Received]):
     def __init__(self, claim: Claim) -> None:
         self._backpressure = Backpressure()
         self.claim, self.peer = claim, claim.peer
+        self.alive: Callable[[], None] = _not_heard_yet
+        """Records that the process is alive."""
 
     async def serve(self, socket: Socket) -> None:
         """Serve this connection until it ends."""
@@ -86,13 +90,14 @@ class ProcessSocket(Generic[Received]):
         peer, connection = self.peer, token_hex(8)
         open_connections = names.connections(peer.job)
         inbox: Inbox[Received] = Inbox(socket, self.codec)
-        presence_hash, name = names.presence(peer.job), peer.name
+        alive = partial(hub.heartbeats.note, names.presence(peer.job), peer.name)
 
         async def take(message: Message) -> None:
             received = inbox.open(message)
             if received is None:
                 return
-            hub.heartbeats.note(presence_hash, name, received)
+            self.alive = alive  # from the first message on
+            alive()
             if not isinstance(received, Heartbeat) and self._admits(received, connections.appender.length, socket):
                 connections.heard(self.peer, received)
                 connections.appender.append(self.event(received))
@@ -124,6 +129,10 @@ class ProcessSocket(Generic[Received]):
     def event(self, received: Any) -> Event:
         """The log event for a message."""
         raise NotImplementedError
+
+
+def _not_heard_yet() -> None:
+    """A process counts from its first message on."""
 
 
 class WorkerSocket(ProcessSocket[WorkerMessage]):

@@ -22,7 +22,15 @@ from controlplane.gateway.sockets import Message, Receive, Send, Socket
 from controlplane.protocol.codec import BadFrame
 from controlplane.protocol.messages import ProcessName
 from controlplane.protocol.orders import Role
-from controlplane.protocol.relay import MAX_CHANNELS, MAX_REPLY_BYTES, Opening, Outgoing, from_relay, opening_of
+from controlplane.protocol.relay import (
+    MAX_CHANNELS,
+    MAX_REPLY_BYTES,
+    TAKES_BEATS,
+    Opening,
+    Outgoing,
+    from_relay,
+    opening_of,
+)
 
 MOST_UNREAD_FRAMES: Final = 10_000
 MOST_UNREAD_BYTES: Final = 4 * 1024 * 1024
@@ -40,7 +48,7 @@ logger = structlog.get_logger(__name__)
 
 async def relay_socket(scope: dict[str, Any], receive: Receive, send: Send) -> None:
     """Serve one connection of an agent's relay to its end."""
-    socket = await Socket.accept(scope, receive, send, per_s=RELAY_PER_S)
+    socket = await Socket.accept(scope, receive, send, per_s=RELAY_PER_S, header=TAKES_BEATS)
     admission = await admitted_agent(scope, socket)
     if admission is None:
         return
@@ -63,6 +71,8 @@ class Channel:
         self.unread_bytes = 0
         self._is_over = False
         self._arrival: asyncio.Future[None] | None = None
+        self.process: ProcessSocket[Any] | None = None
+        """The conversation with its process, once it may have one."""
         self.socket = Socket(self._receive, self._send)
 
     def put(self, frame: bytes) -> None:
@@ -177,6 +187,9 @@ class Relay:
             for number, _ in batch.closed:
                 if (channel := self._find(number)) is not None:
                     channel.end()
+            for number in batch.alive:
+                if (channel := self._find(number)) is not None and channel.process is not None:
+                    channel.process.alive()
         except BadFrame as bad:
             logger.warning("a relay was closed", agent=self._agent, why=str(bad))
             self._socket.close(close_codes.OVERSIZED if bad.code == "oversized" else close_codes.MALFORMED)
@@ -211,7 +224,8 @@ class Relay:
         name = ProcessName(job=peer.job, role=peer.role, index=peer.index, instance=peer.instance)
         try:
             if await runs_on(self._hub, self._agent, name):
-                await CONVERSATIONS[peer.role](Claim(peer=peer, credential=opening.key)).serve(channel.socket)
+                channel.process = CONVERSATIONS[peer.role](Claim(peer=peer, credential=opening.key))
+                await channel.process.serve(channel.socket)
             else:
                 await channel.socket.send_close(close_codes.FOREIGN)
         except RedisError as error:

@@ -51,11 +51,14 @@ class Socket:
         self._writer: asyncio.Task[None] | None = None
 
     @classmethod
-    async def accept(cls, scope: Scope, receive: Receive, send: Send, *, per_s: float | None = None) -> "Socket":
+    async def accept(
+        cls, scope: Scope, receive: Receive, send: Send, *, per_s: float | None = None, header: str = ""
+    ) -> "Socket":
         """Accept the handshake: a close code can only be sent on an accepted connection."""
         await receive()
         offered = SUBPROTOCOL in scope["subprotocols"]
-        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None})
+        headers = [(header.lower().encode(), b"1")] if header else []
+        await send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if offered else None, "headers": headers})
         return cls(receive, send, per_s=per_s)
 
     def put(self, data: Data, slot: str = "", sent: Callable[[], None] | None = None) -> None:

@@ -236,7 +236,10 @@ class CopiesHeld(Value, frozen=True, kw_only=True, tag="copies-held"):
 
 
 class Heartbeat(Value, frozen=True, kw_only=True, tag="heartbeat"):
-    """A heartbeat each second, or a little more than a second after a message; not numbered, not kept."""
+    """A process is alive: sent each second, or a little more than a second after a message; not numbered, not kept.
+
+    Earlier releases sent the load of the machine, which is not read.
+    """
 
     cpu: Fraction = 0.0
     memory: Fraction = 0.0

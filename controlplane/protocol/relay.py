@@ -4,6 +4,7 @@ A channel is the connection of one process instance, as on a separate websocket.
 never reuses a number on a connection, so that late frames of a closed channel can be distinguished from hostile ones.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -24,6 +25,10 @@ MAX_REPLY_BYTES: Final = 64 * MAX_FRAME_BYTES
 MAX_CHANNELS: Final = 4_096
 """Channels of one connection that may be open at a time."""
 
+TAKES_BEATS: Final = "X-Paceline-Takes-Beats"
+"""Header of the gateway's handshake: it reads ``Batch.alive``. A control plane of an earlier release does not send it.
+"""
+
 Channel = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 Code = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -39,13 +44,15 @@ class Opening(Value, frozen=True, kw_only=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """Channels to open, then frames, then channels to close."""
+    """Channels to open, then frames, then channels to close; and which processes are alive."""
 
     opened: list[tuple[Channel, bytes]]
     """Each with an encoded ``Opening``; the gateway opens none."""
     frames: list[tuple[Channel, bytes]]
     closed: list[tuple[Channel, Code]]
     """Each with its close code; 0: the process is gone."""
+    alive: list[Channel] = []
+    """Those whose processes are alive, which replaces their heartbeats; the gateway names none."""
 
 
 from_relay: Codec[Batch] = Codec(Batch, limit=MAX_BATCH_BYTES)
@@ -63,13 +70,14 @@ class Outgoing:
         self._opened: list[tuple[int, bytes]] = []
         self._frames: list[tuple[int, bytes]] = []
         self._closed: list[tuple[int, int]] = []
+        self._alive: set[int] = set()
         self.added = 0
         """Total number of added items."""
         self.waiting_bytes = 0
         """Bytes of waiting frames."""
 
     def __bool__(self) -> bool:
-        return bool(self._frames or self._opened or self._closed)
+        return bool(self._frames or self._opened or self._closed or self._alive)
 
     def open(self, channel: int, opening: bytes) -> None:
         """Open a channel."""
@@ -87,9 +95,15 @@ class Outgoing:
         self._closed.append((channel, code))
         self.added += 1
 
+    def alive(self, channels: Iterable[int]) -> None:
+        """Say that the processes of these channels are alive."""
+        self._alive.update(channels)
+        self.added += 1
+
     def take(self) -> bytes:
         """The next batch, encoded. Channels are closed only by the last one of those that wait."""
         opened, self._opened = self._opened, []
+        alive, self._alive = self._alive, set()
         if self.waiting_bytes <= self._most_bytes:
             frames, self._frames = self._frames, []
             self.waiting_bytes = 0
@@ -98,11 +112,11 @@ class Outgoing:
         closed: list[tuple[int, int]] = []
         if not self._frames:
             closed, self._closed = self._closed, []
-        return _encoder.encode(Batch(opened, frames, closed))
+        return _encoder.encode(Batch(opened, frames, closed, sorted(alive)))
 
     def clear(self) -> None:
         """Drop everything that waits."""
-        self._opened, self._frames, self._closed = [], [], []
+        self._opened, self._frames, self._closed, self._alive = [], [], [], set()
         self.waiting_bytes = 0
 
     def _take_frames(self) -> list[tuple[int, bytes]]:

@@ -1,7 +1,8 @@
 """Heartbeats and load, in Redis only, by Redis' clock. Sampled to rows every 10 s."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -33,12 +34,13 @@ MOST_OVERLOADED_S: Final = 30.0
 
 
 Load = Mapping[str, float]
-"""Measurements of a machine in a heartbeat, by name; empty if there are none."""
+"""Measurements of a machine or gateway in its heartbeat, by name; processes report none."""
+NO_LOAD: Final[Load] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastHeartbeat:
-    """The last heartbeat of one process or agent."""
+    """The last heartbeat of one agent or gateway."""
 
     at_ms: int
     load: Load
@@ -50,7 +52,7 @@ class ReceivedHeartbeat:
 
     name: str
     age_ms: int
-    load: Load = field(default_factory=dict)
+    load: Load
 
 
 def agents_now(client: Client | None = None) -> dict[int, LastHeartbeat]:
@@ -67,12 +69,6 @@ def agents_away(client: Client, now_ms: float) -> list[int]:
 def gateways_now(client: Client | None = None) -> dict[str, LastHeartbeat]:
     """Every known gateway that was not removed since, by its ``liveness.where``."""
     found = (client or shared()).execute_command("HGETALL", names.GATEWAYS)
-    return {name.decode(): _heartbeat(value) for name, value in found.items()}
-
-
-def processes_now(job: int, client: Client | None = None) -> dict[str, LastHeartbeat]:
-    """Every known process of the job, by ``role:index:instance``."""
-    found = (client or shared()).execute_command("HGETALL", names.presence(job))
     return {name.decode(): _heartbeat(value) for name, value in found.items()}
 
 
@@ -130,13 +126,16 @@ def _forget_gateway(client: Client, name: str) -> None:
 
 
 def last_seen(client: Client, job: int) -> dict[str, int]:
-    """When each process of the job sent its last heartbeat, in milliseconds of the log's clock."""
-    return {name: heartbeat.at_ms for name, heartbeat in processes_now(job, client).items()}
+    """When each process of the job was last known to be alive, by ``role:index:instance``, in milliseconds of the log's
+    clock.
+    """
+    found = client.execute_command("HGETALL", names.presence(job))
+    return {name.decode(): int(value.partition(b" ")[0]) for name, value in found.items()}
 
 
 def renew_lease(client: Client, job: int) -> None:
     """Record that the launcher of an attached job is alive."""
-    RECORD_HEARTBEATS.run(client, [names.presence(job)], LAUNCHER, 0, _text({}))
+    RECORD_HEARTBEATS.run(client, [names.presence(job)], LAUNCHER, 0, "")
 
 
 async def record_heartbeats(caller: Caller, hash_name: str, heartbeats: Iterable[ReceivedHeartbeat]) -> None:
@@ -157,7 +156,7 @@ async def disconnected(client: AsyncClient, hash_name: str, name: str, connectio
 
 
 def _text(load: Load) -> str:
-    return msgspec.json.encode(load).decode()
+    return msgspec.json.encode(load).decode() if load else ""
 
 
 def _heartbeat(value: bytes) -> LastHeartbeat:

@@ -18,8 +18,8 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_worker
 from controlplane.protocol.messages import Heartbeat
 from controlplane.protocol.orders import Rejection
-from controlplane.protocol.relay import MAX_BATCH_BYTES, to_relay
-from controlplane.runtime import log, names
+from controlplane.protocol.relay import MAX_BATCH_BYTES, TAKES_BEATS, to_relay
+from controlplane.runtime import log, names, presence
 from controlplane.runtime.executor import Frame, encode_frames
 from controlplane.runtime.redis import Client
 from tests.gateway.conftest import CREDENTIAL
@@ -64,6 +64,44 @@ async def test_a_process_of_another_machine_is_refused_and_may_come_by_itself(
 async def test_frames_of_a_channel_that_was_never_opened_end_the_relay(machine: Machine, number: int) -> None:
     await machine.send(frames=[(number, encode(HELLO))])
     assert await close_code(machine.socket) == close_codes.MALFORMED
+
+
+async def test_the_handshake_says_that_reports_of_live_processes_are_taken(machine: Machine) -> None:
+    assert machine.socket.response is not None
+    assert TAKES_BEATS in machine.socket.response.headers
+
+
+async def test_a_channel_that_was_never_opened_is_not_alive(machine: Machine) -> None:
+    await machine.send(alive=[1])
+    assert await close_code(machine.socket) == close_codes.MALFORMED
+
+
+async def test_processes_are_seen_when_their_relay_says_that_they_are_alive(
+    machine: Machine, client: Client, agent: int, job: Job
+) -> None:
+    """From their first message on, as heartbeats count on a websocket."""
+    async with worker(machine, client, agent, job.pk) as silent, worker(machine, client, agent, job.pk, 1) as mine:
+        await mine.send(encode(HELLO))
+        await eventually(lambda: presence.last_seen(client, job.pk))
+        client.delete(names.presence(job.pk))
+        await machine.send(alive=[silent.number, mine.number])
+        await eventually(lambda: presence.last_seen(client, job.pk))
+        assert presence.last_seen(client, job.pk).keys() == {"worker:1:w1.0.1"}
+        await silent.send(encode(HELLO))
+        await machine.send(alive=[silent.number])
+        await eventually(lambda: len(presence.last_seen(client, job.pk)) == 2)
+
+
+async def test_a_channel_that_has_just_ended_may_still_be_reported_alive(
+    machine: Machine, client: Client, agent: int, job: Job
+) -> None:
+    async with worker(machine, client, agent, job.pk) as mine, worker(machine, client, agent, job.pk, 1) as ended:
+        await ended.send(b"\0" * (MAX_FRAME_BYTES + 1))
+        assert await close_code(ended) == close_codes.OVERSIZED
+        await machine.send(alive=[ended.number])
+        await mine.send(encode(HELLO))
+        await eventually(lambda: presence.last_seen(client, job.pk))
+    assert presence.last_seen(client, job.pk).keys() == {"worker:0:w0.0.1"}
 
 
 async def test_a_channel_that_is_opened_twice_ends_the_relay(

@@ -94,9 +94,10 @@ class Machine:
         opened: list[tuple[int, bytes]] | None = None,
         frames: list[tuple[int, bytes]] | None = None,
         closed: list[tuple[int, int]] | None = None,
+        alive: list[int] | None = None,
     ) -> None:
         """One batch."""
-        await self.socket.send(encode(Batch(opened or [], frames or [], closed or [])))
+        await self.socket.send(encode(Batch(opened or [], frames or [], closed or [], alive or [])))
 
     def channel(self, opening: Opening) -> "Conversation":
         """A conversation on a channel of its own."""

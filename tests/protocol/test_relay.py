@@ -1,10 +1,11 @@
 """Batches of a relay: what is put into one, in which order, and how large it may be."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.protocol.codec import encode
-from controlplane.protocol.relay import Batch, Opening, Outgoing, opening_of, to_relay
+from controlplane.protocol.relay import Batch, Opening, Outgoing, from_relay, opening_of, to_relay
 
 
 def taken(outgoing: Outgoing) -> list[Batch]:
@@ -21,7 +22,15 @@ def test_what_waits_is_one_batch() -> None:
     outgoing.add(1, b"hello")
     outgoing.add(2, b"report")
     outgoing.close(2, 4409)
-    assert taken(outgoing) == [Batch([(1, b"who")], [(1, b"hello"), (2, b"report")], [(2, 4409)])]
+    outgoing.alive([7, 2])
+    outgoing.alive({2, 1})
+    assert taken(outgoing) == [Batch([(1, b"who")], [(1, b"hello"), (2, b"report")], [(2, 4409)], [1, 2, 7])]
+    outgoing.alive([3])
+    assert taken(outgoing) == [Batch([], [], [], [3])]
+
+
+def test_a_batch_of_an_earlier_release_reports_no_beats() -> None:
+    assert from_relay.decode(msgspec.msgpack.encode([[], [[1, b"report"]], []])) == Batch([], [(1, b"report")], [])
 
 
 @given(
@@ -47,6 +56,7 @@ def test_a_lost_connection_leaves_nothing_for_the_next() -> None:
     outgoing.open(1, b"who")
     outgoing.add(1, b"hello")
     outgoing.close(1)
+    outgoing.alive([1])
     outgoing.clear()
     assert (bool(outgoing), outgoing.waiting_bytes) == (False, 0)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.sync.client import ClientConnection, reconnect
@@ -29,6 +29,10 @@ class ConnectionEnded(Exception):
 class Connection(Protocol):
     """One reader and one writer at a time, on different threads. Each method raises ``ConnectionEnded`` at the end."""
 
+    @property
+    def reports_beats(self) -> bool:
+        """Whether the control plane learns of each ``beat``, so that heartbeats need not be sent."""
+
     def recv(self) -> bytes:
         """The next frame."""
 
@@ -44,6 +48,8 @@ class Connection(Protocol):
 
 class WebSocket:
     """A separate websocket of this process."""
+
+    reports_beats: Final = False
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection

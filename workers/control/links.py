@@ -22,7 +22,6 @@ from workers.control.socket import (
     Handlers,
     Route,
 )
-from workers.resources import Machine
 
 AFTER_MESSAGE_S = 1.25
 """The control plane counts a message of a process as a heartbeat. The next one is due a little later than after a
@@ -55,11 +54,8 @@ class Stopping(threading.Event):
 class ProcessLink(Generic[Sent, Received]):
     """The common part of worker and server links. ``ending``: why the control plane ended it, if it did."""
 
-    def __init__(
-        self, route: Route, codec: Codec[Received], *, machine: Machine, backoff: Backoff | None = None
-    ) -> None:
+    def __init__(self, route: Route, codec: Codec[Received], *, backoff: Backoff | None = None) -> None:
         self._changed = threading.Condition()
-        self._machine = machine
         self._outbox: Outbox[Sent] = Outbox()
         self.stopping: threading.Event = Stopping(self._wake)
         self.ending: Ending | None = None
@@ -72,7 +68,7 @@ class ProcessLink(Generic[Sent, Received]):
             self._outbox,
             codec,
             handlers,
-            heartbeat=self._heartbeat,
+            heartbeat=Heartbeat,
             backoff=backoff,
             after_message_s=AFTER_MESSAGE_S,
         )
@@ -143,10 +139,6 @@ class ProcessLink(Generic[Sent, Received]):
         self.ending = ending
         self.stopping.set()
 
-    def _heartbeat(self) -> Heartbeat:
-        load = self._machine.load()
-        return Heartbeat(cpu=load.cpu, memory=load.memory)
-
     def _wake(self) -> None:
         self._outbox.wake()
         with self._changed:
@@ -156,8 +148,8 @@ class ProcessLink(Generic[Sent, Received]):
 class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
     """The link of one worker."""
 
-    def __init__(self, route: Route, *, machine: Machine, backoff: Backoff | None = None) -> None:
-        super().__init__(route, to_worker, machine=machine, backoff=backoff)
+    def __init__(self, route: Route, *, backoff: Backoff | None = None) -> None:
+        super().__init__(route, to_worker, backoff=backoff)
         self._orders: Orders | None = None
         self._placement: Placement | None = None
 
@@ -205,8 +197,8 @@ class WorkerControl(ProcessLink[WorkerMessage, WorkerReply]):
 class ServerControl(ProcessLink[ServerMessage, ServerReply]):
     """The link of one server. Orders are delivered one at a time, never an older one after a newer one."""
 
-    def __init__(self, route: Route, *, machine: Machine, backoff: Backoff | None = None) -> None:
-        super().__init__(route, to_server, machine=machine, backoff=backoff)
+    def __init__(self, route: Route, *, backoff: Backoff | None = None) -> None:
+        super().__init__(route, to_server, backoff=backoff)
         self._orders: ServerOrders | None = None
         self._follow: Callable[[ServerOrders], None] | None = None
 

@@ -259,7 +259,7 @@ class ControlSocket(Generic[Sent, Received]):
                     connection.beat()
                 if now_s >= heartbeat_s:
                     heartbeat_s = now_s + HEARTBEAT_S
-                    if self._outbox.opened:
+                    if self._outbox.opened and not connection.reports_beats:
                         connection.send(encode(self._heartbeat()))
                 if now_s >= extras_s:
                     extras_s = now_s + EXTRAS_S

@@ -9,7 +9,7 @@ VARIABLE: Final = "PACELINE_RELAY"
 """The environment variable with the path of the agent's socket."""
 
 OPEN: Final = 1
-"""The first frame of a process, with an encoded ``Opening``; the agent replies with an empty one once it forwards
+"""The first frame of a process, with an encoded ``Opening``; the agent replies with ``REPORTS_BEATS`` once it forwards
 frames.
 """
 FRAME: Final = 2
@@ -17,7 +17,10 @@ FRAME: Final = 2
 CLOSE: Final = 3
 """From the agent: the end of the connection, with a close code."""
 BEAT: Final = 4
-"""From the process; the agent sends it back."""
+"""From the process; the agent sends it back, and each second reports to the control plane whose have arrived."""
+
+REPORTS_BEATS: Final = b"beats"
+"""Beats replace heartbeats. If the agent or its control plane is of an earlier release, the payload is empty."""
 
 TO_AGENT: Final = MAX_RELAYED_BYTES
 TO_PROCESS: Final = MAX_REPLY_BYTES

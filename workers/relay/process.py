@@ -12,7 +12,18 @@ from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import ProcessOrder
 from controlplane.protocol.relay import Opening
 from workers.control.connection import ConnectionEnded
-from workers.relay.framing import BEAT, CLOSE, FRAME, OPEN, TO_PROCESS, BadFraming, Frames, code_of, packed
+from workers.relay.framing import (
+    BEAT,
+    CLOSE,
+    FRAME,
+    OPEN,
+    REPORTS_BEATS,
+    TO_PROCESS,
+    BadFraming,
+    Frames,
+    code_of,
+    packed,
+)
 
 OPEN_S: Final = 1.0
 """Time limit of the agent's reply: it may delay a process for half of that while it connects itself."""
@@ -61,6 +72,8 @@ class LocalConnection:
         self._received: deque[bytes] = deque()
         self._ending: ConnectionEnded | None = None
         self._is_open = False
+        self.reports_beats = False
+        """See ``Connection``."""
 
     @classmethod
     def open(cls, route: LocalRoute) -> Self:
@@ -96,7 +109,7 @@ class LocalConnection:
         self._write(packed(FRAME, frame))
 
     def beat(self) -> None:
-        """Send a heartbeat, which the agent answers."""
+        """See ``Connection``; the agent answers it."""
         if self._unanswered_s is None:
             self._unanswered_s = time.monotonic()
         self._write(packed(BEAT))
@@ -140,7 +153,7 @@ class LocalConnection:
         if kind == FRAME:
             self._received.append(payload)
         elif kind == OPEN:
-            self._is_open = True
+            self._is_open, self.reports_beats = True, payload == REPORTS_BEATS
         elif kind == BEAT:
             self._unanswered_s = None
         elif kind == CLOSE:

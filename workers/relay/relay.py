@@ -24,16 +24,19 @@ from websockets.typing import Subprotocol
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.codec import BadFrame
-from controlplane.protocol.relay import MAX_CHANNELS, MAX_REPLY_BYTES, Outgoing, to_relay
+from controlplane.protocol.relay import MAX_CHANNELS, MAX_REPLY_BYTES, TAKES_BEATS, Outgoing, to_relay
 from workers.backoff import Backoff
 from workers.control.connection import PING_S, PING_TIMEOUT_S
-from workers.relay.framing import BEAT, FRAME, OPEN, TO_AGENT, BadFraming, Frames, packed, packed_close
+from workers.relay.framing import BEAT, FRAME, OPEN, REPORTS_BEATS, TO_AGENT, BadFraming, Frames, packed, packed_close
 
 FLUSH_S: Final = 0.002
 """A frame waits for others for at most this long, and only while more arrive."""
 
 HOLD_S: Final = 0.5
 """How long a process waits for the relay to connect before it connects directly."""
+
+ALIVE_S: Final = 1.0
+"""How often it is reported which processes are alive."""
 
 RETURN_S: Final = 1.0
 """The longest delay between two attempts after a lost connection, so that waiting processes find it connected."""
@@ -157,6 +160,10 @@ class Exchange:
         """All connected processes."""
         self._held: dict[Local, asyncio.TimerHandle] = {}
         """Processes that wait for the relay to connect."""
+        self._takes_beats = False
+        """Whether the control plane takes reports of which processes are alive."""
+        self._alive: set[int] = set()
+        """Channels whose processes have sent a beat since the last report."""
         self._connected = self._is_full = False
         self.is_refused = False
         """Whether no connection is expected for a while."""
@@ -186,6 +193,11 @@ class Exchange:
             for each in self._locals.values():
                 each.pause()
 
+    def beat(self, local: "Local") -> None:
+        """A process is alive."""
+        if local.channel in self._locals:
+            self._alive.add(local.channel)
+
     def leave(self, local: "Local") -> None:
         """A process disconnected."""
         if (held := self._held.pop(local, None)) is not None:
@@ -198,6 +210,7 @@ class Exchange:
         """The connection was lost: nothing can be forwarded."""
         self._connected = self._is_full = False
         self._outgoing.clear()
+        self._alive.clear()
         gone, self._locals = self._locals, {}
         for local in gone.values():
             local.end(TRY_AGAIN)
@@ -215,18 +228,21 @@ class Exchange:
     async def converse(self, socket: ClientConnection) -> None:
         """Forward batches both ways. Raises ``ConnectionClosed`` at the end of the connection."""
         self._connected = True
+        response = socket.response
+        self._takes_beats = response is not None and TAKES_BEATS in response.headers
         self._wake = asyncio.Event()
         held, self._held = self._held, {}
         for local, timer in held.items():
             timer.cancel()
             self._open(local)
-        both = [asyncio.create_task(self._send_batches(socket)), asyncio.create_task(self._receive_batches(socket))]
+        steps = (self._send_batches(socket), self._receive_batches(socket), self._report_beats())
+        tasks = [asyncio.create_task(step) for step in steps]
         try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in both:
+            for each in tasks:
                 each.cancel()
-            ends = await asyncio.gather(*both, return_exceptions=True)
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
@@ -236,7 +252,7 @@ class Exchange:
         self._locals[self._newest] = local
         self._outgoing.open(self._newest, local.opening)
         self._wake.set()
-        local.opened(self._newest)
+        local.opened(self._newest, reports_beats=self._takes_beats)
 
     async def _send_batches(self, socket: ClientConnection) -> None:
         while True:
@@ -253,6 +269,14 @@ class Exchange:
     async def _receive_batches(self, socket: ClientConnection) -> None:
         while True:
             self._deliver(await socket.recv(decode=False))
+
+    async def _report_beats(self) -> None:
+        while True:
+            await asyncio.sleep(ALIVE_S)
+            alive, self._alive = self._alive & self._locals.keys(), set()
+            if alive and self._takes_beats:
+                self._outgoing.alive(alive)
+                self._wake.set()
 
     async def _until_idle(self) -> None:
         """Wait while processes send: each iteration of the event loop reads once from every socket with data."""
@@ -310,10 +334,10 @@ class Local(asyncio.Protocol):
         self._exchange.there.discard(self)
         self._exchange.leave(self)
 
-    def opened(self, channel: int) -> None:
+    def opened(self, channel: int, *, reports_beats: bool) -> None:
         """Its frames are forwarded from now on."""
         self.channel = channel
-        self._write(packed(OPEN))
+        self._write(packed(OPEN, REPORTS_BEATS if reports_beats else b""))
 
     def send(self, frame: bytes) -> None:
         """Send a message to the process; if it does not read, it is disconnected."""
@@ -354,6 +378,7 @@ class Local(asyncio.Protocol):
             self._exchange.send(self, payload)
         elif kind == BEAT:
             self._write(packed(BEAT))
+            self._exchange.beat(self)
         elif kind == OPEN and not self.opening and payload:
             self.opening = payload
             self._exchange.enter(self)

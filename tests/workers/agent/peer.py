@@ -19,7 +19,7 @@ from websockets.typing import Subprotocol
 from controlplane.protocol import SUBPROTOCOL
 from controlplane.protocol.codec import Codec, encode, from_agent, from_server, from_worker
 from controlplane.protocol.messages import AgentHeartbeat, Heartbeat
-from controlplane.protocol.relay import Batch, from_relay, opening_of
+from controlplane.protocol.relay import TAKES_BEATS, Batch, from_relay, opening_of
 
 DEADLINE_S = 60.0
 
@@ -39,6 +39,8 @@ class Session:
         self.path, self.headers = path, headers
         self.heard: list[Any] = []
         self.beats: list[Any] = []
+        self.alive = 0
+        """How often its relay has reported it to be alive."""
         self.over = False
         self.relayed = isinstance(wire, ChannelWire)
         codecs: dict[str, Codec[Any]] = {"agent": from_agent, "worker": from_worker, "server": from_server}
@@ -76,6 +78,9 @@ class Session:
         self._await(lambda: len(self.beats) >= count, f"{count} heartbeats")
         return self.beats
 
+    def await_alive(self, count: int) -> None:
+        self._await(lambda: self.alive >= count, f"{count} reports that it is alive")
+
     def await_over(self) -> None:
         self._await(lambda: self.over, "the end of the connection")
 
@@ -84,6 +89,11 @@ class Session:
         with self._news:
             is_beat = isinstance(message, Heartbeat | AgentHeartbeat)
             (self.beats if is_beat else self.heard).append(message)
+            self._news.notify_all()
+
+    def is_alive(self) -> None:
+        with self._news:
+            self.alive += 1
             self._news.notify_all()
 
     def end(self) -> None:
@@ -114,14 +124,20 @@ class ChannelWire:
 class ControlPeer:
     """Accepts everyone, or turns everyone away with ``refuse_with``."""
 
-    def __init__(self, port: int = 0, *, refuse_with: HTTPStatus | None = None) -> None:
+    def __init__(self, port: int = 0, *, refuse_with: HTTPStatus | None = None, takes_beats: bool = True) -> None:
         self.sessions: list[Session] = []
         self.relays: list[ServerConnection] = []
         self.attempts = 0
         self.refuse_with = refuse_with
+        self.takes_beats = takes_beats
         self._news = threading.Condition()
         self._server: Server = serve(
-            self._accept, "127.0.0.1", port, subprotocols=[Subprotocol(SUBPROTOCOL)], process_request=self._request
+            self._accept,
+            "127.0.0.1",
+            port,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            process_request=self._request,
+            process_response=self._respond,
         )
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -162,6 +178,10 @@ class ControlPeer:
             self._news.notify_all()
         return None if self.refuse_with is None else connection.respond(self.refuse_with, "no\n")
 
+    def _respond(self, connection: ServerConnection, request: Request, response: Response) -> None:
+        if request.path == "/ws/relay" and self.takes_beats:
+            response.headers[TAKES_BEATS] = "1"
+
     def _accept(self, connection: ServerConnection) -> None:
         assert connection.request is not None
         path = connection.request.path
@@ -198,6 +218,8 @@ class ControlPeer:
                     sessions[channel].hear(frame)
                 for channel, _ in batch.closed:
                     sessions[channel].end()
+                for channel in batch.alive:
+                    sessions[channel].is_alive()
         finally:
             for session in sessions.values():
                 session.end()

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 
 from controlplane.protocol.codec import encode
+from controlplane.protocol.messages import Heartbeat
 from controlplane.protocol.relay import MAX_RELAYED_BYTES
 from tests.support.waiting import eventually
 from tests.workers.agent.peer import ControlPeer
@@ -23,10 +24,21 @@ from workers.control.connection import ConnectionEnded
 from workers.control.links import WorkerControl
 from workers.processes import route_of
 from workers.relay import process, relay
-from workers.relay.framing import BEAT, CLOSE, FRAME, OPEN, TO_PROCESS, VARIABLE, Frames, code_of, packed
+from workers.relay.framing import (
+    BEAT,
+    CLOSE,
+    FRAME,
+    OPEN,
+    REPORTS_BEATS,
+    TO_AGENT,
+    TO_PROCESS,
+    VARIABLE,
+    Frames,
+    code_of,
+    packed,
+)
 from workers.relay.process import LocalConnection, LocalRoute
 from workers.relay.relay import Relay, socket_path
-from workers.resources import Machine
 
 Link = Callable[[int], WorkerControl]
 
@@ -55,7 +67,7 @@ def link(peer: ControlPeer) -> Iterator[Link]:
 
         def start(rank: int = 0) -> WorkerControl:
             route = route_of(process_order(rank, instance=f"w{rank}.0.1"), control_plane(peer.url))
-            control = WorkerControl(route, machine=Machine(), backoff=Backoff(Random(1), first_s=0.01, most_s=0.05))
+            control = WorkerControl(route, backoff=Backoff(Random(1), first_s=0.01, most_s=0.05))
             control.start()
             links.callback(control.close)
             return control
@@ -76,6 +88,55 @@ def test_the_processes_of_a_machine_share_one_connection(peer: ControlPeer, runn
         session.send(orders(1 + rank))
     assert [each.await_orders(lambda _: True, 20.0) for each in links] == [orders(1 + rank) for rank in range(8)]
     assert (len(peer.relays), all(session.relayed for session in peer.sessions)) == (1, True)
+
+
+def test_the_agent_reports_each_second_which_processes_are_alive(
+    peer: ControlPeer, running: Relay, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message for all of them, in the place of their heartbeats. A process that hangs sends no beats."""
+    monkeypatch.setattr("workers.control.socket.HEARTBEAT_S", 0.001)
+    hanging = LocalConnection.open(LocalRoute.of(process_order(7, instance="w7.0.1"), running.path))
+    for rank in range(2):
+        link(rank).say(hello)
+    sessions = [peer.await_session(path_of(rank)) for rank in range(2)]
+    for session in sessions:
+        session.await_alive(2)
+    assert [session.beats for session in sessions] == [[], []]
+    assert peer.await_session(path_of(7)).alive == 0
+    hanging.release()
+
+
+def test_the_agent_of_an_earlier_release_is_sent_heartbeats(
+    link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as earlier:
+        earlier.bind(str(path))
+        earlier.listen()
+        monkeypatch.setenv(VARIABLE, str(path))
+        link(0).say(hello)
+        accepted, _ = earlier.accept()
+        with accepted:
+            accepted.sendall(packed(OPEN))
+            frames, sent = Frames(TO_AGENT), []
+            while encode(Heartbeat()) not in sent:
+                for kind, payload in frames.feed(accepted.recv(65_536)):
+                    if kind == BEAT:
+                        accepted.sendall(packed(BEAT))
+                    sent.append(payload)
+
+
+def test_a_control_plane_of_an_earlier_release_is_sent_heartbeats(
+    tmp_path: Path, link: Link, peer: ControlPeer, running: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.control.socket.HEARTBEAT_S", 0.001)
+    peer.takes_beats = False
+    peer.relays[0].close(1012)
+    eventually(lambda: len(peer.relays) == 2, what="the relay's next connection")
+    link(0).say(hello)
+    session = peer.await_session(path_of())
+    session.await_beats(3)
+    assert (session.relayed, session.alive) == (True, 0)
 
 
 def test_only_the_owner_of_an_agent_can_enter_the_folder_of_its_socket(running: Relay) -> None:
@@ -241,7 +302,7 @@ def local(running: Relay, rank: int = 0) -> socket.socket:
     stream.connect(str(running.path))
     opening = LocalRoute.of(process_order(rank, instance=f"w{rank}.0.1"), running.path).opening
     stream.sendall(packed(OPEN, opening))
-    assert stream.recv(100) == packed(OPEN)
+    assert stream.recv(100) == packed(OPEN, REPORTS_BEATS)
     return stream
 
 
@@ -283,7 +344,7 @@ def test_frames_before_the_opening_are_refused(peer: ControlPeer, running: Relay
     assert peer.sessions == []
 
 
-def test_beats_are_answered_by_the_agent_alone(peer: ControlPeer, running: Relay) -> None:
+def test_beats_are_no_messages(peer: ControlPeer, running: Relay) -> None:
     with local(running) as stream:
         stream.sendall(packed(BEAT))
         assert stream.recv(100) == packed(BEAT)
