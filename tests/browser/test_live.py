@@ -147,6 +147,25 @@ def test_a_figure_that_cannot_be_fetched_reports_it_and_keeps_what_it_shows(
     assert errors == []
 
 
+def test_numbers_are_grey_while_they_are_stale(site: str, look: Look, ada: User) -> None:
+    job = factories.demo_job(user=ada)
+    page = look(site, user=ada)
+    Sockets(page)
+    page.goto(f"/jobs/{job.pk}/")
+    expect(page.locator("#freshness-chip")).to_have_text("Live")
+    number = page.locator("#job-facts dd").first
+    expect(number).to_have_css("opacity", "1")
+    for path in ("**/freshness/*", "**/live/*"):  # the test alone says how old the data is
+        page.route(path, lambda route: route.fulfill(status=204))
+    late = "seconds => { document.querySelector('#data-age data').dataset.waits = seconds; }"
+    page.evaluate(late, 60)
+    expect(page.locator("#freshness-chip")).to_contain_text("Stale")
+    expect(number).to_have_css("opacity", "0.6")
+    page.evaluate(late, 0)
+    expect(page.locator("#freshness-chip")).to_have_text("Live")
+    expect(number).to_have_css("opacity", "1")
+
+
 def test_a_finished_job_is_called_finished(site: str, look: Look, ada: User) -> None:
     job = factories.make_job(user=ada, state="succeeded", finished_at=factories.START)
     page = look(site, user=ada)

@@ -182,6 +182,8 @@ class Page {
     if (place && place.textContent !== word) place.textContent = word;
     if (box.dataset.state === name) return;
     box.dataset.state = name;
+    // Not body:has(...): with each change in the page the browser would compute the styles of all its numbers again.
+    document.body.toggleAttribute("data-stale", name === "stale");
     const status = document.getElementById("freshness-status");
     if (status) status.textContent = name === "connecting" ? "" : `Updates: ${word.split(" (")[0]}`;
   }
