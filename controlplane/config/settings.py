@@ -203,9 +203,7 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
         "BACKEND": (
-            "servestatic.storage.CompressedManifestStaticFilesStorage"
-            if STATIC_ROOT
-            else "django.contrib.staticfiles.storage.StaticFilesStorage"
+            "frontend.storage.HashedFiles" if STATIC_ROOT else "django.contrib.staticfiles.storage.StaticFilesStorage"
         )
     },
 }
