@@ -10,7 +10,7 @@ from django import template
 from django.templatetags.static import static
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from controlplane.simulator.variations import is_limited
@@ -19,6 +19,7 @@ from frontend.figures.table import Entry, FigureKind, Option
 from frontend.figures.theme import LIGHT
 from frontend.finders import CHART_LIBRARY, WHOLE_LIBRARY
 from frontend.glossary import Term, by_name
+from frontend.modules import FOLDER, with_imports
 from frontend.queries.simulations import varied_of
 
 register = template.Library()
@@ -39,6 +40,13 @@ def chart_library(*kinds: FigureKind, several: Iterable[FigureKind] = ()) -> str
     """The URL of the chart library that supports all these kinds of figures."""
     whole = any(kind.whole for kind in (*kinds, *several))
     return static(WHOLE_LIBRARY if whole else CHART_LIBRARY)
+
+
+@register.simple_tag
+def module_preloads(*names: str) -> SafeString:
+    """Requests these modules, and all that they import, before the page is read to its end."""
+    urls = ((static(f"{FOLDER}/{name}.js"),) for name in with_imports(*names))
+    return format_html_join("\n", '<link rel="modulepreload" href="{}">', urls)
 
 
 @register.filter
