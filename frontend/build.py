@@ -56,7 +56,7 @@ READERS: dict[str, Callable[[Job, View], Any]] = {
     "heat": heat.heat,
     "placement": placement.placements,
     "window": timeline.window,
-    "waiting": waiting.waiting,
+    "waiting": lambda job, view: waiting.accounts(job)[0],
     "others": whatif.others,
     "predictions": effects.predictions,
     "predictors": whatif.predictors,

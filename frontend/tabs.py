@@ -177,21 +177,18 @@ def _move(job: Job, lines: list[queries.ServerLine], blocks: list[Block], query:
 
 
 def _waiting(job: Job, query: Query) -> dict[str, Any]:
-    found = lost.waiting(job, View())
+    found, days = lost.accounts(job)
+    everyone = one_of(query, "rows", ("worst", "all")) == "all"
+    rows = lost.rows_of(found, everyone=everyone)
     return {
         "waiting": found,
-        "waited": [
-            {
-                "worker": each,
-                "share": each.lost_s / each.whole_s if each.whole_s else None,
-                "price": lost.price(each.lost_s),
-            }
-            for each in found.workers
-        ],
-        "most_waited": max((each.lost_s for each in found.workers), default=0.0),
+        "waited": rows,
+        "worst": lost.WORST if len(found.workers) > lost.MANY else None,
+        "everyone": everyone,
+        "most_waited": max((row.worker.lost_s for row in rows if not row.is_rest), default=0.0),
         "price": lost.price(found.lost_s),
         "again_price": lost.price(found.again_s + found.again_coordination_s),
-        "days": lost.days_of(job),
+        "days": days,
         "stepping": stepping(job),
     }
 
@@ -236,7 +233,7 @@ TABS: dict[str, Tab] = {
     ),
     "heatmap": Tab(title="Heat map", context=_map, parts=("machines",), figures=("heat-map",), figures_first=True),
     "timeline": Tab(title="Timeline", context=_nothing, figures=("timeline",)),
-    "waiting": Tab(title="Waiting", context=_waiting, parts=("waiting",), figures=("waiting-price",)),
+    "waiting": Tab(title="Waiting", context=_waiting, parts=("lost", "waiting"), figures=("waiting-price",)),
     "whatif": Tab(
         title="What if",
         context=_whatif,

@@ -7,7 +7,7 @@ no worker's history: they have a separate row below the workers, and are spread 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TypeVar
@@ -26,6 +26,7 @@ from controlplane.telemetry.metrics import ITERATION, LOST
 from controlplane.telemetry.models import Cursor
 from frontend import formats
 from frontend.figures.rows import View, Waited, Waiting
+from frontend.queries.cache import of_job
 from frontend.queries.figures import MAX_SUMMED
 from frontend.queries.history import History
 from frontend.queries.legible import legible
@@ -33,6 +34,9 @@ from frontend.queries.staleness import MAX_RANKS, mean_staleness, staleness
 
 NOISE_S = 1e-6
 """Rounding differences of sums are smaller than this."""
+
+MANY, WORST = 64, 32
+"""With more workers than ``MANY``, the table lists the ``WORST`` that lost most."""
 
 T = TypeVar("T")
 
@@ -114,11 +118,81 @@ def price(seconds: float) -> str:
     return formats.money(seconds / 3600 * amount, unit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitedRow:
+    """A row of the table of workers: one worker, or all those that have no row."""
+
+    worker: Waited
+    is_rest: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Lost time as a fraction of the worker's time."""
+        return self.worker.lost_s / self.worker.whole_s if self.worker.whole_s else None
+
+    @property
+    def price(self) -> str:
+        """The cost of the lost time, if a price is set."""
+        return price(self.worker.lost_s)
+
+
+def rows_of(found: Waiting, *, everyone: bool = False) -> list[WaitedRow]:
+    """The workers by rank; of more than ``MANY``, unless ``everyone``, the ``WORST`` and one row for the rest."""
+    if everyone or len(found.workers) <= MANY:
+        return [WaitedRow(worker=each) for each in found.workers]
+    order = sorted(found.workers, key=lambda each: (-each.lost_s, each.rank))
+    rest = _rest(order[WORST:])
+    return [*(WaitedRow(worker=each) for each in order[:WORST]), WaitedRow(worker=rest, is_rest=True)]
+
+
+def _rest(workers: Sequence[Waited]) -> Waited:
+    """Their sums, their mean staleness and their highest."""
+    means = [each.staleness for each in workers if each.staleness is not None]
+    most = [each.staleness_most for each in workers if each.staleness_most is not None]
+    return Waited(
+        rank=workers[0].rank,
+        label=f"{len(workers)} others",
+        data_s=sum(each.data_s for each in workers),
+        compute_s=sum(each.compute_s for each in workers),
+        communication_s=sum(each.communication_s for each in workers),
+        waiting_s=sum(each.waiting_s for each in workers),
+        coordination_s=sum(each.coordination_s for each in workers),
+        staleness=sum(means) / len(means) if means else None,
+        staleness_most=max(most, default=None),
+    )
+
+
+def accounts(job: Job) -> tuple[Waiting, dict[date, Spent]]:
+    """``waiting`` and ``days_of``, read once for all viewers until the job changes."""
+    return of_job("waiting", job, _accounts)
+
+
 def waiting(job: Job, view: View) -> Waiting:
     """Every worker of a job, by rank; only the first ``MAX_RANKS`` of a very large roster."""
+    return _waiting(job, _windows(job))
+
+
+def days_of(job: Job) -> dict[date, Spent]:
+    """The lost time of each day (UTC); a window of merged iterations counts for the day of its middle.
+
+    The days add up to the job's totals: time in no worker's history, such as repeated iterations, is distributed
+    over the days in proportion.
+    """
+    return _days(job, _windows(job))
+
+
+def _accounts(job: Job) -> tuple[Waiting, dict[date, Spent]]:
+    found = _windows(job)
+    return _waiting(job, found), _days(job, found)
+
+
+def _windows(job: Job) -> dict[int, Windows]:
     workers = min(stored_spec(job).workers, MAX_RANKS)
     history = History(job)
-    found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
+    return history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
+
+
+def _waiting(job: Job, found: Mapping[int, Windows]) -> Waiting:
     ahead, recent = staleness(job, sorted(found))
     rows = tuple(_waited(rank, found[rank], ahead.get(rank)) for rank in sorted(found))
     waited, coordinated, whole = (
@@ -134,15 +208,7 @@ def waiting(job: Job, view: View) -> Waiting:
     )
 
 
-def days_of(job: Job) -> dict[date, Spent]:
-    """The lost time of each day (UTC); a window of merged iterations counts for the day of its middle.
-
-    The days add up to the job's totals: time in no worker's history, such as repeated iterations, is distributed
-    over the days in proportion.
-    """
-    workers = min(stored_spec(job).workers, MAX_RANKS)
-    history = History(job)
-    found = history.windows(("at_ms", *ITERATION), history.width(MAX_SUMMED, workers), range(workers))
+def _days(job: Job, found: Mapping[int, Windows]) -> dict[date, Spent]:
     days: dict[date, Spent] = defaultdict(Spent)
     for windows in found.values():
         at_ms = windows.mean("at_ms")
@@ -201,8 +267,8 @@ def _spent_by(jobs: Iterable[Job], since: date) -> dict[Job, dict[date, Spent]]:
 
 def _by_day(jobs: Iterable[dict[date, Spent]]) -> dict[date, Spent]:
     days: dict[date, Spent] = defaultdict(Spent)
-    for of_job in jobs:
-        for day, each in of_job.items():
+    for found in jobs:
+        for day, each in found.items():
             days[day] += each
     return days
 

@@ -1,24 +1,29 @@
 """What waiting costs: one definition, whose parts sum up, beside the staleness that relaxed barriers pay instead."""
 
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
+from django.core.cache import cache
 from django.test import Client
 
 from controlplane.jobs.models import Job
+from frontend.build import build_figure
 from frontend.figures.rows import View
 from frontend.figures.timeline import waiting_shares
 from frontend.figures.waiting import waiting_price
+from frontend.queries.history import History
 from frontend.queries.jobs import lines
 from frontend.queries.staleness import leads, staleness
 from frontend.queries.stepping import stepping
 from frontend.queries.timeline import window
-from frontend.queries.waiting import Spent, days_of, ledger, price, waiting
+from frontend.queries.waiting import MANY, WORST, Spent, days_of, ledger, price, rows_of, waiting
 from frontend.tabs import TABS
 from tests.frontend import factories
 from tests.frontend.factories import BALANCED, EVEN, Pace
+from tests.frontend.rows import waited
 from tests.frontend.test_pages import text_of
 from tests.telemetry.reports import Report, change_reports, store_reports
 
@@ -91,12 +96,64 @@ def test_a_job_whose_workers_ask_one_another_reports_it(viewer: Client, job: Job
     )
 
 
+def test_of_many_workers_those_that_lost_most_are_listed_and_the_rest_is_one_row() -> None:
+    one, count = waited().workers[0], MANY + 1
+    workers = tuple(
+        replace(one, rank=rank, label=f"w{rank}", waiting_s=float(rank), staleness=None, staleness_most=rank)
+        for rank in range(count)
+    )
+    found = replace(waited(), workers=workers)
+    rows = rows_of(found)
+    assert [row.worker.rank for row in rows[:-1]] == list(range(count - 1, count - 1 - WORST, -1))
+    assert [row.is_rest for row in rows] == [False] * WORST + [True]
+    rest = rows[-1].worker
+    assert (rest.label, rest.staleness, rest.staleness_most) == (f"{count - WORST} others", None, count - 1 - WORST)
+    for name in ("whole_s", "lost_s", "waiting_s", "coordination_s", "data_s"):
+        total = sum(getattr(each, name) for each in workers)
+        assert sum(getattr(row.worker, name) for row in rows) == pytest.approx(total)
+
+
+def test_all_workers_are_listed_if_they_are_few_or_all_are_requested() -> None:
+    one = waited().workers[0]
+    few, many = (
+        replace(waited(), workers=tuple(replace(one, rank=rank, label=f"w{rank}") for rank in range(count)))
+        for count in (MANY, MANY + 1)
+    )
+    assert [row.worker for row in rows_of(few)] == list(few.workers)
+    assert [row.worker for row in rows_of(many, everyone=True)] == list(many.workers)
+
+
+def test_the_page_says_that_the_table_is_not_all_and_shows_all_on_request(
+    viewer: Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/jobs/{job.pk}/?tab=waiting"
+    assert "that lost most" not in text_of(viewer, path)
+    monkeypatch.setattr("frontend.queries.waiting.MANY", 2)
+    monkeypatch.setattr("frontend.queries.waiting.WORST", 1)
+    few, every = (text_of(viewer, path + more) for more in ("", "&rows=all"))
+    assert "The 1 workers that lost most, of 4. Show all" in few
+    assert "3 others" in few
+    assert "All 4 workers. Show the 1 that lost most" in every
+    assert "others" not in every
+
+
+def test_viewers_of_a_tab_and_its_chart_read_the_history_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+    read = History.windows
+    monkeypatch.setattr(History, "windows", lambda *given: reads.append(1) or read(*given))
+    cache.clear()
+    contexts = [TABS["waiting"].context(job, {}) for _ in range(2)]
+    build_figure("waiting-price", job, {})
+    assert (contexts[0]["days"], len(reads)) == (contexts[1]["days"], 1)
+
+
 def test_data_loading_has_a_column_and_a_bar_where_it_is_noticeable(viewer: Client, job: Job) -> None:
     path = f"/jobs/{job.pk}/?tab=waiting"
     column = 'data-label="Data loading"'
     assert column not in viewer.get(path).content.decode()
     before = waiting(job, View())
     change_reports(lambda row: {"data_s": 0.01, "compute_s": row.compute_s - 0.01} if row.rank == 3 else {})
+    cache.clear()  # ingest would have moved the job's cursors
     found = waiting(job, View())
     assert (found.data_s, found.whole_s) == (pytest.approx(0.12), pytest.approx(before.whole_s))
     assert column in viewer.get(path).content.decode()
