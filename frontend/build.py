@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from django.core.cache import cache
 
 from controlplane.fleet.models import Agent
 from controlplane.jobs.models import Job
@@ -39,7 +38,7 @@ from frontend.queries import (
     whatif,
 )
 from frontend.queries import figures as queries
-from frontend.queries.cache import key_of, state_key
+from frontend.queries.cache import kept, key_of, latest_of_job, of_job, state_key
 from frontend.queries.marks import marks
 
 EDITION = 12
@@ -50,7 +49,9 @@ MAX_SMOOTH = 200
 """Maximum number of neighbouring values averaged into one."""
 
 READERS: dict[str, Callable[[Job, View], Any]] = {
-    "traces": queries.traces,
+    "traces": lambda job, view: latest_of_job(
+        f"traces-{view.ranks}-{view.top}", job, lambda job: queries.traces(job, view)
+    ),
     "convergence": queries.convergence,
     "leads": staleness.leads,
     "heat": heat.heat,
@@ -93,7 +94,7 @@ def build_figure(name: str, job: Job, query: Query) -> bytes:
 
 def _drawn(kind: FigureKind, job: Job, view: View) -> dict[str, Any]:
     figure = kind.draw(READERS[kind.rows](job, view), view)
-    return marked(figure, marks(job), view) if kind.marked and view.marks == "on" else figure
+    return marked(figure, of_job("marks", job, marks), view) if kind.marked and view.marks == "on" else figure
 
 
 def build_comparison(name: str, query: Query) -> bytes:
@@ -185,11 +186,7 @@ def compared_jobs(text: str) -> list[Job]:
 
 
 def _kept(key: str, draw: Callable[[], Any]) -> bytes:
-    body: bytes | None = cache.get(key)
-    if body is None:
-        body = msgspec.json.encode(verbatim(draw()))
-        cache.set(key, body, KEPT_S)
-    return body
+    return kept(key, lambda: msgspec.json.encode(verbatim(draw())), KEPT_S)
 
 
 def _view(kinds: Mapping[str, FigureKind], name: str, query: Query) -> View:

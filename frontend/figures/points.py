@@ -42,6 +42,21 @@ def smoothed(values: Numbers, width: int) -> Numbers:
     return means
 
 
+def merged(values: Numbers, every: int, how: np.ufunc) -> Numbers:
+    """Each group of ``every`` values merged into one; the last group may be smaller."""
+    if every == 1 or not len(values):
+        return values
+    joined: Numbers = how.reduceat(values, np.arange(0, len(values), every))
+    return joined
+
+
+def mean_of_each(values: Numbers, every: int) -> Numbers:
+    """The mean of each group of ``every`` values."""
+    sizes = merged(np.ones(len(values)), every, np.add)
+    means: Numbers = merged(values, every, np.add) / sizes
+    return means
+
+
 def numbers(values: Numbers) -> dict[str, str]:
     """A typed array as plotly reads it: 0.4 ms where lists of 32,000 numbers take 14."""
     whole = np.issubdtype(values.dtype, np.integer) and np.abs(values).max(initial=0) < 2**31

@@ -6,7 +6,7 @@ import numpy as np
 
 from frontend.figures.measured_rows import MeasuredWorker
 from frontend.figures.phases import PATTERNS, TITLES, colour_of, hatch, is_noticeable
-from frontend.figures.points import Numbers, budget, extremes, numbers, sampling_note, smoothed
+from frontend.figures.points import Numbers, budget, extremes, mean_of_each, merged, numbers, sampling_note, smoothed
 from frontend.figures.rows import Lead, Traces, View, WorkerTrace
 from frontend.figures.theme import THEMES, Theme, axis, empty, faded, layout
 from frontend.figures.verbatim import untouched
@@ -107,12 +107,12 @@ def step_line(trace: WorkerTrace | Lead, x: Numbers, y: Numbers, theme: Theme, u
 
 
 def _strip(trace: WorkerTrace, row: int, traces: Traces, every: int, view: View, theme: Theme) -> list[dict[str, Any]]:
-    x = _merge(x_of(trace, traces.batch, view), every, np.min)
+    x = merged(x_of(trace, traces.batch, view), every, np.minimum)
     parts = {phase: getattr(trace, f"{phase}_s") for phase in PHASES}
     if trace.data_s is not None and _is_loading(traces):
         parts = {"data": trace.data_s} | parts | {"compute": trace.compute_s - trace.data_s}
-    merged = {phase: _merge(seconds, every, np.mean) for phase, seconds in parts.items()}
-    times = {phase: smoothed(seconds, view.smooth) for phase, seconds in merged.items()}
+    means = {phase: mean_of_each(seconds, every) for phase, seconds in parts.items()}
+    times = {phase: smoothed(seconds, view.smooth) for phase, seconds in means.items()}
     return [_area(trace, phase, x, seconds, row, theme) for phase, seconds in times.items()]
 
 
@@ -240,13 +240,6 @@ def x_of(trace: WorkerTrace | MeasuredWorker | Lead, batch: int, view: View) -> 
     if view.x == "samples":
         return trace.iteration * batch
     return trace.elapsed_s if view.x == "time" else trace.iteration
-
-
-def _merge(values: Numbers, every: int, how: Any) -> Numbers:
-    """Merge each group of ``every`` values into one."""
-    if every == 1:
-        return values
-    return np.array([how(values[start : start + every]) for start in range(0, len(values), every)])
 
 
 def of_all(shown: int, roster: int, view: View) -> str:

@@ -1,8 +1,11 @@
 """Caches page reads, so that all viewers of a tick share one read."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from hashlib import blake2b
-from typing import Final, TypeVar
+from threading import Lock, RLock
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from django.core.cache import cache
 from django.db.models import Count, Max, OuterRef, Subquery
@@ -40,7 +43,7 @@ def key_of(kind: str, *parts: object) -> str:
 
 def of_job(what: str, job: Job, read: Callable[[Job], T]) -> T:
     """The result of ``read`` for the job, cached until the job changes."""
-    return _kept(key_of("cached", what, state_key([job])), lambda: read(job))
+    return kept(key_of("cached", what, state_key([job])), lambda: read(job))
 
 
 def of_cluster(what: str, read: Callable[[], T]) -> T:
@@ -49,12 +52,38 @@ def of_cluster(what: str, read: Callable[[], T]) -> T:
         tick = shared().get(names.PAGES_SEQUENCE)
     except (RedisError, RuntimeError):
         return read()
-    return _kept(key_of("cached", what, tick), read)
+    return kept(key_of("cached", what, tick), read)
 
 
-def _kept(key: str, read: Callable[[], T]) -> T:
+def latest_of_job(what: str, job: Job, read: Callable[[Job], T]) -> T:
+    """As ``of_job``, for large values: only the latest is kept, in place of the one before."""
+    key, state = f"latest-{what}-{job.pk}", key_of("state", state_key([job]))
+    with _alone(key):
+        found: tuple[str, T] | None = cache.get(key)
+        if found is None or found[0] != state:
+            found = (state, read(job))
+            cache.set(key, found, KEPT_S)
+    return found[1]
+
+
+def kept(key: str, read: Callable[[], T], seconds: int = KEPT_S) -> T:
+    """The cached value of this key, read if there is none; readers that come meanwhile wait for it."""
     found: T | None = cache.get(key)
     if found is None:
-        found = read()
-        cache.set(key, found, KEPT_S)
+        with _alone(key):
+            found = cache.get(key)
+            if found is None:
+                found = read()
+                cache.set(key, found, seconds)
     return found
+
+
+_LOCKS: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
+_GUARD: Final = Lock()
+
+
+def _alone(key: str) -> AbstractContextManager[Any]:
+    """Held by one thread of this process at a time; all viewers request the same values at the same tick."""
+    with _GUARD:
+        lock: AbstractContextManager[Any] = _LOCKS.setdefault(key, RLock())
+    return lock

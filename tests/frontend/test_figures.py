@@ -12,7 +12,7 @@ from frontend.figures import FIGURES
 from frontend.figures.comparison import compared_learning
 from frontend.figures.convergence import convergence
 from frontend.figures.pace import worker_speeds
-from frontend.figures.points import MAX_POINTS, budget, extremes, numbers, plain, sampling_note
+from frontend.figures.points import MAX_POINTS, budget, extremes, mean_of_each, merged, numbers, plain, sampling_note
 from frontend.figures.rows import Compared, Traces, View
 from frontend.figures.theme import DARK, LIGHT
 from frontend.figures.topology import Topology
@@ -244,3 +244,11 @@ def test_data_loading_is_drawn_apart_from_compute_where_it_is_noticeable(data_s:
         assert [area["name"] for area in drawn[:2]] == ["Data loading", "Compute"]
         assert strip["data"].tolist() == [20.0] * 3
     np.testing.assert_allclose(strip["compute"] + strip.get("data", 0.0), compute)
+
+
+@given(values=st.lists(st.floats(0, 1e6), max_size=40), every=st.integers(1, 9))
+def test_groups_of_values_are_merged_and_none_is_left_out(values: list[float], every: int) -> None:
+    array = np.array(values)
+    groups = [values[start : start + every] for start in range(0, len(values), every)]
+    assert merged(array, every, np.minimum).tolist() == [min(group) for group in groups]
+    assert mean_of_each(array, every).tolist() == pytest.approx([sum(group) / len(group) for group in groups])
