@@ -41,7 +41,7 @@ from frontend.queries import figures as queries
 from frontend.queries.cache import kept, key_of, latest_of_job, of_job, state_key
 from frontend.queries.marks import marks
 
-EDITION = 12
+EDITION = 13
 """Increase it when figures are drawn differently, to invalidate cached drawings."""
 
 KEPT_S = 600

@@ -10,7 +10,7 @@ from typing import Final
 
 FOLDER: Final = "paceline/js"
 SOURCES: Final = Path(__file__).parent / "static" / FOLDER
-IMPORT: Final = re.compile(r'^import .* from "\./([\w]+)\.js";$', re.MULTILINE)
+IMPORT: Final = re.compile(r'^import [^;]* from "\./(\w+)\.js";', re.MULTILINE)
 
 
 @cache

@@ -10,6 +10,9 @@ MOST_BARS: Final = 128
 """With more workers, single bars can no longer be distinguished, and each part of a bar is a separate SVG element:
 drawing 512 workers took seconds."""
 
+MOST_LABELS: Final = 26
+"""Below a band. Plotly lays out the page anew for each label, several times: it measures whether labels overlap."""
+
 
 def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
     """A bar for each worker: worker-seconds by phase, waiting hatched; diamonds are its mean staleness."""
@@ -30,7 +33,7 @@ def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:
             caption=_caption(waiting),
             barmode="stack",
             hovermode="closest",
-            xaxis=axis(theme, type="category"),
+            xaxis=axis(theme, type="category") | ({"nticks": MOST_LABELS} if len(labels) > MOST_BARS else {}),
             yaxis=axis(theme, "Worker-seconds", rangemode="tozero"),
             yaxis2=axis(theme, "Ahead (iterations)", overlaying="y", side="right", rangemode="tozero", showgrid=False),
         ),

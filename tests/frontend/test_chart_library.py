@@ -13,7 +13,7 @@ from django.template import Context, Template
 
 from frontend.figures import COMPARISONS, FIGURES, MACHINES, SIMULATIONS
 from frontend.figures.rows import View
-from frontend.figures.waiting import MOST_BARS, waiting_price
+from frontend.figures.waiting import MOST_BARS, MOST_LABELS, waiting_price
 from frontend.finders import CHART_LIBRARY, WHOLE_LIBRARY
 from frontend.report import render_report
 from tests.frontend import factories
@@ -75,6 +75,7 @@ def test_bars_too_many_to_be_seen_apart_are_one_shape_for_each_phase() -> None:
     few, many = priced(MOST_BARS), priced(MOST_BARS + 1)
     assert {trace["type"] for trace in few["data"]} == {"bar", "scatter"}
     assert {trace["type"] for trace in many["data"]} == {"scatter"}
+    assert [drawn["layout"]["xaxis"].get("nticks") for drawn in (few, many)] == [None, MOST_LABELS]
     for bars, band in zip(few["data"][:-1], many["data"][:-1], strict=True):  # the last has the diamonds
         assert (band["name"], band["y"][:MOST_BARS]) == (bars["name"], bars["y"])
         assert band.get("fillpattern") == bars["marker"].get("pattern")
