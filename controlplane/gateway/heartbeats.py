@@ -1,5 +1,6 @@
 """Batches heartbeats for Redis: keeps the newest of each process, and writes them every ``hub.FLUSH_S``."""
 
+import asyncio
 import time
 from collections import defaultdict
 
@@ -19,15 +20,22 @@ class Heartbeats:
         self._latest[hash_name][name] = (time.monotonic(), load)
 
     async def flush(self, caller: Caller) -> None:
-        """Write the collected heartbeats."""
+        """Write the collected heartbeats, those of all jobs at once.
+
+        One after the other, a hundred jobs take a second on a busy machine, and heartbeats come too late.
+        """
         latest, self._latest = self._latest, defaultdict(dict)
         now = time.monotonic()
-        for hash_name, heartbeats in latest.items():
-            await presence.record_heartbeats(
-                caller,
-                hash_name,
-                [
-                    ReceivedHeartbeat(name=name, age_ms=int((now - at) * 1000), load=load)
-                    for name, (at, load) in heartbeats.items()
-                ],
+        await asyncio.gather(
+            *(
+                presence.record_heartbeats(
+                    caller,
+                    hash_name,
+                    [
+                        ReceivedHeartbeat(name=name, age_ms=int((now - at) * 1000), load=load)
+                        for name, (at, load) in heartbeats.items()
+                    ],
+                )
+                for hash_name, heartbeats in latest.items()
             )
+        )
