@@ -1,12 +1,13 @@
 """Assigns slots to submitted jobs and restarted processes, and starts the logs of new jobs."""
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 from django.utils import timezone
 
-from controlplane.core.events import SlotsAssigned
+from controlplane.core.events import Assignment, SlotsAssigned
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.fleet.reservations import release_slots, replace_slot, reserve_slots
 from controlplane.fleet.selectors import slots_at_hand, slots_now
@@ -83,8 +84,10 @@ def _assign(request: SlotRequest, takes: Sequence[Take]) -> list[int]:
 
 
 def replace_slots() -> list[int]:
-    """Assign slots to restarting processes that cannot return to theirs; returns the jobs with offers."""
-    changed = []
+    """Assign slots to restarting processes that cannot return to theirs; returns the jobs with offers.
+
+    All processes of a job are assigned at once: a machine that is lost may have had hundreds of them.
+    """
     waiting = Process.objects.filter(wants_slot=True).exclude(job__state__in=JOB_OVER)
     processes = list(waiting.order_by("-role", "job_id", "index"))
     if not processes:
@@ -95,18 +98,25 @@ def replace_slots() -> list[int]:
         with isolated_step("planning slots", job.pk):
             wanted[job.pk] = slot_request_of(job)
     offers, at_hand = slots_now().offers, slots_at_hand(jobs)
+    assigned: defaultdict[int, list[Assignment]] = defaultdict(list)
     for process in processes:
         if process.job_id in wanted:
             with isolated_step("replacing slots", process.job_id):
-                now_changed, offers = _replace(process, wanted[process.job_id], offers, at_hand)
-                changed += now_changed
+                assignments, offers = _replace(process, wanted[process.job_id], offers, at_hand)
+                assigned[process.job_id] += assignments
+    changed: list[int] = []
+    for number, found in assigned.items():
+        with isolated_step("giving slots", number):
+            changed += _append(number, SlotsAssigned(assignments=found)) if found else []
     return changed
 
 
 def _replace(
     process: Process, wanted: SlotRequest, offers: tuple[Offer, ...], at_hand: Collection[tuple[int, str, int]]
-) -> tuple[list[int], tuple[Offer, ...]]:
-    """Assign a slot to one process, if one fits; returns the job with the offer, and the remaining slots."""
+) -> tuple[list[Assignment], tuple[Offer, ...]]:
+    """Reserve a slot for one process, if one fits and none was sent to it lately; returns what to send, and the
+    remaining slots.
+    """
     job, role = process.job_id, role_of(process)
     own = (job, role, process.index) in at_hand
     if not own and not any(offer.free(role) and wanted.fits(offer) for offer in offers):
@@ -119,7 +129,7 @@ def _replace(
     key = names.slot_sent(job, process.role, process.index, process.instance)
     if not shared().set(key, 1, nx=True, px=names.SLOTS_SENT_MS):
         return [], offers
-    return _append(job, SlotsAssigned(assignments=[assignment])), offers
+    return [assignment], offers
 
 
 def role_of(process: Process) -> Role:

@@ -119,7 +119,10 @@ def test_several_processes_that_start_again_get_different_slots_and_the_others_c
         Reservation.objects.create(agent_id=away, role="worker", slot=index, job_id=job, index=index)
         Process.objects.create(index=index, instance=f"w{index}.0.1", agent_id=away, wants_slot=True, **common)
     with django_assert_max_num_queries(40):
-        assert scheduler.replace_slots() == [job, job]
+        assert scheduler.replace_slots() == [job]
+    *_, assigned = events(client, job)
+    assert isinstance(assigned, SlotsAssigned)
+    assert [(each.agent, each.slot, each.index) for each in assigned.assignments] == [(here, 0, 0), (here, 1, 1)]
     taken = Reservation.objects.filter(agent=here).order_by("slot").values_list("slot", "index")
     assert list(taken) == [(0, 0), (1, 1)]
     assert scheduler.replace_slots() == []
