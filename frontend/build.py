@@ -18,7 +18,7 @@ from controlplane.telemetry.logged import logged_series
 from controlplane.telemetry.models import Simulation
 from frontend.figures import COMPARISONS, FIGURES, MACHINES, SIMULATIONS, FigureKind
 from frontend.figures.marks import marked
-from frontend.figures.rows import View
+from frontend.figures.rows import Traces, View
 from frontend.figures.theme import THEMES
 from frontend.figures.timeline import chrome_trace
 from frontend.figures.verbatim import verbatim
@@ -49,9 +49,7 @@ MAX_SMOOTH = 200
 """Maximum number of neighbouring values averaged into one."""
 
 READERS: dict[str, Callable[[Job, View], Any]] = {
-    "traces": lambda job, view: latest_of_job(
-        f"traces-{view.ranks}-{view.top}", job, lambda job: queries.traces(job, view)
-    ),
+    "traces": lambda job, view: _traces(job, view),
     "convergence": queries.convergence,
     "leads": staleness.leads,
     "heat": heat.heat,
@@ -90,6 +88,13 @@ def build_figure(name: str, job: Job, query: Query) -> bytes:
     view = _view(FIGURES, name, query)
     kind = FIGURES[name]
     return _kept(_tag(name, [job], view), lambda: _drawn(kind, job, view))
+
+
+def _traces(job: Job, view: View) -> Traces:
+    """The default workers' reports are shared by all charts of a tick; other choices are large and rarely shared."""
+    if view.ranks or view.top:
+        return queries.traces(job, view)
+    return latest_of_job("traces", job, lambda job: queries.traces(job, view))
 
 
 def _drawn(kind: FigureKind, job: Job, view: View) -> dict[str, Any]:

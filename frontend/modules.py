@@ -21,10 +21,10 @@ def with_imports(*names: str) -> tuple[str, ...]:
         FileNotFoundError: if there is no module of that name.
     """
     found: dict[str, None] = {}
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop(0)
+    pending = list(names)
+    while pending:
+        name = pending.pop(0)
         if name not in found:
             found[name] = None
-            waiting += IMPORT.findall((SOURCES / f"{name}.js").read_text())
+            pending += IMPORT.findall((SOURCES / f"{name}.js").read_text())
     return tuple(found)

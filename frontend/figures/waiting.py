@@ -11,7 +11,9 @@ MOST_BARS: Final = 128
 drawing 512 workers took seconds."""
 
 MOST_LABELS: Final = 26
-"""Below a band. Plotly lays out the page anew for each label, several times: it measures whether labels overlap."""
+"""Maximum number of labels below a band. Plotly lays out the page anew for each label, several times: it measures
+whether labels overlap.
+"""
 
 
 def waiting_price(waiting: Waiting, view: View) -> dict[str, Any]:

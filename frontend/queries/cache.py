@@ -1,7 +1,7 @@
 """Caches page reads, so that all viewers of a tick share one read."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from threading import Lock, RLock
 from typing import Any, Final, TypeVar
@@ -19,6 +19,9 @@ from frontend.models import JobNote
 
 KEPT_S: Final = 10
 """Seconds after which values expire even without changes: the throughput of a silent job becomes 0."""
+
+WAIT_S: Final = 2.0
+"""The longest wait for another reader of the same value."""
 
 NOTES: Final = 1_000
 """Upper bound of the notes of a job, used to combine their newest id and their number in one value."""
@@ -57,9 +60,10 @@ def of_cluster(what: str, read: Callable[[], T]) -> T:
 
 def latest_of_job(what: str, job: Job, read: Callable[[Job], T]) -> T:
     """As ``of_job``, for large values: only the latest is kept, in place of the one before."""
-    key, state = f"latest-{what}-{job.pk}", key_of("state", state_key([job]))
-    with _alone(key):
-        found: tuple[str, T] | None = cache.get(key)
+    key = key_of("latest", what, job.pk)
+    with _one_reader(key):
+        state = state_key([job])  # of those who wait, none reads what the first has read in the present state
+        found: tuple[object, T] | None = cache.get(key)
         if found is None or found[0] != state:
             found = (state, read(job))
             cache.set(key, found, KEPT_S)
@@ -68,22 +72,30 @@ def latest_of_job(what: str, job: Job, read: Callable[[Job], T]) -> T:
 
 def kept(key: str, read: Callable[[], T], seconds: int = KEPT_S) -> T:
     """The cached value of this key, read if there is none; readers that come meanwhile wait for it."""
-    found: T | None = cache.get(key)
+    found: tuple[T] | None = cache.get(key)
     if found is None:
-        with _alone(key):
+        with _one_reader(key):
             found = cache.get(key)
             if found is None:
-                found = read()
+                found = (read(),)
                 cache.set(key, found, seconds)
-    return found
+    return found[0]
 
 
 _LOCKS: Final[WeakValueDictionary[str, Any]] = WeakValueDictionary()
 _GUARD: Final = Lock()
 
 
-def _alone(key: str) -> AbstractContextManager[Any]:
-    """Held by one thread of this process at a time; all viewers request the same values at the same tick."""
+@contextmanager
+def _one_reader(key: str) -> Iterator[None]:
+    """One thread of this process at a time, since all viewers request the same values at the same tick. A thread that
+    has waited for ``WAIT_S`` reads as well: the first may be stuck, or fail.
+    """
     with _GUARD:
-        lock: AbstractContextManager[Any] = _LOCKS.setdefault(key, RLock())
-    return lock
+        lock = _LOCKS.setdefault(key, RLock())
+    is_alone = lock.acquire(timeout=WAIT_S)
+    try:
+        yield
+    finally:
+        if is_alone:
+            lock.release()

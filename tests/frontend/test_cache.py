@@ -84,6 +84,30 @@ def test_a_failed_read_is_repeated_by_the_next() -> None:
     assert kept("failing", lambda: 7) == 7
 
 
+def test_nothing_is_a_value_too() -> None:
+    read = counted()
+    assert [kept("nothing", lambda: read() and None) for _ in range(3)] == [None] * 3
+    assert read() == 2
+
+
+def test_who_has_waited_for_long_reads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first may be stuck in a database that does not answer."""
+    monkeypatch.setattr("frontend.queries.cache.WAIT_S", 0.01)
+    begun, released = Event(), Event()
+
+    def stuck() -> int:
+        begun.set()
+        assert released.wait(30)
+        return 1
+
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(kept, "stuck", stuck)
+        assert begun.wait(30)
+        assert kept("stuck", lambda: 2) == 2
+        released.set()
+        assert first.result(30) == 1
+
+
 def test_of_large_values_only_the_latest_is_kept() -> None:
     job, read = factories.make_job(), counted()
     assert [latest_of_job("traces", job, read) for _ in range(2)] == [1, 1]
@@ -104,8 +128,9 @@ def test_charts_of_one_tick_read_the_reports_and_the_marks_once(monkeypatch: pyt
     for name in ("batch-size", "iteration-time", "convergence"):
         build.build_figure(name, job, {})
     assert (reads(), mark_reads()) == (2, 2)
-    build.build_figure("batch-size", job, {"ranks": "1"})
-    assert reads() == 4
+    build.build_figure("batch-size", job, {"ranks": "0,1"})
+    build.build_figure("batch-size", job, {"top": "1"})
+    assert reads() == 5
 
 
 def test_cards_are_those_of_the_last_tick(redis_url: str) -> None:

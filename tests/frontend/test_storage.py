@@ -23,6 +23,7 @@ def test_containers_import_modules_under_the_names_that_their_pages_load(tmp_pat
     storage = HashedFiles(location=str(tmp_path), base_url="/static/")
     done = list(storage.post_process(names))
     hashed = {name: Path(storage.stored_name(name)).name for name in names}
+    assert [outcome for _, _, outcome in done if isinstance(outcome, Exception)] == []
     assert len(done) >= len(names)
     imported = {each for name in names for each in IMPORTED.findall((tmp_path / FOLDER / hashed[name]).read_text())}
     assert imported
