@@ -54,7 +54,7 @@ class ProcessSocket(Generic[Received]):
     def __init__(self, claim: Claim) -> None:
         self._backpressure = Backpressure()
         self.claim, self.peer = claim, claim.peer
-        self.alive: Callable[[], None] = _not_heard_yet
+        self.alive: Callable[[], None] = _ignore
         """Records that the process is alive."""
 
     async def serve(self, socket: Socket) -> None:
@@ -110,6 +110,7 @@ class ProcessSocket(Generic[Received]):
                 socket.put(encode(Durable(number=number)), "durable")
             await socket.run(take, first_s=FIRST_S)
         finally:
+            self.alive = _ignore
             is_mine = connections.leave(peer, socket)
             if is_mine and await presence.disconnected(hub.client, open_connections, peer.name, connection):
                 connections.appender.append(ConnectionLost(role=peer.role, index=peer.index, instance=peer.instance))
@@ -131,8 +132,8 @@ class ProcessSocket(Generic[Received]):
         raise NotImplementedError
 
 
-def _not_heard_yet() -> None:
-    """A process counts from its first message on."""
+def _ignore() -> None:
+    """A process counts from its first message to the end of its connection."""
 
 
 class WorkerSocket(ProcessSocket[WorkerMessage]):

@@ -18,7 +18,7 @@ from controlplane.jobs.models import Job
 from controlplane.protocol.codec import MAX_FRAME_BYTES, encode, to_worker
 from controlplane.protocol.messages import Heartbeat
 from controlplane.protocol.orders import Rejection
-from controlplane.protocol.relay import MAX_BATCH_BYTES, TAKES_BEATS, to_relay
+from controlplane.protocol.relay import MAX_BATCH_BYTES, MAX_CHANNELS, TAKES_BEATS, to_relay
 from controlplane.runtime import log, names, presence
 from controlplane.runtime.executor import Frame, encode_frames
 from controlplane.runtime.redis import Client
@@ -90,6 +90,14 @@ async def test_processes_are_seen_when_their_relay_says_that_they_are_alive(
         await silent.send(encode(HELLO))
         await machine.send(alive=[silent.number])
         await eventually(lambda: len(presence.last_seen(client, job.pk)) == 2)
+
+
+async def test_more_live_channels_than_there_can_be_end_the_relay(
+    machine: Machine, client: Client, agent: int, job: Job
+) -> None:
+    async with worker(machine, client, agent, job.pk) as mine:
+        await machine.send(alive=[mine.number] * (MAX_CHANNELS + 1))
+        assert await close_code(machine.socket) == close_codes.MALFORMED
 
 
 async def test_a_channel_that_has_just_ended_may_still_be_reported_alive(

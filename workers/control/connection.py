@@ -31,7 +31,7 @@ class Connection(Protocol):
 
     @property
     def reports_beats(self) -> bool:
-        """Whether the control plane learns of each ``beat``, so that heartbeats need not be sent."""
+        """Whether the agent reports beats to the control plane, so that heartbeats need not be sent."""
 
     def recv(self) -> bytes:
         """The next frame."""

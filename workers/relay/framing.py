@@ -17,7 +17,7 @@ FRAME: Final = 2
 CLOSE: Final = 3
 """From the agent: the end of the connection, with a close code."""
 BEAT: Final = 4
-"""From the process; the agent sends it back, and each second reports to the control plane whose have arrived."""
+"""From the process; the agent sends it back, and reports each second to the control plane which processes sent one."""
 
 REPORTS_BEATS: Final = b"beats"
 """Beats replace heartbeats. If the agent or its control plane is of an earlier release, the payload is empty."""

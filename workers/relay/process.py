@@ -30,7 +30,7 @@ OPEN_S: Final = 1.0
 
 SILENT_S: Final = 1.5
 """An agent that does not answer heartbeats for this long hangs. The process then reconnects directly, before the
-control plane declares it lost, 4 s after its last heartbeat.
+control plane declares it lost, 4 s after its agent last reported it alive.
 """
 
 LOOK_S: Final = 0.25

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -164,6 +164,8 @@ class Exchange:
         """Whether the control plane takes reports of which processes are alive."""
         self._alive: set[int] = set()
         """Channels whose processes have sent a beat since the last report."""
+        self._reported: set[int] = set()
+        """Channels that were in the last report, or have been reported since."""
         self._connected = self._is_full = False
         self.is_refused = False
         """Whether no connection is expected for a while."""
@@ -194,9 +196,15 @@ class Exchange:
                 each.pause()
 
     def beat(self, local: "Local") -> None:
-        """A process is alive."""
-        if local.channel in self._locals:
-            self._alive.add(local.channel)
+        """A process is alive: that is in the next report. One that was missing in the last is reported at once: it may
+        have been silent for almost as long as the control plane permits.
+        """
+        channel = local.channel
+        if channel in self._reported:
+            self._alive.add(channel)
+        elif channel in self._locals:
+            self._reported.add(channel)
+            self._report([channel])
 
     def leave(self, local: "Local") -> None:
         """A process disconnected."""
@@ -211,6 +219,7 @@ class Exchange:
         self._connected = self._is_full = False
         self._outgoing.clear()
         self._alive.clear()
+        self._reported.clear()
         gone, self._locals = self._locals, {}
         for local in gone.values():
             local.end(TRY_AGAIN)
@@ -273,10 +282,13 @@ class Exchange:
     async def _report_beats(self) -> None:
         while True:
             await asyncio.sleep(ALIVE_S)
-            alive, self._alive = self._alive & self._locals.keys(), set()
-            if alive and self._takes_beats:
-                self._outgoing.alive(alive)
-                self._wake.set()
+            self._reported, self._alive = self._alive & self._locals.keys(), set()
+            self._report(self._reported)
+
+    def _report(self, alive: Collection[int]) -> None:
+        if alive and self._takes_beats:
+            self._outgoing.alive(alive)
+            self._wake.set()
 
     async def _until_idle(self) -> None:
         """Wait while processes send: each iteration of the event loop reads once from every socket with data."""

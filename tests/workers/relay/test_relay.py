@@ -93,17 +93,37 @@ def test_the_processes_of_a_machine_share_one_connection(peer: ControlPeer, runn
 def test_the_agent_reports_each_second_which_processes_are_alive(
     peer: ControlPeer, running: Relay, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One message for all of them, in the place of their heartbeats. A process that hangs sends no beats."""
+    """One message for all of them, in the place of their heartbeats. A process that hangs sends no more beats."""
     monkeypatch.setattr("workers.control.socket.HEARTBEAT_S", 0.001)
+    monkeypatch.setattr("workers.control.socket.BEAT_S", 0.001)
     hanging = LocalConnection.open(LocalRoute.of(process_order(7, instance="w7.0.1"), running.path))
+    hanging.beat()
     for rank in range(2):
         link(rank).say(hello)
     sessions = [peer.await_session(path_of(rank)) for rank in range(2)]
     for session in sessions:
-        session.await_alive(2)
+        session.await_alive(3)
     assert [session.beats for session in sessions] == [[], []]
-    assert peer.await_session(path_of(7)).alive == 0
+    assert peer.await_session(path_of(7)).alive == 1
     hanging.release()
+
+
+def test_a_process_that_was_missing_in_a_report_is_reported_at_its_next_beat(
+    peer: ControlPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "ALIVE_S", 3600.0)
+    running = Relay(control_plane(peer.url), {}, tmp_path)
+    running.start()
+    eventually(lambda: peer.relays, what="the relay")
+    connection = LocalConnection.open(LocalRoute.of(process_order(instance="w0.0.1"), running.path))
+    for _ in range(5):
+        connection.beat()
+    connection.send(encode(report(1)))
+    session = peer.await_session(path_of())
+    session.await_heard(1)
+    assert session.alive == 1
+    connection.release()
+    running.close()
 
 
 def test_the_agent_of_an_earlier_release_is_sent_heartbeats(
@@ -344,7 +364,7 @@ def test_frames_before_the_opening_are_refused(peer: ControlPeer, running: Relay
     assert peer.sessions == []
 
 
-def test_beats_are_no_messages(peer: ControlPeer, running: Relay) -> None:
+def test_beats_are_not_forwarded(peer: ControlPeer, running: Relay) -> None:
     with local(running) as stream:
         stream.sendall(packed(BEAT))
         assert stream.recv(100) == packed(BEAT)
