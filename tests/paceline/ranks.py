@@ -1,13 +1,17 @@
 """Ranks of a gloo group as processes with a deadline, and a control plane that is a list of orders."""
 
+import faulthandler
 import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +23,7 @@ from paceline.control import Build, Control
 from paceline.identity import Identity
 from paceline.pacer import Pacer
 from tests.protocol.orders import orders
-from tests.support.waiting import MOST, slowness
+from tests.support.waiting import MOST, eventually, slowness
 
 
 def processes_of_ranks() -> Any:
@@ -47,33 +51,59 @@ def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds
     import_what_optimizers_need()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     pipes, processes, context = [], [], processes_of_ranks()
-    for rank in range(world):
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_rank, args=(function, rank, world, store.port, there, arguments))
-        process.start()
-        there.close()
-        pipes.append(here)
-        processes.append(process)
-    try:
-        results = []
-        for rank, pipe in enumerate(pipes):
-            assert pipe.poll(seconds * slowness()), f"rank {rank} gave no result within {seconds} s of an idle machine"
-            failed, result = pipe.recv()
-            assert not failed, f"rank {rank}: {result}"
-            results.append(result)
-        return results
-    finally:
-        for process in processes:
-            process.join(1.0)
-            if process.is_alive():
-                process.kill()
-                process.join()
+    with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
+        for rank in range(world):
+            here, there = context.Pipe(duplex=False)
+            given = (function, rank, world, store.port, there, arguments, Path(folder, str(rank)))
+            process = context.Process(target=_rank, args=given)
+            process.start()
+            there.close()
+            pipes.append(here)
+            processes.append(process)
+        try:
+            results = []
+            for rank, pipe in enumerate(pipes):
+                if not pipe.poll(seconds * slowness()):
+                    stacks = _stacks(processes, Path(folder))
+                    raise AssertionError(f"rank {rank} gave no result within {seconds} s of an idle machine:\n{stacks}")
+                failed, result = pipe.recv()
+                assert not failed, f"rank {rank}: {result}"
+                results.append(result)
+            return results
+        finally:
+            for process in processes:
+                process.join(1.0)
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+
+
+def _stacks(processes: Sequence[Any], folder: Path) -> str:
+    """Where the ranks are."""
+    found = []
+    for rank, process in enumerate(processes):
+        file = folder / str(rank)
+        if process.is_alive() and file.exists():
+            os.kill(process.pid, signal.SIGUSR1)
+            with suppress(AssertionError):
+                eventually(lambda file=file: file.stat().st_size, what="the stack of a rank", seconds=5.0)
+            found.append(f"rank {rank}:\n{file.read_text()}")
+        else:
+            found.append(f"rank {rank}: exit code {process.exitcode}")
+    return "\n".join(found)
 
 
 def _rank(
-    function: Callable[..., Any], rank: int, world: int, port: int, pipe: Any, arguments: tuple[Any, ...]
+    function: Callable[..., Any],
+    rank: int,
+    world: int,
+    port: int,
+    pipe: Any,
+    arguments: tuple[Any, ...],
+    stack: Path,
 ) -> None:
     try:
+        faulthandler.register(signal.SIGUSR1, file=stack.open("w"))
         signal.alarm(round(120 * MOST))  # whatever becomes of the test run, none of these stays behind
         torch.set_num_threads(1)
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
