@@ -157,6 +157,7 @@ def test_numbers_are_grey_while_they_are_stale(site: str, look: Look, ada: User)
     expect(number).to_have_css("opacity", "1")
     for path in ("**/freshness/*", "**/live/*"):  # the test alone says how old the data is
         page.route(path, lambda route: route.fulfill(status=204))
+    page.wait_for_load_state("networkidle")  # an earlier reply would say it, too
     late = "seconds => { document.querySelector('#data-age data').dataset.waits = seconds; }"
     page.evaluate(late, 60)
     expect(page.locator("#freshness-chip")).to_contain_text("Stale")
