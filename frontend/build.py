@@ -48,8 +48,16 @@ KEPT_S = 600
 MAX_SMOOTH = 200
 """Maximum number of neighbouring values averaged into one."""
 
+
+def _traces(job: Job, view: View) -> Traces:
+    """The default workers' reports are shared by all charts of a tick; other choices are large and rarely shared."""
+    if view.ranks or view.top:
+        return queries.traces(job, view)
+    return latest_of_job("traces", job, lambda job: queries.traces(job, view))
+
+
 READERS: dict[str, Callable[[Job, View], Any]] = {
-    "traces": lambda job, view: _traces(job, view),
+    "traces": _traces,
     "convergence": queries.convergence,
     "leads": staleness.leads,
     "heat": heat.heat,
@@ -88,13 +96,6 @@ def build_figure(name: str, job: Job, query: Query) -> bytes:
     view = _view(FIGURES, name, query)
     kind = FIGURES[name]
     return _kept(_tag(name, [job], view), lambda: _drawn(kind, job, view))
-
-
-def _traces(job: Job, view: View) -> Traces:
-    """The default workers' reports are shared by all charts of a tick; other choices are large and rarely shared."""
-    if view.ranks or view.top:
-        return queries.traces(job, view)
-    return latest_of_job("traces", job, lambda job: queries.traces(job, view))
 
 
 def _drawn(kind: FigureKind, job: Job, view: View) -> dict[str, Any]:

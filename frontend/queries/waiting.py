@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 from django.conf import settings
-from django.core.cache import cache
 from numpy.typing import NDArray
 
 from controlplane.jobs.models import Job
@@ -25,8 +24,8 @@ from controlplane.telemetry.history import Windows
 from controlplane.telemetry.metrics import ITERATION, LOST
 from controlplane.telemetry.models import Cursor
 from frontend import formats
-from frontend.figures.rows import View, Waited, Waiting
-from frontend.queries.cache import of_job
+from frontend.figures.rows import Waited, Waiting
+from frontend.queries.cache import kept, key_of, of_job
 from frontend.queries.figures import MAX_SUMMED
 from frontend.queries.history import History
 from frontend.queries.legible import legible
@@ -37,6 +36,9 @@ NOISE_S = 1e-6
 
 MANY, WORST = 64, 32
 """With more workers than ``MANY``, the table lists the ``WORST`` that lost most."""
+
+LEDGER_S = 3600
+"""How long a job's part of the ledger is cached."""
 
 T = TypeVar("T")
 
@@ -167,7 +169,7 @@ def accounts(job: Job) -> tuple[Waiting, dict[date, Spent]]:
     return of_job("waiting", job, _accounts)
 
 
-def waiting(job: Job, view: View) -> Waiting:
+def waiting(job: Job) -> Waiting:
     """Every worker of a job, by rank; only the first ``MAX_RANKS`` of a very large roster."""
     return _waiting(job, _windows(job))
 
@@ -289,12 +291,7 @@ def _job_rows(spent: Mapping[Job, Spent]) -> Iterator[JobSpent]:
 def _kept(job: Job, name: str, read: Callable[[Job], T]) -> T:
     """The result of ``read``, cached until the job's history changes."""
     position = Cursor.objects.filter(job=job, stream="events").values_list("incarnation", "position").first()
-    key = f"lost-{name}-{job.pk}-{job.iteration}-{position}".replace(" ", "")
-    kept: tuple[T] | None = cache.get(key)
-    if kept is None:
-        kept = (read(job),)
-        cache.set(key, kept, 3600)
-    return kept[0]
+    return kept(key_of("lost", name, job.pk, job.iteration, position), lambda: read(job), LEDGER_S)
 
 
 def _waited(rank: int, windows: Windows, ahead: NDArray[np.int64] | None) -> Waited:

@@ -63,11 +63,11 @@ def test_data_loading_is_a_bar_of_its_own_before_compute_where_it_is_noticeable(
 def test_iterations_whose_data_loading_is_unknown_are_drawn_whole() -> None:
     job = factories.make_job()
     factories.make_reports(job, [Pace(shares=EVEN)] * 12)
-    before, lanes_before, cost_before = window(job, View()), lanes(job), waiting(job, View())
+    before, lanes_before, cost_before = window(job, View()), lanes(job), waiting(job)
     change_reports(lambda _: {"data_s": None})
     assert window(job, View()) == before
     assert lanes(job) == lanes_before
-    assert waiting(job, View()) == cost_before
+    assert waiting(job) == cost_before
     assert not lanes_before.is_loading
 
 

@@ -38,7 +38,7 @@ def job() -> Job:
 
 
 def test_workers_days_and_the_jobs_total_are_one_sum(job: Job) -> None:
-    found, days = waiting(job, View()), days_of(job)
+    found, days = waiting(job), days_of(job)
     waited, whole = waiting_shares(window(job, View(first=0, count=20)).spans)
     assert (found.waiting_s, found.coordination_s) == (pytest.approx(job.waiting_s), pytest.approx(job.coordination_s))
     assert (found.again_s, found.share) == (0.0, pytest.approx(job.waiting_share + job.coordination_share))
@@ -49,10 +49,10 @@ def test_workers_days_and_the_jobs_total_are_one_sum(job: Job) -> None:
 
 
 def test_repeated_iterations_have_a_row_of_their_own(job: Job) -> None:
-    once = waiting(job, View()).waiting_s
+    once = waiting(job).waiting_s
     Job.objects.filter(pk=job.pk).update(waiting_s=once + 3.0, busy_s=job.busy_s + 5.0)
     job.refresh_from_db()
-    found = waiting(job, View())
+    found = waiting(job)
     assert (found.again_s, found.again_whole_s) == (pytest.approx(3.0), pytest.approx(8.0))
     assert found.share == pytest.approx(job.waiting_share + job.coordination_share)
 
@@ -66,7 +66,7 @@ def test_all_jobs_and_the_job_itself_agree_on_what_was_done_again(job: Job) -> N
     )
     change_reports(lambda row: {"at": factories.START + timedelta(days=1)} if row.iteration >= 6 else {})
     job.refresh_from_db()
-    of_job, found = waiting(job, View()), ledger(factories.START.date() + timedelta(days=1))
+    of_job, found = waiting(job), ledger(factories.START.date() + timedelta(days=1))
     (row,) = found.jobs
     for spent in (row.spent, found.total, sum((live for _, live, _ in found.days), Spent())):
         assert (spent.whole_s, spent.waiting_s, spent.coordination_s) == (
@@ -151,10 +151,10 @@ def test_data_loading_has_a_column_and_a_bar_where_it_is_noticeable(viewer: Clie
     path = f"/jobs/{job.pk}/?tab=waiting"
     column = 'data-label="Data loading"'
     assert column not in viewer.get(path).content.decode()
-    before = waiting(job, View())
+    before = waiting(job)
     change_reports(lambda row: {"data_s": 0.01, "compute_s": row.compute_s - 0.01} if row.rank == 3 else {})
     cache.clear()  # ingest would have moved the job's cursors
-    found = waiting(job, View())
+    found = waiting(job)
     assert (found.data_s, found.whole_s) == (pytest.approx(0.12), pytest.approx(before.whole_s))
     assert column in viewer.get(path).content.decode()
     drawn, merged = (waiting_price(each, View())["data"] for each in (found, before))
@@ -232,7 +232,7 @@ def test_the_tab_sums_up_and_leads_to_all_jobs(viewer: Client, job: Job) -> None
 def test_the_page_of_all_jobs_has_what_relaxed_barriers_paid(viewer: Client, job: Job) -> None:
     Job.objects.filter(pk=job.pk).update(started_at=factories.START)
     (found,) = ledger(factories.START.date()).jobs
-    of_job = waiting(job, View())
+    of_job = waiting(job)
     assert (found.staleness, found.spent.lost_s) == (of_job.staleness, pytest.approx(of_job.lost_s))
 
 
@@ -247,7 +247,7 @@ def test_simulated_jobs_are_listed_separately_and_cost_nothing(viewer: Client, j
     assert (found.total, [each.job for each in found.jobs]) == (before.total, [job])
     ((_, live, simulated),) = found.days
     assert (live, simulated) == (before.total, found.simulated)
-    assert simulated.lost_s == pytest.approx(waiting(Job.objects.get(pk=played.pk), View()).lost_s)
+    assert simulated.lost_s == pytest.approx(waiting(Job.objects.get(pk=played.pk)).lost_s)
 
 
 def test_lists_show_the_policies_that_hold_now(viewer: Client, job: Job) -> None:
