@@ -63,9 +63,8 @@ def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds
         try:
             results = []
             for rank, pipe in enumerate(pipes):
-                if not pipe.poll(seconds * slowness()):
-                    stacks = _stacks(processes, Path(folder))
-                    raise AssertionError(f"rank {rank} gave no result within {seconds} s of an idle machine:\n{stacks}")
+                late = "" if pipe.poll(seconds * slowness()) else _stacks(processes, Path(folder))
+                assert not late, f"rank {rank} gave no result within {seconds} s of an idle machine:\n{late}"
                 failed, result = pipe.recv()
                 assert not failed, f"rank {rank}: {result}"
                 results.append(result)

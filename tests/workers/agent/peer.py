@@ -124,12 +124,12 @@ class ChannelWire:
 class ControlPeer:
     """Accepts everyone, or turns everyone away with ``refuse_with``."""
 
-    def __init__(self, port: int = 0, *, refuse_with: HTTPStatus | None = None, takes_beats: bool = True) -> None:
+    def __init__(self, port: int = 0, *, refuse_with: HTTPStatus | None = None) -> None:
         self.sessions: list[Session] = []
         self.relays: list[ServerConnection] = []
         self.attempts = 0
         self.refuse_with = refuse_with
-        self.takes_beats = takes_beats
+        self.takes_beats = True
         self._news = threading.Condition()
         self._server: Server = serve(
             self._accept,

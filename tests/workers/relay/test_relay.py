@@ -61,6 +61,17 @@ def running(peer: ControlPeer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
+def agent_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A socket that processes take for an agent's; the test answers on it."""
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        monkeypatch.setenv(VARIABLE, str(path))
+        yield listening
+
+
+@pytest.fixture
 def link(peer: ControlPeer) -> Iterator[Link]:
     """Starts the link of a worker."""
     with ExitStack() as links:
@@ -126,24 +137,17 @@ def test_a_process_that_was_missing_in_a_report_is_reported_at_its_next_beat(
     running.close()
 
 
-def test_the_agent_of_an_earlier_release_is_sent_heartbeats(
-    link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "socket"
-    with socket.socket(socket.AF_UNIX) as earlier:
-        earlier.bind(str(path))
-        earlier.listen()
-        monkeypatch.setenv(VARIABLE, str(path))
-        link(0).say(hello)
-        accepted, _ = earlier.accept()
-        with accepted:
-            accepted.sendall(packed(OPEN))
-            frames, sent = Frames(TO_AGENT), []
-            while encode(Heartbeat()) not in sent:
-                for kind, payload in frames.feed(accepted.recv(65_536)):
-                    if kind == BEAT:
-                        accepted.sendall(packed(BEAT))
-                    sent.append(payload)
+def test_the_agent_of_an_earlier_release_is_sent_heartbeats(link: Link, agent_socket: socket.socket) -> None:
+    link(0).say(hello)
+    accepted, _ = agent_socket.accept()
+    with accepted:
+        accepted.sendall(packed(OPEN))
+        frames, sent = Frames(TO_AGENT), []
+        while encode(Heartbeat()) not in sent:
+            for kind, payload in frames.feed(accepted.recv(65_536)):
+                if kind == BEAT:
+                    accepted.sendall(packed(BEAT))
+                sent.append(payload)
 
 
 def test_a_control_plane_of_an_earlier_release_is_sent_heartbeats(
@@ -215,24 +219,19 @@ def test_a_process_whose_agent_ends_continues_by_itself(peer: ControlPeer, runni
 
 
 def test_a_process_whose_agent_hangs_continues_by_itself(
-    peer: ControlPeer, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    peer: ControlPeer, link: Link, agent_socket: socket.socket
 ) -> None:
     """The agent's socket still accepts connections: its kernel does."""
-    path = tmp_path / "socket"
-    with socket.socket(socket.AF_UNIX) as hanging:
-        hanging.bind(str(path))
-        hanging.listen()
-        monkeypatch.setenv(VARIABLE, str(path))
-        link(0).say(hello)
-        assert not peer.await_session(path_of()).relayed
-        accepted, _ = hanging.accept()
-        accepted.close()
-        answered = link(1)
-        answered.say(hello)
-        accepted, _ = hanging.accept()
-        accepted.sendall(packed(OPEN))  # the last that it ever says
-        assert not peer.await_session(path_of(1)).relayed
-        accepted.close()
+    link(0).say(hello)
+    assert not peer.await_session(path_of()).relayed
+    accepted, _ = agent_socket.accept()
+    accepted.close()
+    answered = link(1)
+    answered.say(hello)
+    accepted, _ = agent_socket.accept()
+    accepted.sendall(packed(OPEN))  # the last that it ever says
+    assert not peer.await_session(path_of(1)).relayed
+    accepted.close()
 
 
 def test_a_process_that_computed_for_long_does_not_take_its_agent_for_hung(
