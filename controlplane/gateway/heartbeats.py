@@ -26,16 +26,11 @@ class Heartbeats:
         """
         latest, self._latest = self._latest, defaultdict(dict)
         now = time.monotonic()
-        await asyncio.gather(
-            *(
-                presence.record_heartbeats(
-                    caller,
-                    hash_name,
-                    [
-                        ReceivedHeartbeat(name=name, age_ms=int((now - at) * 1000), load=load)
-                        for name, (at, load) in heartbeats.items()
-                    ],
-                )
-                for hash_name, heartbeats in latest.items()
-            )
-        )
+        received = {
+            hash_name: [
+                ReceivedHeartbeat(name=name, age_ms=int((now - at) * 1000), load=load)
+                for name, (at, load) in heartbeats.items()
+            ]
+            for hash_name, heartbeats in latest.items()
+        }
+        await asyncio.gather(*(presence.record_heartbeats(caller, *each) for each in received.items()))

@@ -54,7 +54,10 @@ class Socket:
     async def accept(
         cls, scope: Scope, receive: Receive, send: Send, *, per_s: float | None = None, header: str = ""
     ) -> "Socket":
-        """Accept the handshake: a close code can only be sent on an accepted connection."""
+        """Accept the handshake: a close code can only be sent on an accepted connection.
+
+        ``header``: the name of one in the reply, with the value 1.
+        """
         await receive()
         offered = SUBPROTOCOL in scope["subprotocols"]
         headers = [(header.lower().encode(), b"1")] if header else []

@@ -103,11 +103,12 @@ def replace_slots() -> list[int]:
         if process.job_id in wanted:
             with isolated_step("replacing slots", process.job_id):
                 assignments, offers = _replace(process, wanted[process.job_id], offers, at_hand)
-                assigned[process.job_id] += assignments
+                if assignments:
+                    assigned[process.job_id] += assignments
     changed: list[int] = []
     for number, found in assigned.items():
         with isolated_step("giving slots", number):
-            changed += _append(number, SlotsAssigned(assignments=found)) if found else []
+            changed += _append(number, SlotsAssigned(assignments=found))
     return changed
 
 
