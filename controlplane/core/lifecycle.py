@@ -7,10 +7,11 @@ has passed.
 
 import itertools
 from collections.abc import Sequence
+from operator import attrgetter
 
 from controlplane.core import attached, granting, iterations, membership, placing, recovery, restarts, scripts, starting
 from controlplane.core.commands import MoveJob, ReleaseSlots
-from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, number_of
+from controlplane.core.context import SLOTS_RETURN_MS, Context, EventRefused, being, named, number_of
 from controlplane.core.events import (
     Assignment,
     ControlPlaneResumed,
@@ -149,28 +150,35 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
     if isinstance(process, Server) and placing.let_server_go(context, process, why):
         return
     counted = isinstance(process, Worker) and job.counts(process.index)
-    is_back = _may_return(context, process, failed=failed) and restarts.plan_restart(context, process, is_lost=is_lost)
-    context.move_process(process, ProcessState.LOST, restarts.end_reason(context, process, why))
-    context.stop_process(process, why)
-    if isinstance(process, Worker):
-        membership.give_slot_back(context, process)
+    is_back = _end_process(context, process, why, failed=failed, is_lost=is_lost)
     if isinstance(process, Server):
         _lose_server(context, process, why, is_back=is_back)
     elif _holds_the_last(context, counted=counted) and _can_start_again(context):
         recovery.roll_back(context, f"{process.title} {why}, the last that had the parameters")
-    elif not _can_go_on(context, process, counted=counted):
+    elif not _can_go_on(context, process, gone=int(counted)):
         before = " before the job had begun" if job.state is JobState.STARTING else f"; {_who_is_left(context)}"
         context.end_job(JobState.FAILED, f"{process.title} {why}{before}")
     elif job.state is JobState.STARTING or job.starts.is_rebuilding:
         starting.begin_when_ready(context)
     elif isinstance(process, Worker) and counted:
-        go_on_without(context, process, why)
+        go_on_without(context, [process], why)
 
 
-def go_on_without(context: Context, worker: Worker, why: str) -> None:
+def _end_process(context: Context, process: Process, why: str, *, failed: bool, is_lost: bool) -> bool:
+    """A process has ended; whether it will be restarted."""
+    is_back = _may_return(context, process, failed=failed) and restarts.plan_restart(context, process, is_lost=is_lost)
+    context.move_process(process, ProcessState.LOST, restarts.end_reason(context, process, why))
+    context.stop_process(process, why)
+    if isinstance(process, Worker):
+        membership.give_slot_back(context, process)
+    return is_back
+
+
+def go_on_without(context: Context, workers: Sequence[Worker], why: str) -> None:
     """The others continue in a new generation, from the open iteration on. ``why`` completes "w3 ..."."""
-    membership.depart(context, worker, why)
-    recovery.on_worker_gone(context, worker)
+    membership.depart(context, workers, why)
+    for worker in workers:
+        recovery.on_worker_gone(context, worker)
     iterations.complete(context)
     membership.admit_late_joiners(context)
     membership.reconsider(context)
@@ -181,7 +189,7 @@ def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
     """The worker's process ends now, and the others share its samples."""
     worker = membership.exclude(context, event)
     if context.job.counts(worker.index):
-        go_on_without(context, worker, context.job.requests.left_out[worker.index].reason)
+        go_on_without(context, [worker], context.job.requests.left_out[worker.index].reason)
 
 
 def _who_is_left(context: Context) -> str:
@@ -225,13 +233,13 @@ def _may_return(context: Context, process: Process, *, failed: bool) -> bool:
     return not (failed and job.state is JobState.STARTING)
 
 
-def _can_go_on(context: Context, process: Process, *, counted: bool) -> bool:
+def _can_go_on(context: Context, process: Process, *, gone: int) -> bool:
+    """Whether the job continues without this process, one of ``gone`` that are lost from the roster."""
     job = context.job
     if job.state is JobState.FINISHING:
-        return len(job.generation.roster) > 1 or not counted
+        return len(job.generation.roster) > gone or not gone
     if job.state is JobState.STARTING and process.title not in job.starts.revivals:
         return False
-    gone = 1 if counted else 0
     return membership.can_recover(context, without=gone)
 
 
@@ -353,20 +361,44 @@ def on_resumed(context: Context, event: ControlPlaneResumed) -> None:
 def _declare_dead(context: Context, live: Sequence[Process]) -> None:
     """Processes of one machine are declared lost together, before any is restarted."""
     job = context.job
-    for process in live:
+    dead = [each for each in live if each.state in AT_WORK and context.now_ms >= _dead_at(job, each)]
+    _lose_together(context, [each for each in dead if isinstance(each, Worker) and job.counts(each.index)])
+    for process in dead:
+        # Losing a server ends every process, including those of this list.
         if job.state in JOB_OVER:
             return
-        # Losing a server ends every process, including those of this list.
-        if process.state not in AT_WORK or context.now_ms < _dead_at(job, process):
+        if process.state not in AT_WORK:
             continue
-        silent_s = (context.now_ms - process.seen_ms) / 1000
         is_lost = process.agent in job.starts.away
         if process.state is not ProcessState.ORDERED:
-            lose_process(context, process, f"sent no heartbeat for {silent_s:.1f} s", is_lost=is_lost)
+            lose_process(context, process, _silence(context, process), is_lost=is_lost)
         elif is_lost:
             lose_process(context, process, "could not start: its machine is unreachable", is_lost=True)
         else:
             lose_process(context, process, f"did not connect within {START_MS / 1000:g} s")
+
+
+def _lose_together(context: Context, workers: Sequence[Worker]) -> None:
+    """Workers of the roster are lost: the others continue in one new generation, not in one for each of them."""
+    job = context.job
+    if context.spec.workers_hold and len(workers) == len(job.generation.roster):
+        workers = workers[:-1]  # the last one that has the parameters decides what follows
+    if len(workers) < 2:
+        return
+    for worker in workers:
+        is_lost = worker.agent in job.starts.away
+        _end_process(context, worker, _silence(context, worker), failed=False, is_lost=is_lost)
+    why = _silence(context, min(workers, key=attrgetter("seen_ms")))
+    if _can_go_on(context, workers[-1], gone=len(workers)):
+        go_on_without(context, workers, why)
+    else:
+        context.end_job(
+            JobState.FAILED, f"{named([worker.title for worker in workers])} {why}; {_who_is_left(context)}"
+        )
+
+
+def _silence(context: Context, process: Process) -> str:
+    return f"sent no heartbeat for {(context.now_ms - process.seen_ms) / 1000:.1f} s"
 
 
 def _begin_with_fewer(context: Context) -> None:

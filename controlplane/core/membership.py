@@ -9,10 +9,12 @@ since it may be included again; a drained one releases it. Neither is restarted 
 between two iterations, as new workers join: none of its work is lost.
 """
 
+from collections.abc import Sequence
+
 from controlplane.core import granting, ordering, placing, sharing
 from controlplane.core.choices import ImpossibleShares, ShareRequest
 from controlplane.core.commands import LeaveOut, ReleaseSlot, SetRoster, TakeBack
-from controlplane.core.context import Context, EventRefused, being, number_of
+from controlplane.core.context import Context, EventRefused, being, named, number_of
 from controlplane.core.events import DrainRequested, ExclusionRequested, InclusionRequested, ProcessDied
 from controlplane.core.records import LeftOut, Revival
 from controlplane.core.state import Generation, Job, Round
@@ -433,13 +435,16 @@ def _resize(context: Context, first_iteration: int) -> None:
     job.samples.global_batch = size
 
 
-def depart(context: Context, worker: Worker, why: str) -> None:
-    """A counting worker is lost: the others, if any, continue without it in a new generation."""
+def depart(context: Context, workers: Sequence[Worker], why: str) -> None:
+    """Counting workers are lost: the others, if any, continue without them in a new generation."""
     job = context.job
-    forget(context, worker, why)
-    left = [rank for rank in job.generation.roster if rank != worker.index]
+    gone = {worker.index for worker in workers}
+    for worker in workers:
+        forget(context, worker, why)
+    left = [rank for rank in job.generation.roster if rank not in gone]
     first = min((job.workers[rank].last_completed for rank in left), default=job.round.completed) + 1
-    begin_generation(context, left, first_iteration=first, reason=f"{worker.title} {why}")
+    titles = named([worker.title for worker in workers])
+    begin_generation(context, left, first_iteration=first, reason=f"{titles} {why}")
 
 
 def forget(context: Context, worker: Worker, why: str) -> None:

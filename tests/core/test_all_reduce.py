@@ -172,6 +172,15 @@ def test_when_all_have_died_they_begin_again_from_the_checkpoint() -> None:
     assert story.engine._job.round.completed == 6
 
 
+def test_when_all_are_lost_at_once_they_begin_again_from_the_checkpoint() -> None:
+    story = keeping()
+    commands = story.tick(after_ms=4_010, silent=frozenset(range(3)))
+    assert [c.ranks for c in of(SetRoster, commands)] == [[2]]
+    assert of(RollBack, commands)[-1].reason.startswith("w2 sent no heartbeat for 4.0 s, the last that had the para")
+    begin_again(story)
+    assert story.given(MoveJob)[-1].reason == "3 workers go on with iteration 5"
+
+
 def test_one_more_death_while_all_begin_again_is_waited_for() -> None:
     story = keeping()
     for rank in (0, 1, 2):

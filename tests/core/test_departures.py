@@ -1,7 +1,10 @@
 """A worker dies: the others continue."""
 
+import pytest
+
 from controlplane.core.commands import (
     CloseFlag,
+    IssueOrders,
     IssueServerOrders,
     MoveJob,
     MoveProcess,
@@ -83,6 +86,53 @@ def test_unresponsive_worker_is_declared_dead_after_four_seconds(story):
     commands = told.tick(after_ms=1_010, silent=frozenset({2}))
     assert of(SetRoster, commands)[0].ranks == [0, 1, 3]
     assert of(RaiseFlag, commands)[0].reason == "w2 sent no heartbeat for 4.0 s"
+
+
+ALONE, TOGETHER = [frozenset({1}), frozenset({1, 2})], [frozenset(), frozenset({1, 2})]
+"""Which of four workers are silent at each of two checks."""
+
+
+@pytest.mark.parametrize("barrier", ["bsp", "asp", "aggressive", "backup"])
+def test_workers_lost_at_once_leave_in_one_generation_with_the_shares_of_one_by_one(story, barrier):
+    ends = []
+    for silences in (ALONE, TOGETHER):
+        told = story(synchronization={"barrier": barrier}).running()
+        commands = [each for silent in silences for each in told.tick(after_ms=4_010, silent=silent)]
+        rosters = [(c.generation, c.ranks) for c in of(SetRoster, commands)]
+        assert {(c.rank, c.reason.partition(" no heartbeat")[0]) for c in of(RaiseFlag, commands)} == {
+            (1, "w1 sent"),
+            (2, "w2 sent"),
+        }
+        ends.append((rosters, [(told.orders[rank].share, told.orders[rank].watermark) for rank in (0, 3)]))
+    (one_by_one, shares), (together, same) = ends
+    assert (one_by_one[-1], together) == ((3, [0, 3]), [(2, [0, 3])])
+    assert shares == same
+
+
+def test_the_loss_of_many_costs_one_set_of_orders(story):
+    told = story(workers=40).running()
+    commands = told.tick(after_ms=4_010, silent=frozenset(range(3, 40)))
+    assert [(c.generation, c.ranks) for c in of(SetRoster, commands)] == [(2, [0, 1, 2])]
+    assert of(SetRoster, commands)[0].reason.startswith("w3, w4, w5, w6, w7, w8, w9, w10 and 29 more sent no heartbeat")
+    assert len(of(IssueOrders, commands)) <= 2 * 3
+
+
+def test_all_workers_lost_at_once_are_restarted_and_go_on_with_the_servers_parameters(story):
+    told = story().running()
+    commands = told.tick(after_ms=4_010, silent=frozenset(range(4)))
+    assert [c.ranks for c in of(SetRoster, commands)] == [[]]
+    assert len(of(StartProcess, told.tick(after_ms=600))) == 4
+    for rank in range(4):
+        told.hello(rank)
+    for index in range(2):
+        told.server_report(index, highest=0)
+    assert told.given(SetRoster)[-1].ranks == [0, 1, 2, 3]
+
+
+def test_the_loss_of_too_many_at_once_ends_the_job_and_names_them(story):
+    told = story(elastic={"restarts": 0, "minimum_workers": 3}).running()
+    (moved,) = of(MoveJob, told.tick(after_ms=4_010, silent=frozenset({1, 2})))
+    assert moved.reason == "w1, w2 sent no heartbeat for 4.0 s; 2 workers are left, 3 are needed"
 
 
 def test_an_outage_of_the_control_plane_fails_no_worker(story):
