@@ -1,8 +1,9 @@
 """Which workers count, and from which iteration: each join or departure starts a new generation with its own shares.
 
 In synchronous modes that is the first iteration that no worker was granted. All workers stop before it, so the roster
-changes between two iterations and each iteration has one roster. In asynchronous modes a worker joins immediately, and
-leaves at its next boundary. If no member is left, the servers report the versions of their blocks.
+changes between two iterations and each iteration has one roster. In asynchronous modes a worker joins immediately, or
+with others that start at the same time, and leaves at its next boundary. If no member is left, the servers report the
+versions of their blocks.
 
 A user removes a worker immediately (excluded), or at the end of its grant (drained). An excluded worker keeps its slot,
 since it may be included again; a drained one releases it. Neither is restarted automatically. A drained worker leaves
@@ -10,6 +11,7 @@ between two iterations, as new workers join: none of its work is lost.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from controlplane.core import granting, ordering, placing, sharing
 from controlplane.core.choices import ImpossibleShares, ShareRequest
@@ -19,6 +21,10 @@ from controlplane.core.events import DrainRequested, ExclusionRequested, Inclusi
 from controlplane.core.records import LeftOut, Revival
 from controlplane.core.state import Generation, Job, Round
 from controlplane.core.states import HERE, JOB_OVER, JobState, Process, ProcessState, Worker
+
+GATHER_MS: Final = 1_000
+"""How long asynchronous workers that have connected wait for others that start, since each new generation means orders
+for everyone."""
 
 
 def on_hello(context: Context, worker: Worker) -> None:
@@ -144,7 +150,7 @@ def _joining_iteration(context: Context) -> int | None:
     """The iteration from which newcomers count, once it has been reached."""
     job = context.job
     if not context.mode.joins_together:
-        return context.mode.soonest(job)
+        return None if _others_follow(context) else context.mode.soonest(job)
     if not job.generation.roster:
         servers = job.live_servers
         # A replaced server reports its version only once it has its blocks.
@@ -163,6 +169,15 @@ def _joining_iteration(context: Context) -> int | None:
         if job.requests.join_at is not None and job.round.completed >= job.requests.join_at - 1
         else None
     )
+
+
+def _others_follow(context: Context) -> bool:
+    """Whether workers should not join before others that are starting."""
+    job = context.job
+    if not job.generation.roster or not any(title[0] == "w" for title in job.starts.starting):
+        return False
+    since_ms = min((job.workers[rank].since_ms for rank in newcomers(job)), default=0)
+    return context.now_ms < since_ms + GATHER_MS
 
 
 def _revoke_grants(job: Job) -> None:

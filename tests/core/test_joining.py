@@ -77,6 +77,31 @@ def test_asynchronous_worker_joins_at_once(story):
     assert told.report(1, 5) is not None
 
 
+def restart_together(story, ranks):
+    """An asynchronous job of 40 workers has lost these at once, and started them again."""
+    told = story(workers=40, synchronization={"barrier": "asp"}).running()
+    told.tick(after_ms=4_010, silent=frozenset(ranks))
+    told.tick(after_ms=500)
+    return told
+
+
+def test_asynchronous_workers_that_start_together_join_together(story):
+    told = restart_together(story, range(10, 40))
+    rosters = [roster.ranks for rank in range(10, 40) for roster in of(SetRoster, told.hello(rank))]
+    assert rosters == [list(range(40))]
+
+
+def test_asynchronous_workers_wait_a_second_for_one_that_does_not_come(story):
+    told = restart_together(story, (37, 38, 39))
+    began_ms = told.now_ms
+    assert not of(SetRoster, told.hello(37))
+    assert not of(SetRoster, told.hello(38))
+    assert not of(SetRoster, told.report(0, 0))
+    told.now_ms = began_ms + 1_000
+    assert [roster.ranks for roster in of(SetRoster, told.report(1, 0))] == [list(range(39))]
+    assert [roster.ranks for roster in of(SetRoster, told.hello(39))] == [list(range(40))]
+
+
 @pytest.mark.parametrize("barrier", ["bsp", "backup", "aggressive", "ssp", "pbsp", "pssp"])
 def test_a_new_instance_counts_under_every_barrier(story, barrier):
     told = story(synchronization={"barrier": {"name": barrier}}, elastic={"restarts": 9}).running()
