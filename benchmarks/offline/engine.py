@@ -33,6 +33,7 @@ from controlplane.core.events import (
     WorkerMessageReceived,
 )
 from controlplane.policies import registry
+from controlplane.policies.barriers import draws
 from controlplane.protocol.messages import IterationReport, ServerHello, WorkerHello
 from controlplane.protocol.orders import Orders
 from controlplane.protocol.spec import parse_spec
@@ -262,6 +263,8 @@ def _replay(entries: Sequence[Entry], start: int) -> float:
     engine = Engine(job=1, resolve=registry.resolve)
     for entry in entries[:start]:
         engine.handle(entry)
+    # Each repeat draws its samples itself.
+    draws.block.cache_clear()
     gc.collect()
     # The garbage collector's scans of this list of entries are not a cost of the engine.
     gc.freeze()

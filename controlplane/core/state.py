@@ -98,7 +98,7 @@ from controlplane.protocol.keys import instance_name
 from controlplane.protocol.orders import Block, Role
 from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 7
+SNAPSHOT_VERSION: Final = 8
 
 
 class SnapshotVersionError(ValueError):

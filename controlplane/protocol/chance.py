@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 _MASK: Final = (1 << 64) - 1
-_STEP: Final = 0x9E3779B97F4A7C15
-_FIRST: Final = 0xBF58476D1CE4E5B9
-_SECOND: Final = 0x94D049BB133111EB
+STEP: Final = 0x9E3779B97F4A7C15
+FIRST: Final = 0xBF58476D1CE4E5B9
+SECOND: Final = 0x94D049BB133111EB
 
 
 def key(*numbers: int, after: int = 0) -> int:
@@ -18,9 +18,9 @@ def key(*numbers: int, after: int = 0) -> int:
     mixed = after
     for number in numbers:
         # The finalizer, as in ``draw``: inlined, since a call would cost more than the computation.
-        mixed = ((mixed ^ (number & _MASK)) + _STEP) & _MASK
-        mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & _MASK
-        mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & _MASK
+        mixed = ((mixed ^ (number & _MASK)) + STEP) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * FIRST) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * SECOND) & _MASK
         mixed ^= mixed >> 31
     return mixed
 
@@ -32,9 +32,9 @@ def draw(key: int, size: int, count: int) -> list[int]:
     """
     chosen: set[int] = set()
     for top in range(size - min(count, size), size):
-        key = (key + _STEP) & _MASK
-        key = ((key ^ (key >> 30)) * _FIRST) & _MASK
-        key = ((key ^ (key >> 27)) * _SECOND) & _MASK
+        key = (key + STEP) & _MASK
+        key = ((key ^ (key >> 30)) * FIRST) & _MASK
+        key = ((key ^ (key >> 27)) * SECOND) & _MASK
         key ^= key >> 31
         # Multiply and shift instead of modulo: its bias is below size / 2**64.
         number = (key * (top + 1)) >> 64

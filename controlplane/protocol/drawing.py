@@ -14,7 +14,7 @@ from controlplane.protocol.parts import Seed
 
 MAX_RECHECK = 100.0
 
-_FIXED, _DYNAMIC = range(2)
+_FIXED, DYNAMIC = range(2)
 """Purposes of draws, so that different ones are independent."""
 
 
@@ -35,27 +35,12 @@ class PeerSampling(Value, frozen=True, kw_only=True):
 
 def chance_of(seed: int, rank: int, iteration: int, attempt: int) -> int:
     """The chance of the draw of ``rank`` before ``iteration``."""
-    return key(attempt, after=chance_of_tries(seed, rank, iteration))
-
-
-def chance_of_tries(seed: int, rank: int, iteration: int) -> int:
-    """The part of ``chance_of`` that all tries share."""
-    return key(seed, rank, iteration)
-
-
-def chance_of_try(shared: int, attempt: int) -> int:
-    """``chance_of`` from that part."""
-    return key(attempt, after=shared)
-
-
-def any_others_of_try(ranks: Sequence[int], place: int, count: int, shared: int, attempt: int) -> list[int]:
-    """``any_others`` by ``chance_of_try``, in fewer calls: a key that begins with a key is that key, 0 and the rest."""
-    return others(ranks, place, count, key(attempt, 0, _DYNAMIC, after=shared))
+    return key(seed, rank, iteration, attempt)
 
 
 def any_others(ranks: Sequence[int], place: int, count: int, chance: int) -> list[int]:
     """``count`` of the sorted ``ranks`` without the one at ``place``, each equally likely; sorted."""
-    return others(ranks, place, count, key(chance, _DYNAMIC))
+    return others(ranks, place, count, key(chance, DYNAMIC))
 
 
 def fixed_order(ranks: Sequence[int], seed: int) -> list[int]:

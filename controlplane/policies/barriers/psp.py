@@ -19,7 +19,7 @@ from typing import ClassVar
 import msgspec
 
 from controlplane.core.barriers import Arrival, Members, Passage, Release, StepScale, Wait
-from controlplane.policies.barriers.sampling import Population, chance_before, measure, populate, sample
+from controlplane.policies.barriers.sampling import Population, measure, populate, sample
 from controlplane.policies.catalogue.barriers import PbspParameters, PsspParameters
 from controlplane.policies.wording import iterations, workers
 
@@ -34,8 +34,6 @@ class Waiting(msgspec.Struct, kw_only=True):
     """The workers in the sample that are too far behind it."""
     attempt: int
     """How many samples it has drawn before during this wait."""
-    chance: int
-    """The random state of all its samples before the iteration (``sampling.chance_before``)."""
     after_ms: int | None
     """Time until the next check if no worker in ``behind`` reports before; None: only such a report triggers one."""
     due_ms: int | None
@@ -138,16 +136,13 @@ class Pssp:
         if done - state.slowest <= self.staleness:  # no worker is too far behind, so any sample would pass
             passage.releases[rank] = Release(watermark=done + 1, reason=self._passes(population.others, 0))
             return
-        chance = chance_before(population, rank, done + 1)
-        sampled = sample(population, self.parameters, rank, chance, 0)
+        sampled = sample(population, self.parameters, rank, done + 1, 0)
         behind = self._behind(state, done, sampled)
         if not behind:
             passage.releases[rank] = Release(watermark=done + 1, reason=self._passes(population.others, 0))
             return
         passage.waits[rank] = self._wait(state, rank, sampled, behind)
-        waiting = Waiting(
-            behind=behind, attempt=0, chance=chance, after_ms=self._after_ms(population, rank), due_ms=None
-        )
+        waiting = Waiting(behind=behind, attempt=0, after_ms=self._after_ms(population, rank), due_ms=None)
         state.waiting[rank] = waiting
         _watch(state, rank, waiting, at_ms)
 
@@ -156,7 +151,7 @@ class Pssp:
         population, done = state.population, state.done[rank]
         waiting.attempt += 1
         if done - state.slowest > self.staleness:
-            sampled = sample(population, self.parameters, rank, waiting.chance, waiting.attempt)
+            sampled = sample(population, self.parameters, rank, done + 1, waiting.attempt)
             waiting.behind = self._behind(state, done, sampled)
             if waiting.behind:
                 _watch(state, rank, waiting, at_ms)

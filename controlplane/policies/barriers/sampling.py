@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from controlplane.policies.barriers.draws import places
 from controlplane.policies.catalogue.barriers import SampleParameters
 from controlplane.protocol.chance import key, others
-from controlplane.protocol.drawing import any_others_of_try, chance_of_tries, chance_of_try, first_others, fixed_order
+from controlplane.protocol.drawing import chance_of, first_others, fixed_order
 
 _FAST, _SLOW = range(2, 4)
 """Purposes of random draws, so that no two use the same random numbers; others are in ``protocol.drawing``.
@@ -79,22 +80,21 @@ def measure(population: Population, rank: int, busy_s: float, parameters: Sample
         _group(population, parameters)
 
 
-def chance_before(population: Population, rank: int, iteration: int) -> int:
-    """The random state of all samples of ``rank`` before it starts ``iteration``."""
-    return chance_of_tries(population.seed, rank, iteration)
-
-
-def sample(population: Population, parameters: SampleParameters, rank: int, chance: int, attempt: int) -> list[int]:
-    """The workers that ``rank`` samples at the given attempt, by its ``chance_before`` an iteration; sorted."""
-    count = min(parameters.sample, population.others)
-    if count == population.others:
-        return sorted(other for other in population.ranks if other != rank)
+def sample(population: Population, parameters: SampleParameters, rank: int, iteration: int, attempt: int) -> list[int]:
+    """The workers that ``rank`` samples at the given attempt before it starts ``iteration``; sorted."""
+    ranks, count = population.ranks, parameters.sample
+    size = len(ranks) - 1
+    if count >= size:
+        return [other for other in sorted(ranks) if other != rank]
     if parameters.strategy == "fixed":
-        return first_others(population.ranks, rank, count)
+        return first_others(ranks, rank, count)
     attempt = attempt if parameters.resample == "redrawn" else 0
-    if parameters.strategy == "grouped" and population.slow_from_s is not None:
-        return sorted(_from_groups(population, rank, count, chance_of_try(chance, attempt)))
-    return any_others_of_try(population.ranks, population.place[rank], count, chance, attempt)
+    if population.slow_from_s is not None:
+        chance = chance_of(population.seed, rank, iteration, attempt)
+        return sorted(_from_groups(population, rank, count, chance))
+    own = population.place[rank]
+    drawn = places(size, count, population.seed, rank, iteration, attempt)
+    return [ranks[place + (place >= own)] for place in drawn]
 
 
 def split_by_means(times: Sequence[float]) -> float | None:

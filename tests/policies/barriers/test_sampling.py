@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.policies.barriers.sampling import Population, chance_before, measure, populate, sample, split_by_means
+from controlplane.policies.barriers import draws
+from controlplane.policies.barriers.sampling import measure, populate, sample, split_by_means
 from controlplane.policies.catalogue.barriers import PbspParameters
 from controlplane.protocol.chance import draw, key
-from controlplane.protocol.drawing import any_others, any_others_of_try, chance_of, chance_of_tries
+from controlplane.protocol.drawing import any_others, chance_of
 
 TIMES = {0: 1.0, 1: 1.1, 2: 0.9, 3: 1.0, 4: 4.0, 5: 1.2, 6: 4.2, 7: 1.0, 8: 3.9, 9: 1.0}
 
@@ -22,14 +23,20 @@ def grouped(**changes):
     return population, parameters
 
 
-def drawn_before(population: Population, parameters: PbspParameters, rank: int, iteration: int, attempt: int):
-    return sample(population, parameters, rank, chance_before(population, rank, iteration), attempt)
-
-
-@given(st.integers(0, 2**63), st.integers(0, 100), st.integers(0, 2**31), st.integers(0, 50))
-def test_tries_by_the_part_that_they_share_draw_as_each_by_itself(seed, rank, iteration, attempt):
-    whole = any_others(range(9), 2, 4, chance_of(seed, rank, iteration, attempt))
-    assert any_others_of_try(range(9), 2, 4, chance_of_tries(seed, rank, iteration), attempt) == whole
+@given(
+    st.lists(st.integers(0, 3000), min_size=2, max_size=60, unique=True).map(sorted),
+    st.integers(0, 2**63),
+    st.integers(0, 2**31),
+    st.integers(0, 2 * draws.TRIES),
+    st.integers(1, 2 * draws.MOST),
+    st.data(),
+)
+def test_a_sample_from_a_block_is_what_a_worker_draws_by_itself(ranks, seed, iteration, attempt, count, data):
+    parameters = PbspParameters(sample=count)
+    population = populate(ranks, seed, parameters, None)
+    rank = data.draw(st.sampled_from(ranks))
+    alone = any_others(ranks, ranks.index(rank), count, chance_of(seed, rank, iteration, attempt))
+    assert sample(population, parameters, rank, iteration, attempt) == alone
 
 
 @given(st.integers(0, 2**63), st.integers(0, 40), st.integers(0, 45))
@@ -52,15 +59,15 @@ def test_no_one_samples_itself_and_every_other_is_sampled():
     parameters = PbspParameters(sample=3)
     population = populate(range(8), 7, parameters, None)
     for rank in range(8):
-        seen = {other for k in range(60) for other in drawn_before(population, parameters, rank, k, 0)}
+        seen = {other for k in range(60) for other in sample(population, parameters, rank, k, 0)}
         assert seen == set(range(8)) - {rank}
 
 
 def test_fixed_subset_is_one_for_the_job_and_does_not_change():
     parameters = PbspParameters(sample=3, strategy="fixed")
     population = populate(range(12), 7, parameters, None)
-    samples = {rank: drawn_before(population, parameters, rank, 0, 0) for rank in range(12)}
-    assert samples == {rank: drawn_before(population, parameters, rank, 9, 4) for rank in range(12)}
+    samples = {rank: sample(population, parameters, rank, 0, 0) for rank in range(12)}
+    assert samples == {rank: sample(population, parameters, rank, 9, 4) for rank in range(12)}
     assert len({other for drawn in samples.values() for other in drawn}) == 4
 
 
@@ -72,14 +79,14 @@ def test_groups_are_the_slow_and_the_fast():
 @pytest.mark.parametrize("rank", range(10))
 def test_grouped_sample_is_half_slow_and_half_fast(rank):
     population, parameters = grouped(sample=4)
-    drawn = drawn_before(population, parameters, rank, 3, 0)
+    drawn = sample(population, parameters, rank, 3, 0)
     assert rank not in drawn
     assert [len(set(drawn) & {4, 6, 8}), len(drawn)] == [2, 4]
 
 
 def test_group_with_too_few_is_filled_up_from_the_other():
     population, parameters = grouped(sample=8)
-    drawn = drawn_before(population, parameters, 4, 3, 0)
+    drawn = sample(population, parameters, 4, 3, 0)
     assert drawn[:4] == [0, 1, 2, 3] or len(drawn) == 8
     assert set(drawn) >= {6, 8}
 
@@ -95,7 +102,7 @@ def test_equal_workers_are_not_grouped():
     for rank in range(4):
         measure(population, rank, 1.0, parameters)
     assert population.slow_from_s is None
-    assert len(drawn_before(population, parameters, 0, 0, 0)) == 3
+    assert len(sample(population, parameters, 0, 0, 0)) == 3
 
 
 @given(st.lists(st.floats(0.01, 100.0), min_size=2, max_size=9))
