@@ -187,10 +187,6 @@ class Relay:
             for number, _ in batch.closed:
                 if (channel := self._find(number)) is not None:
                     channel.end()
-            if len(batch.alive) > MAX_CHANNELS:
-                raise BadFrame(
-                    "malformed", f"{len(batch.alive)} channels are alive, at most {MAX_CHANNELS} can be open"
-                )
             for number in batch.alive:
                 if (channel := self._find(number)) is not None and channel.process is not None:
                     channel.process.alive()

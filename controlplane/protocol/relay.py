@@ -51,7 +51,7 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
     frames: list[tuple[Channel, bytes]]
     closed: list[tuple[Channel, Code]]
     """Each with its close code; 0: the process is gone."""
-    alive: list[Channel] = []
+    alive: Annotated[list[Channel], msgspec.Meta(max_length=MAX_CHANNELS)] = []
     """Those whose processes are alive, which replaces their heartbeats; the gateway names none."""
 
 
