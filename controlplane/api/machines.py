@@ -1,4 +1,4 @@
-"""Executes requests about a machine: cordon, drain, uncordon, labels and maintenance windows."""
+"""Executes requests about a machine: cordon, drain, uncordon, labels, maintenance windows and removal."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -12,6 +12,7 @@ from controlplane.api.serializers.fields import MOST_LABELS
 from controlplane.fleet import windows
 from controlplane.fleet.models import Agent, MaintenanceWindow
 from controlplane.fleet.scheduling import SchedulingRefused, scheduling_set
+from controlplane.fleet.services import RemovalRefused, agent_remove
 from controlplane.jobs.services import audit
 from controlplane.runtime import queue, ticks
 from controlplane.runtime.redis import shared
@@ -58,6 +59,21 @@ def label_machine(*, agent: Agent, labels: Mapping[str, str], actor: str) -> Non
             detail = {"machine": agent.name, "from": before, "to": dict(labels)}
             audit(actor=actor, action="agent-labels", subject=f"agent {agent.name}", detail=detail)
     except windows.LabelsRefused as refused:
+        raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
+    note_change()
+
+
+def remove_machine(*, agent: Agent, actor: str) -> None:
+    """Remove a machine that is offline and holds no slots.
+
+    Raises:
+        Problem: if it is online, or holds slots.
+    """
+    try:
+        with transaction.atomic():
+            agent_remove(agent.pk)
+            audit(actor=actor, action="agent-remove", subject=f"agent {agent.name}")
+    except RemovalRefused as refused:
         raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
     note_change()
 

@@ -40,6 +40,10 @@ class EnrolmentRefused(Exception):
     """A machine may not join; the text says why and what to do."""
 
 
+class RemovalRefused(ValueError):
+    """The machine cannot be removed now; the message has the reason and the cure."""
+
+
 class NameTaken(EnrolmentRefused):
     """An agent of that name is known, and this token does not replace it; no use of the token is consumed."""
 
@@ -149,6 +153,26 @@ def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
     absent = Agent.objects.filter(state=Agent.State.OFFLINE, remove_after__isnull=False, reservations=None)
     absent = absent.annotate(last_here=Coalesce("seen_at", "joined_at")).filter(last_here__lte=since)
     return [agent.name for agent in absent if _remove(absent, agent.pk)]
+
+
+@transaction.atomic
+def agent_remove(agent_id: int) -> None:
+    """Remove a machine that is offline, with its credential and history; it can join again with a token.
+
+    Raises:
+        RemovalRefused: if it is online, or holds slots of jobs.
+    """
+    agent = Agent.objects.select_for_update(of=("self",)).get(pk=agent_id)
+    if agent.state != Agent.State.OFFLINE:
+        raise RemovalRefused(f"agent {agent.name!r} is online; stop it first, on its machine")
+    if jobs := sorted(set(agent.reservations.values_list("job_id", flat=True))):
+        held = ", ".join(f"{job}" for job in jobs)
+        raise RemovalRefused(
+            f"agent {agent.name!r} holds slots of these jobs: {held}; stop them, or wait until their processes have "
+            "moved to other machines"
+        )
+    _return_use(agent)
+    agent.delete()
 
 
 @transaction.atomic

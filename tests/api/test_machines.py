@@ -64,6 +64,32 @@ def test_the_name_of_an_online_machine_is_taken(anybody: APIClient) -> None:
     assert (reply.status_code, refused(reply)) == (409, problem(409, sentence))
 
 
+def test_a_machine_that_is_away_is_removed_and_its_credential_is_unknown(admin: APIClient, anybody: APIClient) -> None:
+    token, _ = token_create(labels={})
+    joined = anybody.post("/api/v1/agents/enrol", {"token": token, "name": "m1"}, format="json").json()
+    assert admin.delete(f"/api/v1/agents/{joined['agent']}").status_code == 204
+    assert not Agent.objects.exists()
+    assert agent_by_credential(joined["credential"]) is None
+    assert list(AuditEntry.objects.values_list("actor", "action", "subject"))[1:] == [
+        ("admin", "agent-remove", "agent m1")
+    ]
+    assert admin.delete(f"/api/v1/agents/{joined['agent']}").status_code == 404
+
+
+def test_a_machine_at_work_is_not_removed_and_the_cure_is_named(admin: APIClient) -> None:
+    agent = online_agent("m1")
+    path = f"/api/v1/agents/{agent.pk}"
+    reserve(7, {}, workers=1, servers=1)
+    sentence = "agent 'm1' is online; stop it first, on its machine"
+    assert refused(admin.delete(path)) == problem(409, sentence)
+    agent_disconnected(agent.pk)
+    sentence = (
+        "agent 'm1' holds slots of these jobs: 7; stop them, or wait until their processes have moved to other machines"
+    )
+    assert refused(admin.delete(path)) == problem(409, sentence)
+    assert (Agent.objects.count(), AuditEntry.objects.count()) == (1, 0)
+
+
 def test_a_machine_shows_its_slots_and_who_holds_them(viewer: APIClient) -> None:
     agent = online_agent("m1", slots=emulated(250.0), labels={"zone": "b"})
     reserve(7, {}, workers=1, servers=1)

@@ -102,6 +102,7 @@ WRITES = {
     "POST simulations/{simulation}/actions/cancel": Role.OPERATOR,
     "POST agents/enrolment-tokens": Role.ADMIN,
     "DELETE agents/enrolment-tokens/1": Role.ADMIN,
+    "DELETE agents/{agent}": Role.ADMIN,
     "POST agents/{agent}/actions/rotate": Role.OPERATOR,
     "POST agents/{agent}/actions/cordon": Role.OPERATOR,
     "POST agents/{agent}/actions/uncordon": Role.OPERATOR,

@@ -140,3 +140,13 @@ def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(
     credential_kept(agent.pk, digest(secret))
     assert "and acknowledged." in text_of(viewer, f"{path}live/")
     assert button in operator.get(path).content.decode()
+
+
+def test_admins_remove_it_from_its_page_while_it_is_away(admin: Client, operator: Client, job: Job) -> None:
+    agent, path = machine(), f"/workers/{machine().pk}/"
+    button = f'data-method="DELETE" data-post="/api/v1/agents/{agent.pk}"'
+    Agent.objects.filter(pk=agent.pk).update(state=Agent.State.OFFLINE)
+    assert button in admin.get(path).content.decode()
+    assert button not in operator.get(path).content.decode()
+    Agent.objects.filter(pk=agent.pk).update(state=Agent.State.ONLINE, seen_at=timezone.now())
+    assert button not in admin.get(path).content.decode()

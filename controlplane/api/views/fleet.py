@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from controlplane.api.enrolment import enrol, invite
 from controlplane.api.filters import StrictFilters
+from controlplane.api.machines import remove_machine
 from controlplane.api.problems import Problem
 from controlplane.api.rotations import rotate_credential
 from controlplane.api.schema import problem_responses
@@ -59,6 +60,12 @@ class AgentView(ApiDetailView[Agent]):
 
     serializer_class = AgentRow
     queryset = selectors.agents()
+
+    @extend_schema(request=None, responses={204: None, **problem_responses(404, 409)})
+    def delete(self, request: Request, pk: int) -> Response:
+        """Remove an offline machine that holds no slots, with its credential. Admins only."""
+        remove_machine(agent=get_object_or_404(Agent, pk=pk), actor=user_of(request).get_username())
+        return Response(status=204)
 
 
 class AgentRotateView(ApiView):
