@@ -178,6 +178,7 @@ def test_a_pause_blocks_the_script_and_a_resume_continues_it(stack: Stack, tmp_p
     job = submitted(stack, 2)
     with launched(tmp_path, 2, job, stack.url, iterations=10_000, speeds=[1000.0, 1000.0]) as launch:
         launch.await_iteration(3)
+        stack.await_job(job["id"], "running")  # a script may be ahead of what is stored
         stack.ask("POST", f"/api/v1/jobs/{job['id']}/actions/pause")
         stack.await_job(job["id"], "paused")
         eventually(
