@@ -6,8 +6,7 @@ has passed.
 """
 
 import itertools
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 
 from controlplane.core import attached, granting, iterations, membership, placing, recovery, restarts, scripts, starting
 from controlplane.core.commands import MoveJob, ReleaseSlots
@@ -31,7 +30,10 @@ from controlplane.core.states import AT_WORK, JOB_OVER, JobState, Process, Proce
 from controlplane.protocol.messages import ServerHello, WorkerHello
 
 SILENCE_MS = 4_000
-"""A process is lost after this long without a heartbeat."""
+"""A process is lost after this long without a heartbeat, at the next multiple of ``GRID_MS``."""
+
+GRID_MS = 500
+"""Heartbeats of a machine's processes come at different moments: if it vanishes, most are lost at the same check."""
 
 START_MS = 60_000
 """Time limit for the hello of an ordered process."""
@@ -161,7 +163,7 @@ def lose_process(context: Context, process: Process, why: str, *, failed: bool =
     elif job.state is JobState.STARTING or job.starts.is_rebuilding:
         starting.begin_when_ready(context)
     elif isinstance(process, Worker) and counted:
-        go_on_without(context, [process], why)
+        go_on_without(context, {process.index: why}, why)
 
 
 def _end_process(context: Context, process: Process, why: str, *, failed: bool, is_lost: bool) -> bool:
@@ -174,11 +176,11 @@ def _end_process(context: Context, process: Process, why: str, *, failed: bool, 
     return is_back
 
 
-def go_on_without(context: Context, workers: Sequence[Worker], why: str) -> None:
-    """The others continue in a new generation, from the open iteration on. ``why`` completes "w3 ..."."""
-    membership.depart(context, workers, why)
-    for worker in workers:
-        recovery.on_worker_gone(context, worker)
+def go_on_without(context: Context, gone: Mapping[int, str], why: str) -> None:
+    """The others continue in a new generation, from the open iteration on. See ``membership.depart``."""
+    membership.depart(context, gone, why)
+    for rank in gone:
+        recovery.on_worker_gone(context, context.job.workers[rank])
     iterations.complete(context)
     membership.admit_late_joiners(context)
     membership.reconsider(context)
@@ -189,7 +191,8 @@ def on_exclusion_requested(context: Context, event: ExclusionRequested) -> None:
     """The worker's process ends now, and the others share its samples."""
     worker = membership.exclude(context, event)
     if context.job.counts(worker.index):
-        go_on_without(context, [worker], context.job.requests.left_out[worker.index].reason)
+        why = context.job.requests.left_out[worker.index].reason
+        go_on_without(context, {worker.index: why}, why)
 
 
 def _who_is_left(context: Context) -> str:
@@ -284,7 +287,12 @@ def next_deadline(job: Job) -> int | None:
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     times += _limit_ms(job)
     times += restarts.next_restarts_ms(job)
-    once = (starting.enough_at_ms(job), _look_ms(job), job.end.by_ms)  # one that has passed may stay as it is
+    once = (
+        starting.enough_at_ms(job),
+        _look_ms(job),
+        job.end.by_ms,
+        job.requests.join_by_ms,
+    )  # one that has passed may stay as it is
     times += [due_ms for due_ms in once if due_ms and due_ms > job.starts.looked_ms]
     return min(times, default=None)
 
@@ -385,16 +393,14 @@ def _lose_together(context: Context, workers: Sequence[Worker]) -> None:
         workers = workers[:-1]  # the last one that has the parameters decides what follows
     if len(workers) < 2:
         return
+    gone = {worker.index: _silence(context, worker) for worker in workers}
     for worker in workers:
-        is_lost = worker.agent in job.starts.away
-        _end_process(context, worker, _silence(context, worker), failed=False, is_lost=is_lost)
-    why = _silence(context, min(workers, key=attrgetter("seen_ms")))
-    if _can_go_on(context, workers[-1], gone=len(workers)):
-        go_on_without(context, workers, why)
+        _end_process(context, worker, gone[worker.index], failed=False, is_lost=worker.agent in job.starts.away)
+    why = "sent no heartbeat"
+    if _can_go_on(context, workers[-1], gone=len(gone)):
+        go_on_without(context, gone, why)
     else:
-        context.end_job(
-            JobState.FAILED, f"{named([worker.title for worker in workers])} {why}; {_who_is_left(context)}"
-        )
+        context.end_job(JobState.FAILED, f"{named([w.title for w in workers])} {why}; {_who_is_left(context)}")
 
 
 def _silence(context: Context, process: Process) -> str:
@@ -420,5 +426,7 @@ def _end_after_seconds(context: Context) -> None:
 
 def _dead_at(job: Job, process: Process) -> int:
     starts = process.state is ProcessState.ORDERED and process.agent not in job.starts.away
-    silent_ms, graced_ms = process.seen_ms + (START_MS if starts else SILENCE_MS), job.resumed_ms + GRACE_MS
+    silent_ms = process.seen_ms + (START_MS if starts else SILENCE_MS)
+    silent_ms += -silent_ms % GRID_MS
+    graced_ms = job.resumed_ms + GRACE_MS
     return silent_ms if silent_ms > graced_ms else graced_ms

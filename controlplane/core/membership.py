@@ -10,7 +10,7 @@ since it may be included again; a drained one releases it. Neither is restarted 
 between two iterations, as new workers join: none of its work is lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from controlplane.core import granting, ordering, placing, sharing
@@ -34,6 +34,9 @@ def on_hello(context: Context, worker: Worker) -> None:
         return
     if job.requests.join_at is None:
         job.requests.join_at = context.mode.soonest(job)
+    if not context.mode.joins_together and job.requests.join_by_ms is None:
+        job.requests.join_by_ms = context.now_ms + GATHER_MS
+        context.has_new_deadline = True
     if _joining_iteration(context) is None:
         reconsider(context)
 
@@ -78,10 +81,14 @@ def admit(context: Context) -> bool:
         job.requests.join_at = None
         return False
     waiting, leaving = newcomers(job), leavers(job)
+    if not context.mode.joins_together and _is_late(context):
+        waiting = []
     if not waiting and not leaving:
-        job.requests.join_at = None
+        job.requests.join_at = job.requests.join_by_ms = None
         reconsider(context)
         return False
+    if _others_follow(context):
+        waiting = []
     first = _joining_iteration(context)
     ready = [rank for rank in leaving if context.mode.may_leave(job, job.workers[rank])]
     if first is None or not (waiting or ready):
@@ -150,7 +157,7 @@ def _joining_iteration(context: Context) -> int | None:
     """The iteration from which newcomers count, once it has been reached."""
     job = context.job
     if not context.mode.joins_together:
-        return None if _others_follow(context) else context.mode.soonest(job)
+        return context.mode.soonest(job)
     if not job.generation.roster:
         servers = job.live_servers
         # A replaced server reports its version only once it has its blocks.
@@ -172,12 +179,15 @@ def _joining_iteration(context: Context) -> int | None:
 
 
 def _others_follow(context: Context) -> bool:
-    """Whether workers should not join before others that are starting."""
+    """Whether asynchronous workers that have connected should join together with others that are starting.
+
+    Not where the job waits for them.
+    """
     job = context.job
-    if not job.generation.roster or not any(title[0] == "w" for title in job.starts.starting):
+    if context.mode.joins_together or not job.generation.roster or {"workers", "limits"} & job.pauses.keys():
         return False
-    since_ms = min((job.workers[rank].since_ms for rank in newcomers(job)), default=0)
-    return context.now_ms < since_ms + GATHER_MS
+    by_ms = job.requests.join_by_ms
+    return by_ms is not None and context.now_ms < by_ms and any(title[0] == "w" for title in job.starts.starting)
 
 
 def _revoke_grants(job: Job) -> None:
@@ -193,6 +203,8 @@ def _change_roster(context: Context, ranks: list[int], leaving: list[int], first
     """``ranks`` count from ``first`` on; ``leaving`` no longer do."""
     job = context.job
     job.requests.join_at = None
+    if ranks:
+        job.requests.join_by_ms = None
     if context.mode.joins_together and not job.generation.roster:
         _skip_to(job, first)
     for rank in ranks:
@@ -210,7 +222,7 @@ def _change_roster(context: Context, ranks: list[int], leaving: list[int], first
         changes.append(f"w{rank} {job.requests.left_out[rank].reason}")
     members = sorted({*job.generation.roster, *ranks} - {*leaving})
     begin_generation(context, members, first_iteration=first, reason="; ".join(changes))
-    if leavers(job):
+    if leavers(job) or newcomers(job):
         job.requests.join_at = context.mode.soonest(job)
 
 
@@ -450,15 +462,17 @@ def _resize(context: Context, first_iteration: int) -> None:
     job.samples.global_batch = size
 
 
-def depart(context: Context, workers: Sequence[Worker], why: str) -> None:
-    """Counting workers are lost: the others, if any, continue without them in a new generation."""
+def depart(context: Context, gone: Mapping[int, str], why: str) -> None:
+    """Counting workers are lost: the others, if any, continue without them in a new generation.
+
+    ``gone``: what ended each, to complete a sentence that begins with its name; ``why``: the same for all of them.
+    """
     job = context.job
-    gone = {worker.index for worker in workers}
-    for worker in workers:
-        forget(context, worker, why)
+    for rank, ended in gone.items():
+        forget(context, job.workers[rank], ended)
     left = [rank for rank in job.generation.roster if rank not in gone]
     first = min((job.workers[rank].last_completed for rank in left), default=job.round.completed) + 1
-    titles = named([worker.title for worker in workers])
+    titles = named([job.workers[rank].title for rank in gone])
     begin_generation(context, left, first_iteration=first, reason=f"{titles} {why}")
 
 

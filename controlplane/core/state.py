@@ -216,6 +216,8 @@ class Requests(msgspec.Struct, kw_only=True):
     """Why blocks should be placed again once a requested server has joined; empty if they should not."""
     join_at: int | None = None
     """Workers wait to join or to leave; in synchronous modes, before this iteration."""
+    join_by_ms: int | None = None
+    """Until when asynchronous workers that have connected wait for others that are starting."""
 
 
 class End(msgspec.Struct, kw_only=True):

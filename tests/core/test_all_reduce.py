@@ -174,9 +174,9 @@ def test_when_all_have_died_they_begin_again_from_the_checkpoint() -> None:
 
 def test_when_all_are_lost_at_once_they_begin_again_from_the_checkpoint() -> None:
     story = keeping()
-    commands = story.tick(after_ms=4_010, silent=frozenset(range(3)))
+    commands = story.tick(after_ms=4_500, silent=frozenset(range(3)))
     assert [c.ranks for c in of(SetRoster, commands)] == [[2]]
-    assert of(RollBack, commands)[-1].reason.startswith("w2 sent no heartbeat for 4.0 s, the last that had the para")
+    assert of(RollBack, commands)[-1].reason.startswith("w2 sent no heartbeat for 4.5 s, the last that had the para")
     begin_again(story)
     assert story.given(MoveJob)[-1].reason == "3 workers go on with iteration 5"
 

@@ -3,9 +3,17 @@
 import pytest
 
 from controlplane.core.commands import CloseFlag, IssueServerOrders, MoveJob, SetRoster, SetShares
-from controlplane.core.events import Assignment, PauseRequested, ResumeRequested, SlotsAssigned
+from controlplane.core.events import (
+    Assignment,
+    ChangeRequested,
+    DrainRequested,
+    PauseRequested,
+    ResumeRequested,
+    SlotsAssigned,
+)
 from controlplane.policies import registry
-from controlplane.protocol.messages import Quiesced
+from controlplane.protocol.messages import Evaluation, Quiesced
+from controlplane.protocol.spec import Choice
 from tests.core.story import of
 
 ALL = dict.fromkeys(range(4), 1000.0)
@@ -80,7 +88,7 @@ def test_asynchronous_worker_joins_at_once(story):
 def restart_together(story, ranks):
     """An asynchronous job of 40 workers has lost these at once, and started them again."""
     told = story(workers=40, synchronization={"barrier": "asp"}).running()
-    told.tick(after_ms=4_010, silent=frozenset(ranks))
+    told.tick(after_ms=4_500, silent=frozenset(ranks))
     told.tick(after_ms=500)
     return told
 
@@ -93,13 +101,64 @@ def test_asynchronous_workers_that_start_together_join_together(story):
 
 def test_asynchronous_workers_wait_a_second_for_one_that_does_not_come(story):
     told = restart_together(story, (37, 38, 39))
-    began_ms = told.now_ms
     assert not of(SetRoster, told.hello(37))
+    assert told.engine.deadline_ms == told.now_ms + 1_000
     assert not of(SetRoster, told.hello(38))
     assert not of(SetRoster, told.report(0, 0))
-    told.now_ms = began_ms + 1_000
-    assert [roster.ranks for roster in of(SetRoster, told.report(1, 0))] == [list(range(39))]
+    commands = told.tick(after_ms=told.engine.deadline_ms - told.now_ms, silent=frozenset({39}))
+    assert [roster.ranks for roster in of(SetRoster, commands)] == [list(range(39))]
     assert [roster.ranks for roster in of(SetRoster, told.hello(39))] == [list(range(40))]
+
+
+def test_a_worker_leaves_at_its_boundary_while_others_wait_to_join_together(story):
+    told = restart_together(story, (38, 39))
+    told.hello(38)
+    told.see(DrainRequested(actor="ada", role="worker", index=1))
+    first = told.orders[1].watermark
+    rosters = [roster.ranks for iteration in range(first + 1) for roster in of(SetRoster, told.report(1, iteration))]
+    assert rosters == [[0, *range(2, 38)]]
+    assert [roster.ranks for roster in of(SetRoster, told.hello(39))] == [[0, *range(2, 40)]]
+
+
+def test_a_job_that_waits_for_workers_takes_each_as_it_comes(story):
+    told = story(synchronization={"barrier": "asp"}, elastic={"minimum_workers": 3, "restarts": 3}).running()
+    told.tick(after_ms=4_500, silent=frozenset({2, 3}))
+    told.tick(after_ms=500)
+    assert told.engine._job.state == "paused"
+    assert [roster.ranks for roster in of(SetRoster, told.hello(2))] == [[0, 1, 2]]
+    assert told.engine._job.state == "running"
+
+
+def test_a_worker_that_waits_to_join_others_does_not_join_a_job_that_ends_meanwhile(story):
+    told = story(synchronization={"barrier": "asp"}, stop={"iterations": 400, "accuracy": 0.5}).running()
+    told.tick(after_ms=4_500, silent=frozenset({2, 3}))
+    told.tick(after_ms=500)
+    told.hello(2)
+    score = {"iteration": 1, "loss": 1.0, "accuracy": 0.9, "samples": 10, "seconds": 0.1}
+    told.say(0, Evaluation(number=told.next_number(0), **score))
+    assert not of(SetRoster, told.tick(after_ms=1_100))
+    for rank in (0, 1):
+        told.finish(rank, told.orders[rank].stop_at, model_saved=True)
+    assert told.engine._job.state == "succeeded"
+
+
+def test_workers_that_wait_to_join_together_join_a_job_that_has_become_synchronous(story):
+    told = story(synchronization={"barrier": "asp"}).running()
+    told.tick(after_ms=4_500, silent=frozenset({2, 3}))
+    told.tick(after_ms=500)
+    told.report(0, 0)
+    told.report(1, 0)
+    told.hello(2)
+    told.see(ChangeRequested(actor="ada", choices={"barrier": Choice(name="bsp")}))
+    for rank in (0, 1):
+        fields = {"generation": told.engine._job.generation.number, "sequence": told.orders[rank].sequence}
+        told.say(rank, Quiesced(number=told.next_number(rank), iteration=1, **fields))
+    told.hello(3)
+    for iteration in range(1, 8):
+        for rank in told.engine._job.generation.roster:
+            if told.engine._job.workers[rank].granted >= iteration:
+                told.report(rank, iteration)
+    assert told.given(SetRoster)[-1].ranks == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("barrier", ["bsp", "backup", "aggressive", "ssp", "pbsp", "pssp"])

@@ -177,7 +177,7 @@ def test_before_anything_was_done_the_blocks_begin_as_at_first(story):
 def test_server_without_a_machine_waits_for_a_slot_and_is_filled_there(story):
     told = story().running()
     told.iterate(7, speeds=ALL)
-    told.tick(after_ms=4_100, away=(2,))
+    told.tick(after_ms=4_500, away=(2,))
     assert told.given(MoveJob)[-1].awaited == "its servers: s0, s1"
     for server in sorted(told.engine._job.servers.values(), key=lambda each: each.index):
         told.see(SlotsAssigned(assignments=[slot_of(server)]))

@@ -74,7 +74,7 @@ def test_worker_whose_machine_is_lost_is_shown_as_lost_with_it(story):
 
 def test_a_lost_machine_is_distinguished_from_a_lost_process(story):
     told = story(elastic={"minimum_workers": 2}).running()
-    commands = told.tick(after_ms=4_010, away=[WORKERS_AGENT])
+    commands = told.tick(after_ms=4_500, away=[WORKERS_AGENT])
     assert {move.restart.wants_slot for move in of(MoveProcess, commands)} == {True}
     assert told.given(MoveJob)[-1].reason == "no workers are available, at least 2 are needed"
     assert told.given(MoveJob)[-1].awaited == "more workers: w0, w1, w2, w3"
