@@ -121,6 +121,8 @@ class Process(models.Model):
     index = models.PositiveIntegerField()
     instance = models.CharField(max_length=100)
     agent = models.ForeignKey("fleet.Agent", null=True, on_delete=models.SET_NULL, related_name="processes")
+    machine = models.JSONField(null=True)
+    """Its machine once that was removed, as ``controlplane.fleet.removed_machines.Machine``; null before."""
     slot = models.PositiveIntegerField(default=0)
     emulate = models.JSONField(null=True)
     environment = models.JSONField(default=dict)

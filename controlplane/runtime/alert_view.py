@@ -16,6 +16,7 @@ from controlplane.core.attached import GONE_MS
 from controlplane.core.recovery import DIVERGED
 from controlplane.core.states import JOB_OVER, RANKS_AWAITED, JobState, ProcessState
 from controlplane.jobs.flag_notes import notes_on
+from controlplane.jobs.machines import machine_name
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.runtime.freshness import copying
 from controlplane.runtime.ingest_health import history
@@ -118,7 +119,7 @@ def _loss(row: Process) -> Loss:
     return Loss(
         job=row.job_id,
         title=f"{row.role[0]}{row.index}",
-        machine=row.agent.name if row.agent else str(row.environment.get("machine", "")),
+        machine=machine_name(row),
         at=_lost_at(row),
         reason=row.reason,
     )

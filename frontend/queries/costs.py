@@ -8,6 +8,7 @@ from typing import Final
 
 from controlplane.core import hangs
 from controlplane.core.states import JobState
+from controlplane.jobs.machines import ON_MACHINES, machine_name
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.selectors import submitted_jobs
 from controlplane.jobs.stored_specs import UnreadableSpec
@@ -87,7 +88,7 @@ def _pace(job: Job) -> JobPace | None:
         return None
     own = {rank: sum(float(block[name].mean()) for name in BUSY) for rank, block in found.items()}
     slowest = max(own, key=lambda rank: (own[rank], -rank))
-    row = Process.objects.filter(job=job, role="worker", index=slowest, agent__isnull=False).order_by("-id").first()
+    row = Process.objects.filter(ON_MACHINES, job=job, role="worker", index=slowest).order_by("-id").first()
     return JobPace(
         job=job.pk,
         name=job.name,
@@ -95,7 +96,7 @@ def _pace(job: Job) -> JobPace | None:
         waiting=sum(float(block["waiting_s"].sum()) for block in found.values()) / whole,
         coordination=sum(float(block["coordination_s"].sum()) for block in found.values()) / whole,
         slowest=slowest,
-        machine=row.agent.name if row is not None and row.agent is not None else "",
+        machine=machine_name(row) if row is not None else "",
         machine_id=row.agent_id if row is not None else None,
     )
 

@@ -7,7 +7,8 @@ from typing import Final
 from django.conf import settings
 from msgspec.structs import replace
 
-from controlplane.fleet.models import Agent
+from controlplane.fleet.removed_machines import Machine
+from controlplane.jobs.machines import ON_MACHINES, machine_of
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.stored_specs import stored_spec
 from controlplane.protocol.energy import Draw, draw_of, labelled_power
@@ -86,8 +87,8 @@ def energy(job: Job, ranks: Collection[int] = ()) -> list[EnergyUsed]:
     windows = history.windows(names, history.width(MAX_SUMMED, max(1, len(asked))), asked)
     where, found = _machines(job), []
     for rank in sorted(windows):
-        agent = where.get(rank)
-        found.append(_used(rank, agent, windows[rank], _draw(job, rank, agent), known=known))
+        machine = where.get(rank)
+        found.append(_used(rank, machine, windows[rank], _draw(job, rank, machine), known=known))
     return found
 
 
@@ -105,7 +106,7 @@ def total(used: Collection[EnergyUsed]) -> EnergyUsed | None:
     )
 
 
-def _used(rank: int, agent: Agent | None, windows: Windows, draw: Draw, *, known: bool) -> EnergyUsed:
+def _used(rank: int, machine: Machine | None, windows: Windows, draw: Draw, *, known: bool) -> EnergyUsed:
     sums = {name: float(windows.of(name, "sum").sum()) for name in ("samples", *ITERATION)}
     seconds, busy_s = sum(sums[name] for name in ITERATION), sum(sums[name] for name in BUSY)
     counted = float(windows.of("joules", "count").sum()) if known else 0.0
@@ -116,7 +117,7 @@ def _used(rank: int, agent: Agent | None, windows: Windows, draw: Draw, *, known
         joules += float(windows.of("joules", "sum").sum())
     return EnergyUsed(
         rank=rank,
-        machine=agent.name if agent is not None else "",
+        machine=machine.name if machine is not None else "",
         samples=int(sums["samples"]),
         seconds=seconds,
         joules=joules,
@@ -125,8 +126,8 @@ def _used(rank: int, agent: Agent | None, windows: Windows, draw: Draw, *, known
     )
 
 
-def _draw(job: Job, rank: int, agent: Agent | None) -> Draw:
-    power = labelled_power(agent.placed_by) if agent is not None else None
+def _draw(job: Job, rank: int, machine: Machine | None) -> Draw:
+    power = labelled_power(machine.placed_by) if machine is not None else None
     energy = stored_spec(job).energy
     draw = draw_of(energy, rank, power)
     if energy.hour is None and draw.hour == 0.0 and settings.WORKER_HOUR is not None:  # submitted before there was one
@@ -134,11 +135,7 @@ def _draw(job: Job, rank: int, agent: Agent | None) -> Draw:
     return draw
 
 
-def _machines(job: Job) -> dict[int, Agent]:
+def _machines(job: Job) -> dict[int, Machine]:
     """The machine of each rank's latest process."""
-    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False, index__lt=MAX_RANKS)
-    return {
-        row.index: row.agent
-        for row in rows.select_related("agent").order_by("started_at", "id")
-        if row.agent is not None
-    }
+    rows = Process.objects.filter(ON_MACHINES, job=job, role="worker", index__lt=MAX_RANKS).select_related("agent")
+    return {row.index: machine for row in rows.order_by("started_at", "id") if (machine := machine_of(row)) is not None}

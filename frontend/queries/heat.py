@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.fleet.models import Agent
+from controlplane.fleet.removed_machines import Machine
+from controlplane.jobs.machines import ON_MACHINES, machine_of
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.stored_specs import stored_spec
 from controlplane.policies.wording import number
@@ -71,18 +72,17 @@ def machine_classes(job: Job) -> dict[int, str]:
     """Machine classes by rank, as text: the operator's label, otherwise the emulated speed, otherwise the cores."""
     if job.simulation is not None:
         return _simulated(job.simulation)
-    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).select_related("agent")
+    rows = Process.objects.filter(ON_MACHINES, job=job, role="worker").select_related("agent")
     found: dict[int, str] = {}
     for row in rows.order_by("started_at", "id")[:MOST_PROCESSES]:
-        if row.agent is not None:
-            found[row.index] = (
-                _labelled(row.agent) or emulation_title(row.emulate) or counted(row.agent.cpu_count, "core")
-            )
+        machine = machine_of(row)
+        if machine is not None:
+            found[row.index] = _labelled(machine) or emulation_title(row.emulate) or counted(machine.cpu_count, "core")
     return found
 
 
-def _labelled(agent: Agent) -> str:
-    return str(agent.labels.get(LABEL) or agent.unverified_labels.get(LABEL) or "")
+def _labelled(machine: Machine) -> str:
+    return str(machine.labels.get(LABEL) or machine.unverified_labels.get(LABEL) or "")
 
 
 def _simulated(row: Simulation) -> dict[int, str]:

@@ -11,6 +11,7 @@ from django.db.models import F, Q, QuerySet
 
 from controlplane.core.states import PROCESS_OVER, ProcessState
 from controlplane.jobs.flag_notes import Note, notes_on
+from controlplane.jobs.machines import ON_MACHINES, machine_name
 from controlplane.jobs.models import AuditEntry, Decision, Flag, Job, Process
 from controlplane.jobs.stored_specs import stored_spec
 from frontend.queries.acknowledgements import Acknowledgement, acknowledgements
@@ -167,8 +168,8 @@ def flags(job: Job, now: datetime) -> list[FlagLine]:
 
 
 def machines_of(job: Job, found: Sequence[FlagLine]) -> dict[int, int]:
-    """The machine of each flag's process when the flag was opened, by flag."""
-    rows = Process.objects.filter(job=job, agent__isnull=False, index__in={flag.rank for flag in found})
+    """The machine of each flag's process when the flag was opened, by flag; 0 if it was removed."""
+    rows = Process.objects.filter(ON_MACHINES, job=job, index__in={flag.rank for flag in found})
     instances: dict[tuple[str, int], list[Process]] = defaultdict(list)
     for row in rows.order_by("started_at", "id"):
         instances[row.role, row.index].append(row)
@@ -299,7 +300,7 @@ def _process_line(*instances: Process) -> ProcessLine:
         title=f"{row.role[:1]}{row.index}",
         role=row.role,
         index=row.index,
-        machine=row.agent.name if row.agent else row.environment.get("machine", ""),
+        machine=machine_name(row),
         machine_id=row.agent_id,
         slot=row.slot,
         state=row.state,

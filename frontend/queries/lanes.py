@@ -9,6 +9,7 @@ from django.core.cache import cache
 from controlplane.core import hangs
 from controlplane.core.choices import Unchanging
 from controlplane.core.states import JobState
+from controlplane.jobs.machines import ON_MACHINES
 from controlplane.jobs.models import Decision, Flag, Job, Process
 from controlplane.jobs.stored_specs import stored_spec
 from controlplane.policies import registry
@@ -150,8 +151,9 @@ def _mean(rows: Sequence[_Row]) -> Phases:
 
 def machines(job: Job) -> dict[int, str]:
     """The machine of each rank's latest process."""
-    rows = Process.objects.filter(job=job, role="worker", agent__isnull=False).order_by("started_at", "id")
-    return {rank: name or "" for rank, name in rows.values_list("index", "agent__name")[:MAX_ROWS]}
+    rows = Process.objects.filter(ON_MACHINES, job=job, role="worker").order_by("started_at", "id")
+    names = rows.values_list("index", "agent__name", "machine__name")[:MAX_ROWS]
+    return {rank: name or removed or "" for rank, name, removed in names}
 
 
 def ranks(job: Job) -> list[tuple[int, str]]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from controlplane.jobs.machines import machine_name
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.selectors import job_processes
 from controlplane.telemetry.models import LogLine
@@ -165,5 +166,4 @@ def _with_machine(job: Job, record: Record, line: LogLine) -> Record:
     row = Process.objects.filter(job=job, role=line.role, index=line.index, instance=line.instance).first()
     if row is None:
         return record
-    name = row.agent.name if row.agent is not None else str(row.environment.get("machine", ""))
-    return replace(record, machine=name, machine_id=row.agent_id)
+    return replace(record, machine=machine_name(row), machine_id=row.agent_id)

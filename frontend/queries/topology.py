@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from controlplane.jobs.machines import machine_name, machine_of
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.stored_specs import stored_spec
 from controlplane.telemetry.metrics import ITERATION
@@ -47,8 +48,9 @@ def _waits(job: Job) -> dict[int, float]:
 
 
 def _machine(row: Process) -> str:
-    return row.agent.name if row.agent is not None else str(row.environment.get("machine", "")) or "unknown machine"
+    return machine_name(row) or "unknown machine"
 
 
 def _rack(row: Process) -> str:
-    return str(row.agent.labels.get(RACK, "")) if row.agent is not None else ""
+    machine = machine_of(row)
+    return str(machine.labels.get(RACK, "")) if machine is not None else ""

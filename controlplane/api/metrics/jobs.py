@@ -14,6 +14,7 @@ from controlplane.api.metrics.families import Families, Labels, measured_name
 from controlplane.core.barriers import is_full
 from controlplane.core.states import AT_WORK, JobState, ProcessState
 from controlplane.jobs.autopilots import decision_counts
+from controlplane.jobs.machines import machine_name
 from controlplane.jobs.models import Flag, Job, Process
 from controlplane.jobs.selectors import jobs_synchronization
 from controlplane.jobs.viewing import visible
@@ -181,7 +182,7 @@ def _describe_job(families: Families, job: Job, found: Found) -> None:
 
 
 def _describe_process(families: Families, process: Process, labels: Labels, found: Found) -> None:
-    role, machine = process.role, process.agent.name if process.agent else process.environment.get("machine", "")
+    role, machine = process.role, machine_name(process)
     families.gauge(f"paceline_{role}_info", "Its machine.", 1, {**labels, "machine": machine})
     ready = int(process.state in (ProcessState.READY, ProcessState.FINISHED))
     families.gauge(f"paceline_{role}_up", "1 while it is connected or finished.", ready, labels)

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from controlplane.jobs.blockers import Waiting
+from controlplane.jobs.machines import machine_of
 from controlplane.jobs.models import Job, Process
 from controlplane.jobs.selectors import jobs_synchronization
 from controlplane.jobs.waiting import waiting_of
@@ -197,8 +198,10 @@ class BlockTime(serializers.Serializer[Any]):
 class ProcessRow(serializers.ModelSerializer[Process]):
     """One instance of a worker or server."""
 
-    agent = serializers.CharField(source="agent.name", default=None, read_only=True, allow_null=True)
-    agent_id = serializers.IntegerField(read_only=True, allow_null=True)
+    agent = serializers.SerializerMethodField(help_text="The name of its machine, also after that was removed.")
+    agent_id = serializers.IntegerField(
+        read_only=True, allow_null=True, help_text="Null once its machine was removed, and for a rank of a launcher."
+    )
     job = serializers.IntegerField(source="job_id", read_only=True)
     emulate = serializers.JSONField(read_only=True)
     environment = serializers.DictField(
@@ -206,6 +209,12 @@ class ProcessRow(serializers.ModelSerializer[Process]):
     )
     restart = serializers.SerializerMethodField()
     block_times = serializers.SerializerMethodField()
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_agent(self, process: Process) -> str | None:
+        """The name of its machine."""
+        found = machine_of(process)
+        return found.name if found is not None else None
 
     @extend_schema_field(BlockTime(many=True))
     def get_block_times(self, process: Process) -> Any:
