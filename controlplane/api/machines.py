@@ -1,10 +1,12 @@
 """Executes requests about a machine: cordon, drain, uncordon, labels, maintenance windows and removal."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
 from django.db import transaction
+from django.http import Http404
 
 from controlplane.api.actions import NO_ANSWER
 from controlplane.api.problems import Problem
@@ -14,7 +16,7 @@ from controlplane.fleet.models import Agent, MaintenanceWindow
 from controlplane.fleet.scheduling import SchedulingRefused, scheduling_set
 from controlplane.fleet.services import RemovalRefused, agent_remove
 from controlplane.jobs.services import audit
-from controlplane.runtime import queue, ticks
+from controlplane.runtime import agents, queue, ticks
 from controlplane.runtime.redis import shared
 
 Scheduling = Agent.Scheduling
@@ -67,14 +69,20 @@ def remove_machine(*, agent: Agent, actor: str) -> None:
     """Remove a machine that is offline and holds no slots.
 
     Raises:
+        Http404: if it was removed meanwhile.
         Problem: if it is online, or holds slots.
     """
+    number = agent.pk
     try:
         with transaction.atomic():
-            agent_remove(agent.pk)
+            agent_remove(number)
             audit(actor=actor, action="agent-remove", subject=f"agent {agent.name}")
+    except Agent.DoesNotExist:
+        raise Http404 from None
     except RemovalRefused as refused:
         raise Problem(HTTPStatus.CONFLICT, str(refused)) from None
+    with suppress(*NO_ANSWER, RuntimeError):  # without Redis no gateway keeps a connection
+        agents.close_connection(shared(), number)
     note_change()
 
 

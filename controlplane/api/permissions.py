@@ -72,6 +72,8 @@ class HasRole(BasePermission):
                 held, whose = role_on(request.user, team), "your role in its team"
                 if held is None:
                     raise Http404
+                if not reading and getattr(view, "writes_for_installation", False):
+                    held, whose = role_of(request.user), "your role"
             elif getattr(view, "writes_for_teams", False):
                 held = highest_role(request.user)
         self.message = (

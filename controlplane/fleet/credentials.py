@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from django.conf import settings
 from django.db.models import F, Q, QuerySet
@@ -130,12 +130,16 @@ def expired_sentence(agent: Agent, expired_at: datetime) -> str:
     )
 
 
+REMOVED: Final = f"the machine was removed: let it join again with a token, from: {MANAGE} enroll"
+"""Why an agent may not stay connected, and the cure."""
+
+
 def credentials_over(agent_ids: Collection[int], *, now: datetime | None = None) -> dict[int, str]:
     """Agents among these with an invalid credential, each with the reason and the cure."""
     now = now or timezone.now()
     connected = Agent.objects.filter(pk__in=agent_ids)
     removed = set(agent_ids) - set(connected.values_list("pk", flat=True))
-    over = dict.fromkeys(removed, f"the machine was removed: let it join again with a token, from: {MANAGE} enroll")
+    over = dict.fromkeys(removed, REMOVED)
     for agent in agents_near_end(now).filter(pk__in=agent_ids):
         if (why := _over(agent, now)) is not None:
             over[agent.pk] = why

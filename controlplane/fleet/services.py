@@ -144,15 +144,16 @@ def token_revoke(token_id: int, *, now: datetime | None = None) -> bool:
     return bool(EnrolmentToken.objects.filter(pk=token_id, revoked_at=None).update(revoked_at=now or timezone.now()))
 
 
-def agents_remove_absent(*, now: datetime | None = None) -> list[str]:
-    """Remove machines that have been offline for as long as their token allows; returns their names.
+def agents_remove_absent(*, now: datetime | None = None) -> dict[int, str]:
+    """Remove machines that have been offline for as long as their token allows; returns their names by id.
 
     A machine that holds a slot of a job stays until the job has released it.
     """
     since = ExpressionWrapper(Value(now or timezone.now()) - F("remove_after"), output_field=DateTimeField())
     absent = Agent.objects.filter(state=Agent.State.OFFLINE, remove_after__isnull=False, reservations=None)
     absent = absent.annotate(last_here=Coalesce("seen_at", "joined_at")).filter(last_here__lte=since)
-    return [agent.name for agent in absent if _remove(absent, agent.pk)]
+    names = {agent.pk: agent.name for agent in absent}
+    return {pk: name for pk, name in names.items() if _remove(absent, pk)}
 
 
 @transaction.atomic
@@ -160,6 +161,7 @@ def agent_remove(agent_id: int) -> None:
     """Remove a machine that is offline, with its credential and history; it can join again with a token.
 
     Raises:
+        Agent.DoesNotExist: if it was removed already.
         RemovalRefused: if it is online, or holds slots of jobs.
     """
     agent = Agent.objects.select_for_update(of=("self",)).get(pk=agent_id)
@@ -168,8 +170,8 @@ def agent_remove(agent_id: int) -> None:
     if jobs := sorted(set(agent.reservations.values_list("job_id", flat=True))):
         held = ", ".join(f"{job}" for job in jobs)
         raise RemovalRefused(
-            f"agent {agent.name!r} holds slots of these jobs: {held}; stop them, or wait until their processes have "
-            "moved to other machines"
+            f"agent {agent.name!r} holds slots of these jobs: {held}; stop these jobs, drain their workers that "
+            "still run, or include those that were excluded or lost, which restart on other machines"
         )
     _return_use(agent)
     agent.delete()

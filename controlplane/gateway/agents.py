@@ -10,7 +10,7 @@ from django.db import Error as DatabaseError
 from redis.exceptions import RedisError
 
 from controlplane.core.events import ProcessDied
-from controlplane.fleet.credentials import credential_issue
+from controlplane.fleet.credentials import REMOVED, credential_issue
 from controlplane.fleet.services import agent_connected, agent_disconnected
 from controlplane.gateway import close_codes, machine_tests
 from controlplane.gateway.cancellation import end
@@ -95,10 +95,19 @@ class AgentSocket:
                 await self._disconnect()
 
     def _on_wakeup(self, data: bytes) -> None:
-        """An empty message means that the agent's processes changed; any other names its current connection."""
-        if data and data.decode() != self._connection:
+        """An empty message means that the agent's processes changed; any other names its current connection, or means
+        that it was removed.
+        """
+        if data == names.AGENT_REMOVED.encode():
+            self._dismiss_removed()
+        elif data and data.decode() != self._connection:
             self._socket.close(close_codes.REPLACED)
         self._moved.set()
+
+    def _dismiss_removed(self) -> None:
+        """The hub does so, too, when it next checks credentials."""
+        self._socket.put(encode(Rejection(code="unauthorised", detail=REMOVED)))
+        self._socket.close(close_codes.UNAUTHORISED)
 
     def _take_rotation(self, _: bytes) -> None:
         self._rotates = True
@@ -156,7 +165,9 @@ class AgentSocket:
 
     async def _greet(self, hello: AgentHello) -> None:
         self._hub.heartbeats.note(names.AGENTS, str(self._agent))
-        await database_sync_to_async(agent_connected)(self._agent, hello)
+        if not await database_sync_to_async(agent_connected)(self._agent, hello):  # removed since its handshake
+            self._dismiss_removed()
+            return
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._report_lost(name, RESTARTED_STATUS, "its agent restarted without it")
         await database_sync_to_async(machine_tests.greet)(self._agent, hello)

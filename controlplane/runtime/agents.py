@@ -21,6 +21,11 @@ def forget_process(client: Client, agent: int, name: ProcessName) -> None:
     FORGET.run(client, _forget_keys(agent), *_forget_arguments(name))
 
 
+def close_connection(client: Client, agent: int) -> None:
+    """End the connection of a machine that was removed: its credential is no longer valid."""
+    client.publish(names.agent_moved(agent), names.AGENT_REMOVED)
+
+
 async def current_orders(client: AsyncClient, agent: int, *, durable: int) -> AgentOrders | None:
     """What the agent should run now, with a new sequence number.
 

@@ -94,6 +94,10 @@ TOMBSTONE_S: Final = 86_400
 """How long late events of a finished job are refused with that reason rather than as unknown."""
 
 
+AGENT_REMOVED: Final = "removed"
+"""On the channel ``agent_moved``: the machine was removed. No connection has this name."""
+
+
 def process(name: str) -> str:
     """String: host and pid of a decision process; it expires without heartbeats."""
     return f"process:{name}"
@@ -193,7 +197,7 @@ def agent_started(agent: int) -> str:
 
 
 def agent_moved(agent: int) -> str:
-    """Channel: the agent's processes changed."""
+    """Channel: the agent's processes changed, another connection is its current one, or it was removed."""
     return f"agent:{agent}:moved"
 
 

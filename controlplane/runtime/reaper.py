@@ -72,10 +72,12 @@ def _report_lost(client: Client, agent: int, name: ProcessName) -> None:
 def remove_absent_agents() -> list[str]:
     """Remove machines that have been offline for as long as their enrolment token allows; returns their names."""
     removed = agents_remove_absent()
-    for name in removed:
+    for name in removed.values():
         logger.info("agent removed", agent=name, why="it was offline for as long as its enrolment token allows")
         audit(actor="control plane", action="agent-remove", subject=f"agent {name}")
-    return removed
+    for agent in removed:
+        agents.close_connection(shared(), agent)
+    return list(removed.values())
 
 
 def sample_presence(client: Client | None = None) -> int:

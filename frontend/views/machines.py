@@ -20,7 +20,7 @@ from controlplane.fleet.selectors import tokens_valid
 from controlplane.fleet.services import TOKEN_LIFETIME
 from controlplane.fleet.windows import planned
 from controlplane.jobs.models import Job
-from controlplane.jobs.roles import Role
+from controlplane.jobs.roles import Role, may
 from controlplane.jobs.viewing import visible
 from controlplane.runtime.draining import preview_of
 from frontend.figures import MACHINES
@@ -145,6 +145,9 @@ def _machine(request: HttpRequest, agent_id: int) -> dict[str, Any]:
     return rights(request) | {
         "operated": operated(Job, request, (each.job for each in instances)),
         "machine": fleet.machine(agent, timezone.now()),
+        "may_remove": may(request.user, Role.ADMIN)
+        and agent.state == Agent.State.OFFLINE
+        and not agent.reservations.exists(),
         "rotation": rotation(agent),
         "expires_at": agent.credential_expires_at,
         "renewed_from": renewed_from(agent),

@@ -11,13 +11,16 @@ from django.db import OperationalError
 from redis.exceptions import ConnectionError as RedisLost
 from rest_framework.test import APIClient
 
-from controlplane.api import enrolment
+from controlplane.api import enrolment, machines
 from controlplane.fleet.cluster import Cluster, parse_accounts
 from controlplane.fleet.models import Agent, EnrolmentToken
+from controlplane.fleet.reservations import replace_slot
 from controlplane.fleet.selectors import agent_by_credential
-from controlplane.fleet.services import agent_connected, agent_disconnected, token_create
+from controlplane.fleet.services import agent_connected, agent_disconnected, agent_remove, token_create, token_redeem
 from controlplane.jobs.models import AuditEntry
-from tests.api.conftest import problem, refused
+from controlplane.jobs.roles import Role
+from controlplane.people.teams import member_set, owner_set, team_create
+from tests.api.conftest import Clients, problem, refused
 from tests.support.api_server import ApiServer, own_token
 from tests.support.certificates import make_certificates
 from tests.support.rows import emulated, hello, online_agent, reserve
@@ -84,10 +87,59 @@ def test_a_machine_at_work_is_not_removed_and_the_cure_is_named(admin: APIClient
     assert refused(admin.delete(path)) == problem(409, sentence)
     agent_disconnected(agent.pk)
     sentence = (
-        "agent 'm1' holds slots of these jobs: 7; stop them, or wait until their processes have moved to other machines"
+        "agent 'm1' holds slots of these jobs: 7; stop these jobs, drain their workers that still run, or include "
+        "those that were excluded or lost, which restart on other machines"
     )
     assert refused(admin.delete(path)) == problem(409, sentence)
     assert (Agent.objects.count(), AuditEntry.objects.count()) == (1, 0)
+
+
+def test_an_included_worker_takes_its_slot_away_from_a_machine_that_is_gone() -> None:
+    agent = online_agent("m1")
+    reserve(7, {}, workers=1, servers=0)
+    agent_disconnected(agent.pk)
+    online_agent("m2")
+    assert replace_slot(7, {}, "worker", 0) is not None
+    agent_remove(agent.pk)
+    assert list(Agent.objects.values_list("name", flat=True)) == ["m2"]
+
+
+def test_a_machine_that_another_request_removed_meanwhile_is_not_found(
+    admin: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = online_agent("m1")
+
+    def removed_first(agent_id: int) -> None:
+        Agent.objects.filter(pk=agent_id).delete()
+        agent_remove(agent_id)
+
+    monkeypatch.setattr(machines, "agent_remove", removed_first)
+    assert refused(admin.delete(f"/api/v1/agents/{agent.pk}"))["status"] == 404
+    assert not AuditEntry.objects.exists()
+
+
+def test_a_removed_machine_returns_its_use_of_a_reusable_token(admin: APIClient) -> None:
+    token, row = token_create(labels={}, uses=2)
+    joined = [token_redeem(token=token, name=name).agent for name in ("m1", "m2")]
+    assert admin.delete(f"/api/v1/agents/{joined[0]}").status_code == 204
+    row.refresh_from_db()
+    assert row.used == 1
+
+
+def test_an_admin_of_a_team_does_not_remove_its_machine(client_of: Clients, admin: APIClient) -> None:
+    team, other = team_create(name="vision", actor="root"), team_create(name="speech", actor="root")
+    agent = online_agent("m1")
+    owner_set(row=agent, team=team, actor="root")
+    agent_disconnected(agent.pk)
+    path, viewer = f"/api/v1/agents/{agent.pk}", client_of(Role.VIEWER)
+    user = User.objects.get(username="viewer")
+    member_set(team=other, user=user, role="admin", actor="root")
+    assert refused(viewer.delete(path))["status"] == 404
+    member_set(team=team, user=user, role="admin", actor="root")
+    sentence = "this requires the role admin; your role is viewer. An admin can add you to that group"
+    assert refused(viewer.delete(path)) == problem(403, sentence)
+    assert viewer.get(path).status_code == 200
+    assert admin.delete(path).status_code == 204
 
 
 def test_a_machine_shows_its_slots_and_who_holds_them(viewer: APIClient) -> None:

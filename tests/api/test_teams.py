@@ -86,6 +86,7 @@ ROLES_UPWARDS = ["member", "operator", "admin", "root"]
 
 LOWEST = {
     ("PUT", "/api/v1/agents/{id}/labels"): "admin",
+    ("DELETE", "/api/v1/agents/{id}"): "root",
     ("PUT", "/api/v1/teams/{id}/members/{username}"): "admin",
     ("DELETE", "/api/v1/teams/{id}/members/{username}"): "admin",
     ("PATCH", "/api/v1/teams/{id}"): "root",

@@ -337,8 +337,8 @@ def test_machines_that_stay_away_for_as_long_as_their_token_allows_are_removed()
         agent_disconnected(agent, now=NOON)
     agent_connected(ids["back"], hello("m"), now=NOON)
     Reservation.objects.create(agent_id=ids["busy"], role="worker", slot=0, job_id=1, index=0)
-    assert agents_remove_absent(now=NOON + timedelta(minutes=59)) == []
-    assert agents_remove_absent(now=NOON + timedelta(minutes=60)) == ["gone"]
+    assert list(agents_remove_absent(now=NOON + timedelta(minutes=59)).values()) == []
+    assert list(agents_remove_absent(now=NOON + timedelta(minutes=60)).values()) == ["gone"]
     assert set(Agent.objects.values_list("name", flat=True)) == {"back", "busy", "other"}
 
 
@@ -349,7 +349,7 @@ def test_a_machine_that_was_removed_joins_again_on_its_reusable_token() -> None:
         agent = token_redeem(token=token, name=name, now=NOON).agent
         agent_connected(agent, hello(name), now=NOON)
     agent_disconnected(agent, now=NOON)
-    assert agents_remove_absent(now=NOON + timedelta(minutes=11)) == ["m2"]
+    assert list(agents_remove_absent(now=NOON + timedelta(minutes=11)).values()) == ["m2"]
     row.refresh_from_db()
     assert row.used == 1
     assert token_redeem(token=token, name="m2", now=NOON + timedelta(minutes=12)).agent != agent
@@ -363,7 +363,7 @@ def test_a_machine_that_was_removed_joins_again_on_its_reusable_token() -> None:
 def test_a_single_use_stays_used_when_its_machine_is_removed() -> None:
     token, row = token_create(labels={}, remove_after=timedelta(seconds=1), now=NOON)
     token_redeem(token=token, name="m1", now=NOON)
-    assert agents_remove_absent(now=Agent.objects.get().joined_at + timedelta(seconds=1)) == ["m1"]
+    assert list(agents_remove_absent(now=Agent.objects.get().joined_at + timedelta(seconds=1)).values()) == ["m1"]
     row.refresh_from_db()
     assert row.used == 1
 
@@ -374,7 +374,7 @@ def test_a_machine_that_joins_again_counts_as_seen() -> None:
     token_redeem(token=token, name="m1")
     Agent.objects.update(seen_at=timezone.now() - timedelta(hours=1))
     token_redeem(token=token, name="m1")
-    assert agents_remove_absent() == []
+    assert list(agents_remove_absent().values()) == []
 
 
 @pytest.mark.django_db
@@ -382,8 +382,8 @@ def test_a_machine_that_never_connected_is_removed_by_when_it_joined() -> None:
     token, _ = token_create(labels={}, remove_after=timedelta(seconds=1))
     token_redeem(token=token, name="m1")
     joined_at = Agent.objects.get().joined_at
-    assert agents_remove_absent(now=joined_at) == []
-    assert agents_remove_absent(now=joined_at + timedelta(seconds=1)) == ["m1"]
+    assert list(agents_remove_absent(now=joined_at).values()) == []
+    assert list(agents_remove_absent(now=joined_at + timedelta(seconds=1)).values()) == ["m1"]
 
 
 @pytest.mark.django_db(transaction=True)

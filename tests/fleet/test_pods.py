@@ -280,4 +280,4 @@ def test_no_pod_takes_the_name_of_another() -> None:
 def test_pods_that_are_offline_for_long_are_removed() -> None:
     pod_redeem(pod=pod(), name="agents-0", remove_after=timedelta(seconds=1))
     joined_at = Agent.objects.get().joined_at
-    assert agents_remove_absent(now=joined_at + timedelta(seconds=1)) == ["agents-0"]
+    assert list(agents_remove_absent(now=joined_at + timedelta(seconds=1)).values()) == ["agents-0"]

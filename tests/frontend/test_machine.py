@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import plotly.io
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
@@ -12,6 +13,8 @@ from controlplane.fleet.credentials import credential_issue, credential_kept, ro
 from controlplane.fleet.models import Agent
 from controlplane.fleet.selectors import digest
 from controlplane.jobs.models import Flag, Job, Process
+from controlplane.people.models import Team
+from controlplane.people.teams import member_set, owner_set, team_create
 from frontend.build import build_machine, machine_etag
 from frontend.figures import MACHINES
 from frontend.queries.machine import flags, instances, lines, load, speeds
@@ -142,11 +145,26 @@ def test_its_credential_is_rotated_from_its_page_and_pending_until_acknowledged(
     assert button in operator.get(path).content.decode()
 
 
-def test_admins_remove_it_from_its_page_while_it_is_away(admin: Client, operator: Client, job: Job) -> None:
+def test_admins_remove_it_from_its_page_while_it_is_away_and_holds_nothing(
+    admin: Client, operator: Client, job: Job
+) -> None:
     agent, path = machine(), f"/workers/{machine().pk}/"
     button = f'data-method="DELETE" data-post="/api/v1/agents/{agent.pk}"'
     Agent.objects.filter(pk=agent.pk).update(state=Agent.State.OFFLINE)
-    assert button in admin.get(path).content.decode()
+    assert button not in admin.get(path).content.decode()  # a job holds a slot
+    agent.reservations.all().delete()
+    found = admin.get(path).content.decode()
+    assert button in found[found.index('id="scheduling-title"') : found.index('id="instances-title"')]
+    assert button in admin.get(f"{path}live/").content.decode()
+    assert button not in operator.get(path).content.decode()
+    member_set(team=team_of(agent), user=User.objects.get(username="operator"), role="admin", actor="root")
     assert button not in operator.get(path).content.decode()
     Agent.objects.filter(pk=agent.pk).update(state=Agent.State.ONLINE, seen_at=timezone.now())
     assert button not in admin.get(path).content.decode()
+
+
+def team_of(agent: Agent) -> Team:
+    """A new team that owns the machine."""
+    team = team_create(name="vision", actor="root")
+    owner_set(row=agent, team=team, actor="root")
+    return team

@@ -1,14 +1,19 @@
 """Sockets of agents: what they are told to run, and what their news leads to."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from django.utils import timezone
 from websockets.asyncio.client import ClientConnection, connect
 
+from controlplane.api.machines import remove_machine
 from controlplane.core.events import ProcessDied
+from controlplane.fleet.credentials import REMOVED
 from controlplane.fleet.models import Agent
+from controlplane.gateway import close_codes, hub
 from controlplane.jobs.models import Job
 from controlplane.protocol.codec import encode, to_agent
 from controlplane.protocol.messages import (
@@ -23,6 +28,7 @@ from controlplane.protocol.messages import (
 )
 from controlplane.protocol.orders import AgentOrders, ProcessOrder, Rejection
 from controlplane.runtime import names, presence
+from controlplane.runtime.reaper import remove_absent_agents
 from controlplane.runtime.redis import Client
 from tests.gateway.conftest import CREDENTIAL
 from tests.gateway.transports import close_code, eventually
@@ -100,6 +106,53 @@ async def test_an_agent_is_online_from_its_hello_to_the_end_of_its_socket(
             await asyncio.sleep(0.01)
     row = await Agent.objects.aget(pk=agent)
     assert (row.unverified_labels, row.server_slots, len(row.slots)) == ({"zone": "a"}, 1, 1)
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub, which checks credentials from time to time, does not."""
+    monkeypatch.setattr(hub, "credentials_over", lambda _: {})
+
+
+async def dismissal(socket: ClientConnection) -> tuple[str, int]:
+    async with asyncio.timeout(30):
+        answer = to_agent.decode(await socket.recv(decode=False))
+    assert isinstance(answer, Rejection)
+    return answer.detail, await close_code(socket)
+
+
+@pytest.mark.usefixtures("unchecked")
+async def test_the_connection_of_a_removed_machine_is_closed(gateway: str, agent: int) -> None:
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await orders(socket)
+        await Agent.objects.filter(pk=agent).aupdate(state="offline")
+        row = await Agent.objects.aget(pk=agent)
+        await asyncio.to_thread(remove_machine, agent=row, actor="admin")
+        assert await dismissal(socket) == (REMOVED, close_codes.UNAUTHORISED)
+
+
+@pytest.mark.usefixtures("unchecked")
+async def test_the_connection_of_a_machine_that_stayed_away_too_long_is_closed(gateway: str, agent: int) -> None:
+    async with knock(gateway) as socket:
+        await socket.send(hello())
+        await orders(socket)
+        long_ago = timezone.now() - timedelta(hours=2)
+        away = {"state": "offline", "seen_at": long_ago, "remove_after": timedelta(hours=1)}
+        await Agent.objects.filter(pk=agent).aupdate(**away)
+        assert await asyncio.to_thread(remove_absent_agents) == ["m1"]
+        assert await dismissal(socket) == (REMOVED, close_codes.UNAUTHORISED)
+
+
+@pytest.mark.usefixtures("unchecked")
+async def test_a_machine_that_was_removed_since_its_handshake_is_not_greeted(
+    gateway: str, agent: int, enqueued: list[int]
+) -> None:
+    async with knock(gateway) as socket:
+        await Agent.objects.filter(pk=agent).adelete()
+        await socket.send(hello())
+        assert await dismissal(socket) == (REMOVED, close_codes.UNAUTHORISED)
+    assert enqueued == []
 
 
 async def test_an_agent_that_offers_too_many_slots_is_refused_with_the_maximum(

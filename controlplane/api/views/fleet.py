@@ -58,12 +58,14 @@ class AgentsView(ApiListView[Agent]):
 class AgentView(ApiDetailView[Agent]):
     """One machine."""
 
+    writes_for_installation = True
+    """An admin of its team cannot make the token with which it would join again."""
     serializer_class = AgentRow
     queryset = selectors.agents()
 
     @extend_schema(request=None, responses={204: None, **problem_responses(404, 409)})
     def delete(self, request: Request, pk: int) -> Response:
-        """Remove an offline machine that holds no slots, with its credential. Admins only."""
+        """Remove an offline machine that holds no slots, with its credential. Admins of the installation only."""
         remove_machine(agent=get_object_or_404(Agent, pk=pk), actor=user_of(request).get_username())
         return Response(status=204)
 
