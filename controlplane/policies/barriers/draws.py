@@ -1,7 +1,7 @@
 """The samples of many workers in many iterations, drawn at once with NumPy: equal to ``protocol.drawing.any_others``.
 
-A job of a thousand workers draws four samples per report, one by one half of the cost of a decision. In a block a
-sample costs a tenth.
+A job of a thousand workers draws four samples per report. Drawn one by one, they take half of the time of a decision;
+in a block, a sample takes a tenth of that.
 """
 
 from functools import lru_cache
@@ -19,18 +19,22 @@ TRIES: Final = 8
 """A block has the samples of so many ranks before so many iterations, and so many attempts of each. Later attempts are
 too rare to be drawn in advance."""
 
-MOST: Final = 16
+FEW: Final = 32
+"""Below so many others a block costs more than the samples of it that are used."""
+
+MOST: Final = 8
 """Largest sample in a block: the cost of a set is quadratic in its size."""
 
-_KEPT: Final = 512
-"""Blocks in memory, each of 32 kB with samples of four; 10,000 workers use up to 500."""
+_KEPT: Final = 1024
+"""Blocks in memory, 16 to 64 kB each; 10,000 workers use about 600."""
 
 Numbers = NDArray[np.uint64]
+Sets = NDArray[np.unsignedinteger]
 
 
 def places(size: int, count: int, seed: int, rank: int, iteration: int, attempt: int) -> list[int]:
     """``count`` different numbers below ``size``, sorted: which of the others ``rank`` samples before ``iteration``."""
-    if count > MOST or attempt >= TRIES:
+    if size < FEW or count > MOST or attempt >= TRIES:
         return draw(key(seed, rank, iteration, attempt, 0, DYNAMIC), size, count)
     drawn = block(size, count, seed, rank // RANKS, iteration // ITERATIONS)
     found: list[int] = drawn[rank % RANKS, iteration % ITERATIONS, attempt].tolist()
@@ -38,7 +42,7 @@ def places(size: int, count: int, seed: int, rank: int, iteration: int, attempt:
 
 
 @lru_cache(maxsize=_KEPT)
-def block(size: int, count: int, seed: int, ranks: int, iterations: int) -> NDArray[np.uint32]:
+def block(size: int, count: int, seed: int, ranks: int, iterations: int) -> Sets:
     """Samples by rank, iteration and attempt."""
     rank, iteration, attempt = np.ogrid[:RANKS, :ITERATIONS, :TRIES]
     keys = np.full((RANKS, ITERATIONS, TRIES), key(seed), dtype=np.uint64)
@@ -55,9 +59,9 @@ def _mixed(keys: Numbers) -> Numbers:
     return keys ^ (keys >> np.uint64(31))
 
 
-def _sets(keys: Numbers, size: int, count: int) -> NDArray[np.uint32]:
+def _sets(keys: Numbers, size: int, count: int) -> Sets:
     """``chance.draw`` for every key; the last axis has the numbers of a set."""
-    chosen = np.empty((*keys.shape, count), dtype=np.uint32)
+    chosen = np.empty((*keys.shape, count), dtype=np.min_scalar_type(size))
     for at, top in enumerate(range(size - count, size)):
         keys = _mixed(keys)
         # The upper 64 of the 96 bits of the product, in two halves, since NumPy has no such multiplication.

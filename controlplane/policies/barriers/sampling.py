@@ -42,7 +42,7 @@ class Population(msgspec.Struct, kw_only=True):
     fast: list[int] = []
     slow: list[int] = []
     slow_from_s: float | None = None
-    """The time that separates the groups; None if there are no groups yet."""
+    """The time that separates the groups; None without groups: with another strategy, or before the first times."""
     ungrouped: int = 0
     """Reports since the workers were last grouped."""
 

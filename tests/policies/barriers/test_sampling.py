@@ -24,7 +24,7 @@ def grouped(**changes):
 
 
 @given(
-    st.lists(st.integers(0, 3000), min_size=2, max_size=60, unique=True).map(sorted),
+    st.lists(st.integers(0, 3000), min_size=2, max_size=3 * draws.FEW, unique=True).map(sorted),
     st.integers(0, 2**63),
     st.integers(0, 2**31),
     st.integers(0, 2 * draws.TRIES),
