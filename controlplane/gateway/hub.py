@@ -76,7 +76,6 @@ class Hub:
     async def start(self) -> None:
         """Subscribe and start the background loops."""
         collect_seldom()
-        await sync_to_async(presence.gateway_begins, thread_sensitive=False)(shared())
         await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
@@ -152,10 +151,14 @@ class Hub:
             socket.close(close_codes.TRY_AGAIN)
 
     async def _beat(self) -> None:
-        """Announce that deadlines restart, before this gateway counts as continuously present."""
+        """Announce that deadlines restart, before this gateway counts as continuously present.
+
+        Until then those that have ended stay known: while a gateway is missing, silence is excused.
+        """
         await self.client.ping()
         if self._pulse.beat():
             jobs = await sync_to_async(announce, thread_sensitive=False)(self._pulse.process, shared())
+            await sync_to_async(presence.gateway_begins, thread_sensitive=False)(shared())
             self._pulse.mark_reported()
             logger.info("control plane resumed", who=self._pulse.process, jobs=jobs)
         load = {presence.TURN: self._turn_s, presence.OVERLOADED: time.monotonic() - self._was_well}
