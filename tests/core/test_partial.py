@@ -41,6 +41,13 @@ def test_iteration_is_cut_once(story):
     assert progress(told, 2, 60) == []
 
 
+def test_an_iteration_lacks_the_shares_that_workers_lost_at_once_had_in_it(story):
+    told = story(synchronization=ABSP).running()
+    assert progress(told, 0, 64) == []
+    (cut,) = of(CutIteration, told.tick(after_ms=4_500, silent=frozenset({1, 2})))
+    assert (cut.iteration, cut.processed, cut.total) == (0, 64, 256 - 2 * 64)
+
+
 def test_progress_is_requested_eight_times_per_iteration_or_each_second(story):
     told = story(workers=1, synchronization=ABSP).running()
     assert told.orders[0].progress_s == 1.0
