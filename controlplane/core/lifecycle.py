@@ -32,7 +32,7 @@ from controlplane.protocol.messages import ServerHello, WorkerHello
 SILENCE_MS = 4_000
 """A process is lost after this long without a heartbeat, at the next multiple of ``GRID_MS``."""
 
-GRID_MS = 500
+GRID_MS = 250
 """Heartbeats of a machine's processes come at different moments: if it vanishes, most are lost at the same check."""
 
 START_MS = 60_000
