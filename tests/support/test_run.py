@@ -48,6 +48,8 @@ def test_part(part):
     assert not fails.exists() or len(runs.read_text()) > int(fails.read_text())
 """
 ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+INTERRUPTIBLE = ("env", "--default-signal=INT", "setsid")
+"""Also where these tests ignore interrupts, as all background jobs of shells do."""
 COMMAND = (sys.executable, str(Path(run.__file__)), "-p", "xdist", "--capture=no")
 
 
@@ -94,7 +96,7 @@ def test_an_interrupt_stops_the_clusters_and_shows_their_output(
     project: Path, number: signal.Signals, code: int
 ) -> None:
     (project / "stays").touch()
-    with running(project, program=("setsid", *COMMAND), within=project, environment=ENVIRONMENT) as command:
+    with running(project, program=(*INTERRUPTIBLE, *COMMAND), within=project, environment=ENVIRONMENT) as command:
         eventually((project / "staying").exists, what="the test of a cluster")
         assert f"Its output is in {run.OUTPUT}" in command.said()
         os.killpg(command.process.pid, number)  # as a terminal does
