@@ -14,6 +14,9 @@ TESTS   := $(VENV)/.installed-tests
 ADAPTERS := .venv-adapters/.installed
 SUPPLY := .venv-supply/.installed
 
+FAST         := "not integration and not browser and not cluster"
+SIDE_BY_SIDE := -n 4 --dist loadfile
+
 # With compiled bytecode, processes start 25 % sooner.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -31,8 +34,17 @@ up: $(RUNTIME)
 HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE
 
+# Tests wait for part of their time: four in parallel keep two cores busy, or three of those that start many processes.
+# Each part runs even if an earlier one failed. Tests that failed in parallel are run again alone; make fails only if one
+# fails again. pytest exits with 1 if a test failed, and with 5 if ARGS selected no test of a part.
 test: $(TESTS)
-	@$(BIN)/python tests/run.py $(ARGS)
+	@set -x; failed=0; broken=0; \
+	  run() { $(BIN)/python -m pytest "$$@" $(ARGS); case $$? in 0|5) ;; 1) failed=1 ;; *) broken=1 ;; esac; }; \
+	  run -m $(FAST) $(SIDE_BY_SIDE); \
+	  run -m "integration or browser" -n 3 --dist loadfile; \
+	  run -m cluster; \
+	  if [ $$failed = 1 ]; then $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) || broken=1; fi; \
+	  exit $$broken
 
 # The libraries that paceline.adapters supports, in a separate environment; without it their tests are skipped.
 adapters: $(ADAPTERS)
@@ -43,7 +55,7 @@ lint: $(TESTS)
 	$(BIN)/mypy
 
 check: lint
-	$(BIN)/python tests/run.py --fast $(ARGS)
+	$(BIN)/python -m pytest -m $(FAST) $(SIDE_BY_SIDE) $(ARGS)
 
 # A bill of materials (CycloneDX) of the installed packages, and a check for known vulnerabilities.
 supply: $(SUPPLY) $(TESTS)
