@@ -16,7 +16,7 @@ from controlplane.gateway import close_codes, machine_tests
 from controlplane.gateway.cancellation import end
 from controlplane.gateway.credential_rotation import settle
 from controlplane.gateway.handshake import admitted_agent, is_over
-from controlplane.gateway.hub import Hub, get_hub
+from controlplane.gateway.hub import Hub, dismiss, get_hub
 from controlplane.gateway.inbox import Inbox
 from controlplane.gateway.ownership import runs_on
 from controlplane.gateway.sockets import FIRST_S, Message, Receive, Send, Socket
@@ -99,15 +99,10 @@ class AgentSocket:
         that it was removed.
         """
         if data == names.AGENT_REMOVED.encode():
-            self._dismiss_removed()
+            dismiss(self._socket, REMOVED)  # as the hub does when it next checks credentials
         elif data and data.decode() != self._connection:
             self._socket.close(close_codes.REPLACED)
         self._moved.set()
-
-    def _dismiss_removed(self) -> None:
-        """The hub does so, too, when it next checks credentials."""
-        self._socket.put(encode(Rejection(code="unauthorised", detail=REMOVED)))
-        self._socket.close(close_codes.UNAUTHORISED)
 
     def _take_rotation(self, _: bytes) -> None:
         self._rotates = True
@@ -166,7 +161,7 @@ class AgentSocket:
     async def _greet(self, hello: AgentHello) -> None:
         self._hub.heartbeats.note(names.AGENTS, str(self._agent))
         if not await database_sync_to_async(agent_connected)(self._agent, hello):  # removed since its handshake
-            self._dismiss_removed()
+            dismiss(self._socket, REMOVED)
             return
         for name in await agents.vanished(self._hub.client, self._agent, hello.running):
             await self._report_lost(name, RESTARTED_STATUS, "its agent restarted without it")

@@ -187,7 +187,7 @@ class Hub:
             good = await database_sync_to_async(still_good)(digests)
             for socket, digest in self.ranks.items():
                 if digest in digests and digest not in good:
-                    _dismiss(socket, TOKEN_ENDED)
+                    dismiss(socket, TOKEN_ENDED)
         if agents := set(self._agents.values()):
             over = await database_sync_to_async(credentials_over)(agents)
             for socket, agent in self._agents.items():
@@ -196,13 +196,13 @@ class Hub:
                     if socket in self._relays:  # it carries several processes; each is closed below
                         socket.close(close_codes.UNAUTHORISED)
                     else:
-                        _dismiss(socket, over[agent])
+                        dismiss(socket, over[agent])
         if jobs := set(self._job_connections):
             for peer, why in (await database_sync_to_async(processes_over)(jobs)).items():
                 connections = self._job_connections.get(peer.job)
                 if connections is not None and (process := connections.socket_of(peer)) is not None:
                     logger.warning("a process's connection was ended", job=peer.job, process=peer.name, why=why)
-                    _dismiss(process, why)
+                    dismiss(process, why)
 
     async def _send_durable(self) -> None:
         for connections in self._job_connections.values():
@@ -223,7 +223,8 @@ async def turn_s() -> float:
     return (time.monotonic() - began) / TURNS
 
 
-def _dismiss(socket: Socket, why: str) -> None:
+def dismiss(socket: Socket, why: str) -> None:
+    """Close the connection of a machine or process that may not stay, with the reason."""
     socket.put(encode(Rejection(code="unauthorised", detail=why)))
     socket.close(close_codes.UNAUTHORISED)
 
