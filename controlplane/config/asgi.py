@@ -20,8 +20,9 @@ from controlplane.api.limits import BodyLimit  # noqa: E402
 from controlplane.api.sign_ins import SignIns  # noqa: E402
 from controlplane.gateway.routing import websocket_urlpatterns  # noqa: E402
 from controlplane.runtime.embedded.gate import await_gate  # noqa: E402
+from controlplane.runtime.garbage import collect_seldom  # noqa: E402
 
-gc.freeze()
+collect_seldom()
 gc.enable()
 await_gate()  # everything is imported, and the server does not listen yet
 

@@ -29,7 +29,6 @@ from controlplane.protocol.codec import encode
 from controlplane.protocol.orders import Rejection
 from controlplane.runtime import liveness, names, presence
 from controlplane.runtime.downtime import BEAT_S, Pulse, announce
-from controlplane.runtime.garbage import collect_seldom
 from controlplane.runtime.redis import connect_async, shared
 from controlplane.runtime.wire import Caller
 
@@ -75,7 +74,6 @@ class Hub:
 
     async def start(self) -> None:
         """Subscribe and start the background loops."""
-        collect_seldom()
         await self.caller.open()
         await self._subscriptions.open()
         self._loops = [
