@@ -287,12 +287,8 @@ def next_deadline(job: Job) -> int | None:
     times = [_dead_at(job, process) for process in processes if process.state in AT_WORK]
     times += _limit_ms(job)
     times += restarts.next_restarts_ms(job)
-    once = (
-        starting.enough_at_ms(job),
-        _look_ms(job),
-        job.end.by_ms,
-        job.requests.join_by_ms,
-    )  # one that has passed may stay as it is
+    # One that has passed may stay as it is.
+    once = (starting.enough_at_ms(job), _look_ms(job), job.end.by_ms, job.requests.join_by_ms)
     times += [due_ms for due_ms in once if due_ms and due_ms > job.starts.looked_ms]
     return min(times, default=None)
 
