@@ -47,20 +47,23 @@ def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds
     """What ``function(rank, world, *arguments)`` gives in each process; they are ended when the time is up.
 
     Their store is kept here: were it rank 0's, the others would lose it in mid-rendezvous where rank 0 is done first.
+    It begins once all are forked: a rank forked while the store's thread holds a lock would wait for it for ever.
     """
     import_what_optimizers_need()
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     pipes, processes, context = [], [], processes_of_ranks()
     with tempfile.TemporaryDirectory(prefix="paceline-") as folder:
         for rank in range(world):
-            here, there = context.Pipe(duplex=False)
-            given = (function, rank, world, store.port, there, arguments, Path(folder, str(rank)))
+            here, there = context.Pipe()
+            given = (function, rank, world, there, arguments, Path(folder, str(rank)))
             process = context.Process(target=_rank, args=given)
             process.start()
             there.close()
             pipes.append(here)
             processes.append(process)
         try:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            for pipe in pipes:
+                pipe.send(store.port)
             results = []
             for rank, pipe in enumerate(pipes):
                 late = "" if pipe.poll(seconds * slowness()) else _stacks(processes, Path(folder))
@@ -96,7 +99,6 @@ def _rank(
     function: Callable[..., Any],
     rank: int,
     world: int,
-    port: int,
     pipe: Any,
     arguments: tuple[Any, ...],
     stack: Path,
@@ -105,6 +107,7 @@ def _rank(
         faulthandler.register(signal.SIGUSR1, file=stack.open("w"))
         signal.alarm(round(120 * MOST))  # whatever becomes of the test run, none of these stays behind
         torch.set_num_threads(1)
+        port = pipe.recv()
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         if world > 1:
             store = dist.TCPStore("127.0.0.1", port, is_master=False)
