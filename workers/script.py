@@ -63,7 +63,8 @@ def prepared(
     """The command of the script, and its variables.
 
     Raises:
-        ScriptRefused: if this agent runs no scripts, the order has no command, or the port of rank 0 is in use.
+        ScriptRefused: if this agent runs no scripts, the order has no command, the ranks would meet unencrypted on a
+            network that is not private, or the port of rank 0 is in use.
     """
     script, command = order.script, order.spec.command
     if script is None or command is None:
@@ -73,6 +74,7 @@ def prepared(
             f"this agent runs no scripts: found the command {command[0]}, expected a job without one; "
             "start the agent with --allow-scripts DIR, the folder in which scripts run"
         )
+    _check_network(order.index, script, setup)
     if order.index == 0:
         _check_port(script)
     return command, {
@@ -107,6 +109,17 @@ def _visible(slot: int, script: Script, setup: Setup, gpus: Gpus) -> dict[str, s
         return {VISIBLE: ""}
     each_its_own = len(set(devices)) == len(devices) and not {AUTO, CPU, CUDA} & set(devices)
     return {VISIBLE: ",".join(gpus.visible(device) for device in (devices if each_its_own else [own]))}
+
+
+def _check_network(rank: int, script: Script, setup: Setup) -> None:
+    """Check that torch's connections between ranks are allowed: they neither encrypt nor authenticate."""
+    if setup.encrypts and len(script.slots) < script.world:
+        raise ScriptRefused(
+            f"rank {rank} at {setup.reached_at} does not start: found ranks of its script on other machines, expected "
+            f"all {script.world} on this one, since connections of torch.distributed neither encrypt nor authenticate: "
+            "join the machines with --insecure if the network between them is private, or use a machine with "
+            f"{script.world} slots"
+        )
 
 
 def _check_port(script: Script) -> None:

@@ -107,6 +107,16 @@ def test_an_agent_without_a_folder_runs_no_script() -> None:
         prepared(order(), setup(None), {})
 
 
+@pytest.mark.parametrize("more", [{"host": "10.0.0.5"}, {"announced": "10.0.0.5"}, {"encrypt": True}])
+def test_ranks_on_several_machines_meet_only_on_a_private_network(more: dict[str, Any]) -> None:
+    """Connections of torch.distributed neither encrypt nor authenticate; on one machine they stay on it."""
+    with pytest.raises(ScriptRefused, match=r"^rank 1 at .* found ranks .*on other machines.* --insecure .* 4 slots$"):
+        prepared(order(), setup(**more), {})
+    assert prepared(order(slots=[0, 1, 2, 3]), setup(**more), {})[1]["LOCAL_WORLD_SIZE"] == "4"
+    if "encrypt" not in more:
+        assert prepared(order(), setup(insecure=True, **more), {})[1]["RANK"] == "1"
+
+
 def test_rank_0_says_that_its_port_is_taken() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
