@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from controlplane.protocol.addresses import is_loopback
 from paceline.errors import PacelineError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -26,6 +27,13 @@ class Address(msgspec.Struct, frozen=True):
     def headers(self) -> dict[str, str]:
         """Headers of all requests."""
         return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
+
+    @property
+    def follows_environment(self) -> bool:
+        """Whether a proxy (``HTTPS_PROXY``, ``NO_PROXY``) and certificates (``SSL_CERT_FILE``) of the environment
+        apply: to any other machine, as for ranks and agents.
+        """
+        return not is_loopback(urlsplit(self.url).hostname or "")
 
     def page(self, job: int) -> str:
         """The URL of a job's page."""

@@ -37,7 +37,7 @@ class AsyncClient:
             headers=self.address.headers,
             timeout=timeout_s,
             transport=transport,
-            trust_env=False,
+            trust_env=self.address.follows_environment,
         )
 
     @property

@@ -41,7 +41,7 @@ class Client:
             headers=self.address.headers,
             timeout=timeout_s,
             transport=transport,
-            trust_env=False,
+            trust_env=self.address.follows_environment,
         )
 
     @property
