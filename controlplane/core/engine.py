@@ -60,7 +60,7 @@ from controlplane.core.state import Job, Snapshot, read_snapshot
 from controlplane.core.states import JOB_OVER, JobState
 from controlplane.protocol.spec import JobSpec, Synchronization
 
-ENGINE_VERSION = "14"
+ENGINE_VERSION = "15"
 """Changes whenever the same entries would lead to different commands."""
 
 HANDLERS: dict[type[Event], Callable[[Context, Any], None]] = {

@@ -138,6 +138,8 @@ def complete(context: Context) -> None:
     job.round.completed = reached
     job.attachment.complete(reached)
     job.recount()
+    if not context.mode.owns_loop and not observations:
+        changed |= sharing.decide_by_first_reports(context)
     granting.close_partial(context)
     sharing.close_data(context, observations)
     if job.state in JOB_OVER:

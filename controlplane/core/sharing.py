@@ -53,6 +53,8 @@ from controlplane.protocol.energy import Draw, draw_of
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Piece, Range
 
+FIRST: Final = "by the first iteration, which includes one-time costs"
+
 DRAW_SMOOTHING: Final = 0.2
 """Weight of the latest iteration; smoothing is needed because energy counters have steps of up to 100 ms."""
 
@@ -114,6 +116,35 @@ def take_shares(context: Context, decision: ShareDecision, iteration: int, *, an
 
 def decide_shares(context: Context, observations: list[Observation]) -> bool:
     """Decide the shares of the iteration after the completed one; True if they changed."""
+    return _decide(context, observations, learns=True)
+
+
+def decide_by_first_reports(context: Context) -> bool:
+    """Decide provisional shares if attached ranks have reported one iteration each; True if they changed.
+
+    Its times include one-time costs, such as compiling, so they differ less than speeds do: such shares are between
+    equal shares and those that the next reports lead to. The policy learns nothing from them.
+    """
+    job = context.job
+    members = [job.workers[rank] for rank in job.generation.roster]
+    if any(each.reports != 1 or each.rank is None or not each.rank.first_s for each in members):
+        return False
+    seen = [
+        Observation(
+            rank=each.index,
+            iteration=job.round.completed,
+            samples=job.generation.shares[each.index],
+            compute_s=each.rank.first_s * job.generation.shares[each.index],
+            communication_s=0.0,
+            waiting_s=0.0,
+        )
+        for each in members
+        if each.rank is not None
+    ]
+    return _decide(context, seen, learns=False)
+
+
+def _decide(context: Context, observations: list[Observation], *, learns: bool) -> bool:
     job, batching = context.job, context.chosen.batching
     if job.generation.is_short:
         return False
@@ -126,9 +157,12 @@ def decide_shares(context: Context, observations: list[Observation]) -> bool:
         job.generation.is_short = True
         context.fault = error
         return False
-    context.chosen.batching_state = state
     decision = in_multiples(context, decision, request)
-    record_decision(context, decision)
+    if learns:
+        context.chosen.batching_state = state
+        record_decision(context, decision)
+    else:
+        decision = msgspec.structs.replace(decision, reason=f"{decision.reason}; provisional, {FIRST}")
     now = (job.generation.shares, job.generation.budget_s, job.generation.ceilings)
     changed = (decision.shares, decision.budget_s, decision.ceilings) != now
     if changed:

@@ -77,12 +77,12 @@ FIRST_ROUNDS: Final = 50
 MOST_APART: Final = 16
 """Maximum number of iterations between two exchanges."""
 
-AWAITED: Final = 16
+AWAITED: Final = 8
 """The first exchanges are made and awaited at the end of their iteration: its times are known then, and orders that
 arrived during it apply from the next iteration on. Later ones start with the iteration and cost no waiting.
 """
 
-AWAITED_AGAIN: Final = 8
+AWAITED_AGAIN: Final = 4
 """After a large change of shares this many exchanges are awaited, since further changes follow."""
 
 LARGE: Final = 0.1

@@ -93,24 +93,54 @@ def test_no_report_is_refused_before_all_ranks_are_here(tell: Tell) -> None:
     assert story.job.round.completed == 4
 
 
-def test_shares_follow_the_second_iteration_of_ranks_that_are_warm(tell: Tell) -> None:
+def report_at(story: Attached, iteration: int, *seconds: float) -> None:
+    """Each rank reports the iteration with even shares, and those seconds of compute."""
+    for rank, compute_s in enumerate(seconds):
+        story.report(rank, iteration, compute_s=compute_s, samples=BATCH, position=2 * BATCH * iteration + BATCH * rank)
+
+
+def test_the_first_iteration_of_ranks_leads_to_provisional_shares(tell: Tell) -> None:
+    """One-time costs of 0.1 s each are in it: a speed ratio of 3 looks like one of 2."""
     story = tell(synchronization=LB_BSP).running()
-    for iteration, slower in ((0, 3.0), (1, 1.0)):
-        story.report(0, iteration, compute_s=slower * 0.1)
-        story.report(1, iteration, compute_s=slower * 0.3)
-        assert (story.orders[0].shares == [BATCH, BATCH]) == (iteration == 0)
+    version = story.orders[0].shares_version
+    report_at(story, 0, 0.1 + 0.1, 0.1 + 0.3)
+    assert story.orders[0].shares == story.orders[1].shares == [43, 21]
+    assert story.orders[0].shares_version > version
+    decision = story.given(SetShares)[-1]
+    assert (decision.shares, decision.iteration) == ({0: 43, 1: 21}, 1)
+    assert decision.reason.endswith("; provisional, by the first iteration, which includes one-time costs")
+
+
+def test_shares_follow_the_second_iteration_of_ranks_that_are_warm(tell: Tell) -> None:
+    """The policy learns nothing from the first."""
+    story = tell(synchronization=LB_BSP).running()
+    report_at(story, 0, 0.6, 0.6)
+    assert story.orders[0].shares == [32, 32]
+    report_at(story, 1, 0.1, 0.3)
     assert story.orders[0].shares == [48, 16]
+    assert "provisional" not in story.given(SetShares)[-1].reason
 
 
 def test_a_second_iteration_that_takes_longer_than_the_first_is_warm_up_too(tell: Tell) -> None:
     story = tell(synchronization=LB_BSP).running()
-    for iteration, slower in ((0, 1.0), (1, 1.5)):
-        for rank, compute_s in ((0, 0.1), (1, 0.3)):
-            story.report(rank, iteration, compute_s=slower * compute_s)
-    assert story.orders[0].shares == [BATCH, BATCH]
-    story.report(0, 2, compute_s=0.1)
-    story.report(1, 2, compute_s=0.3)
+    report_at(story, 0, 0.1, 0.1)
+    report_at(story, 1, 0.15, 0.45)
+    assert story.orders[0].shares == [32, 32]
+    report_at(story, 2, 0.1, 0.3)
     assert story.orders[0].shares == [48, 16]
+
+
+def test_the_first_iteration_decides_nothing_if_a_rank_has_made_several(tell: Tell) -> None:
+    """A rank was replaced: the others' speeds are known."""
+    story = tell(synchronization=LB_BSP).running()
+    for iteration in range(4):
+        report_at(story, iteration, 0.1, 0.3)
+    story.drops(1)
+    story.comes(1)
+    decisions = len(story.given(SetShares))
+    report_at(story, 4, 0.1, 0.9)
+    assert story.orders[0].shares == [48, 16]
+    assert len(story.given(SetShares)) == decisions
 
 
 def test_shares_are_multiples_where_requested(tell: Tell) -> None:
