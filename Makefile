@@ -14,7 +14,7 @@ TESTS   := $(VENV)/.installed-tests
 ADAPTERS := .venv-adapters/.installed
 SUPPLY := .venv-supply/.installed
 
-FAST         := "not integration and not browser and not cluster"
+FAST         := "not integration and not browser and not cluster and not alone"
 SIDE_BY_SIDE := -n 4 --dist loadfile
 
 # With compiled bytecode, processes start 25 % sooner.
@@ -34,7 +34,8 @@ up: $(RUNTIME)
 HYPOTHESIS_PROFILE ?= quick
 export HYPOTHESIS_PROFILE
 
-# Tests wait for part of their time: four in parallel keep two cores busy, or three of those that start many processes.
+# Tests wait for part of their time: four in parallel keep two cores busy, three of those that start many processes, or
+# two of those that start a cluster each.
 # Each part runs even if an earlier one failed. Tests that failed in parallel are run again alone; make fails only if one
 # fails again. pytest exits with 1 if a test failed, and with 5 if ARGS selected no test of a part.
 test: $(TESTS)
@@ -42,7 +43,8 @@ test: $(TESTS)
 	  run() { $(BIN)/python -m pytest "$$@" $(ARGS); case $$? in 0|5) ;; 1) failed=1 ;; *) broken=1 ;; esac; }; \
 	  run -m $(FAST) $(SIDE_BY_SIDE); \
 	  run -m "integration or browser" -n 3 --dist loadfile; \
-	  run -m cluster; \
+	  run -m cluster -n 2 --dist loadfile; \
+	  run -m alone; \
 	  if [ $$failed = 1 ]; then $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS) || broken=1; fi; \
 	  exit $$broken
 

@@ -23,7 +23,7 @@ from tests.support.script_agents import POOL, script_agents
 from tests.support.slurm_user import User
 from tests.support.stack import Stack
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(1200)]
 
 log = logging.getLogger(__name__)
 

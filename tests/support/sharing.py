@@ -20,9 +20,6 @@ STACKS = {
             "tests/integration/test_launchers.py",
             "tests/integration/test_lease.py",
             "tests/integration/test_one_script.py",
-            "tests/integration/test_ray.py",
-            "tests/integration/test_ray_autoscaling.py",
-            "tests/integration/test_slurm.py",
             "tests/paceline/test_adapters.py",
         }
     ),
@@ -49,6 +46,8 @@ STACKS = {
             "tests/integration/test_whole_plane.py",
         }
     ),
+    "stack of Ray": frozenset({"tests/integration/test_ray.py", "tests/integration/test_ray_autoscaling.py"}),
+    "stack of Slurm": frozenset({"tests/integration/test_slurm.py"}),
 }
 """Files whose tests use ``stack``: those of a group count as one file, so that one is started for each group.
 
@@ -69,7 +68,7 @@ DEAREST = (
 )
 """What must not begin when all others are nearly done."""
 
-MARKS = frozenset({"integration", "browser", "cluster"})
+MARKS = frozenset({"integration", "browser", "cluster", "alone"})
 
 
 def is_passed_over(path: Path, asked: str) -> bool:
