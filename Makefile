@@ -6,6 +6,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# pip would compile on one core. Some packages have files for later Pythons.
+INSTALL := install --quiet --no-compile
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 ARGS   ?=
 TORCH_INDEX ?=
 
@@ -92,9 +95,10 @@ $(BIN)/python:
 
 # Requirements are installed only if they changed, so that an installed checkout starts at once.
 $(RUNTIME): requirements.txt requirements/controlplane.txt requirements/agent.txt requirements/constraints.txt | $(BIN)/python
-	$(if $(TORCH_INDEX),$(PIP) install --quiet --extra-index-url $(TORCH_INDEX) -r requirements/agent.txt)
-	$(PIP) install --quiet -r requirements.txt
+	$(if $(TORCH_INDEX),$(PIP) $(INSTALL) --extra-index-url $(TORCH_INDEX) -r requirements/agent.txt)
+	$(PIP) $(INSTALL) -r requirements.txt
 	@$(PIP) check
+	@$(COMPILE)
 	@touch $@
 
 $(TESTS): requirements/tests.txt requirements/tracing.txt $(RUNTIME)
@@ -105,11 +109,13 @@ $(TESTS): requirements/tests.txt requirements/tracing.txt $(RUNTIME)
 # Other environments are made without a pip of their own: that of .venv installs into them.
 $(SUPPLY): requirements/supply.txt | $(BIN)/python
 	$(PYTHON) -m venv --without-pip .venv-supply
-	$(PIP) --python .venv-supply/bin/python install --quiet --no-compile -r requirements/supply.txt
+	$(PIP) --python .venv-supply/bin/python $(INSTALL) -r requirements/supply.txt
 	@touch $@
 
-$(ADAPTERS): requirements/adapters.txt requirements/ray.txt | $(BIN)/python
-	$(PYTHON) -m venv --without-pip .venv-adapters
-	$(if $(TORCH_INDEX),$(PIP) --python .venv-adapters/bin/python install --quiet --extra-index-url $(TORCH_INDEX) torch==2.13.0)
-	$(PIP) --python .venv-adapters/bin/python install --quiet -r requirements/adapters.txt
+# Packages of .venv, torch among them, are not installed twice; those of other versions are, and come first.
+$(ADAPTERS): requirements/adapters.txt requirements/ray.txt $(TESTS)
+	$(PYTHON) -m venv --clear --without-pip .venv-adapters
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$(.venv-adapters/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages-of-venv.pth"
+	$(PIP) --python .venv-adapters/bin/python $(INSTALL) -r requirements/adapters.txt
 	@touch $@
