@@ -13,9 +13,9 @@ FIRST: Final = 0xBF58476D1CE4E5B9
 SECOND: Final = 0x94D049BB133111EB
 
 
-def key(*numbers: int, after: int = 0) -> int:
-    """A 64-bit hash of ``numbers``, in their order; ``after``: the hash of those before them, if there are any."""
-    mixed = after
+def key(*numbers: int) -> int:
+    """A 64-bit hash of ``numbers``, in their order."""
+    mixed = 0
     for number in numbers:
         # The finalizer, as in ``draw``: inlined, since a call would cost more than the computation.
         mixed = ((mixed ^ (number & _MASK)) + STEP) & _MASK
