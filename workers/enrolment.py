@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from controlplane.protocol.addresses import ControlPlane
+from workers.http import http_client
 from workers.state import Credential
 
 TIMEOUT_S = 15.0
@@ -46,7 +47,7 @@ def enrol(plane: ControlPlane, token: str, name: str) -> Credential:
         EnrolmentError: if the control plane cannot be reached, refuses, or sends an invalid reply.
     """
     try:
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=not plane.loopback) as client:
+        with http_client(plane, TIMEOUT_S) as client:
             response = client.post(plane.http("/api/v1/agents/enrol"), json={"token": token, "name": name})
     except httpx.TransportError as error:
         raise EnrolmentError(

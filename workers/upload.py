@@ -13,6 +13,7 @@ import structlog
 from controlplane.protocol.addresses import ControlPlane
 from controlplane.protocol.orders import ProcessOrder
 from workers.backoff import Backoff
+from workers.http import http_client
 
 PIECE_BYTES = 1024 * 1024
 TIMEOUT_S = 60.0
@@ -68,7 +69,7 @@ def _put(plane: ControlPlane, order: ProcessOrder, file: IO[bytes], size: int) -
         "Content-Length": str(size),
     }
     try:
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=not plane.loopback) as client:
+        with http_client(plane, TIMEOUT_S) as client:
             address = plane.http(f"/api/v1/jobs/{order.job}/model")
             response = client.put(address, content=_pieces(file), headers=headers)
     except httpx.TransportError as error:

@@ -29,9 +29,9 @@ class Address(msgspec.Struct, frozen=True):
         return {"Authorization": f"Bearer {self.token}", "Accept": "application/json"}
 
     @property
-    def follows_environment(self) -> bool:
-        """Whether a proxy (``HTTPS_PROXY``, ``NO_PROXY``) and certificates (``SSL_CERT_FILE``) of the environment
-        apply: to any other machine, as for ranks and agents.
+    def may_use_proxy(self) -> bool:
+        """Whether a proxy of the environment (``HTTPS_PROXY``, ``NO_PROXY``) applies, as for ranks and agents: to other
+        machines.
         """
         return not is_loopback(urlsplit(self.url).hostname or "")
 

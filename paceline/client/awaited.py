@@ -1,6 +1,7 @@
 """``paceline.AsyncClient``: a session with one control plane, on an event loop."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self, TypeVar
@@ -37,7 +38,8 @@ class AsyncClient:
             headers=self.address.headers,
             timeout=timeout_s,
             transport=transport,
-            trust_env=self.address.follows_environment,
+            trust_env=self.address.may_use_proxy,
+            verify=ssl.create_default_context(),
         )
 
     @property

@@ -1,5 +1,6 @@
 """``paceline.Client``: a session with one control plane whose calls block."""
 
+import ssl
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -41,7 +42,8 @@ class Client:
             headers=self.address.headers,
             timeout=timeout_s,
             transport=transport,
-            trust_env=self.address.follows_environment,
+            trust_env=self.address.may_use_proxy,
+            verify=ssl.create_default_context(),
         )
 
     @property
