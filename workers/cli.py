@@ -25,6 +25,7 @@ from workers.descriptors import allow_descriptors
 from workers.devices import Gpus, devices_by_slot, devices_of
 from workers.enrolment import EnrolmentError
 from workers.machines import UsageError, machines_of
+from workers.script import check_network
 from workers.setup import Setup
 from workers.state import ALIVE, CONNECTED, AgentState, Credential, StateError, default_root, seconds_since
 
@@ -172,6 +173,7 @@ def join(
             ),
             relays=relay,
         )
+        check_network(offer.setup)
         read = partial(enrolment.read_token, launched.filled(token), os.environ)
         ending = serve(plane, offer, read, state_dir or default_root(), json_output=json_output)
     except (AddressError, AgentError, EnrolmentError, StateError, UsageError) as error:

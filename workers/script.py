@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from controlplane.protocol.orders import ProcessOrder, Script
 from workers.devices import AUTO, CPU, CUDA, GPUS, VISIBLE, Gpus
+from workers.machines import UsageError
 from workers.relay.framing import VARIABLE
 from workers.setup import Setup
 
@@ -31,6 +32,24 @@ class ScriptRefused(Exception):
     def __init__(self, sentence: str, status: int = REFUSED) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+def check_network(setup: Setup) -> None:
+    """Check that an agent may start scripts: their ranks connect by torch.distributed, which neither encrypts nor
+    authenticates, and rank 0 listens on all addresses of its machine.
+
+    Raises:
+        UsageError: if this machine encrypts what it exchanges with others.
+    """
+    if setup.scripts_dir is None or not setup.encrypts:
+        return
+    found = "--encrypt" if setup.encrypt else f"the address {setup.reached_at} without --insecure"
+    cure = "leave it out" if setup.encrypt else "add --insecure if the network of its machines is private"
+    raise UsageError(
+        f"--allow-scripts {setup.scripts_dir}: found {found}, but ranks of a script connect by torch.distributed, "
+        f"which neither encrypts nor authenticates: {cure}, or leave --host at 127.0.0.1 for scripts on this machine "
+        "alone"
+    )
 
 
 def become_script(order: ProcessOrder, setup: Setup) -> NoReturn:
@@ -63,8 +82,7 @@ def prepared(
     """The command of the script, and its variables.
 
     Raises:
-        ScriptRefused: if this agent runs no scripts, the order has no command, the ranks would meet unencrypted on a
-            network that is not private, or the port of rank 0 is in use.
+        ScriptRefused: if this agent runs no scripts, the order has no command, or the port of rank 0 is in use.
     """
     script, command = order.script, order.spec.command
     if script is None or command is None:
@@ -74,7 +92,6 @@ def prepared(
             f"this agent runs no scripts: found the command {command[0]}, expected a job without one; "
             "start the agent with --allow-scripts DIR, the folder in which scripts run"
         )
-    _check_network(order.index, script, setup)
     if order.index == 0:
         _check_port(script)
     return command, {
@@ -109,17 +126,6 @@ def _visible(slot: int, script: Script, setup: Setup, gpus: Gpus) -> dict[str, s
         return {VISIBLE: ""}
     each_its_own = len(set(devices)) == len(devices) and not {AUTO, CPU, CUDA} & set(devices)
     return {VISIBLE: ",".join(gpus.visible(device) for device in (devices if each_its_own else [own]))}
-
-
-def _check_network(rank: int, script: Script, setup: Setup) -> None:
-    """Check that torch's connections between ranks are allowed: they neither encrypt nor authenticate."""
-    if setup.encrypts and len(script.slots) < script.world:
-        raise ScriptRefused(
-            f"rank {rank} at {setup.reached_at} does not start: found ranks of its script on other machines, expected "
-            f"all {script.world} on this one, since connections of torch.distributed neither encrypt nor authenticate: "
-            "join the machines with --insecure if the network between them is private, or use a machine with "
-            f"{script.world} slots"
-        )
 
 
 def _check_port(script: Script) -> None:

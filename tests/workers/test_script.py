@@ -17,7 +17,8 @@ from tests.support.waiting import eventually
 from tests.workers.agent.test_spawner import gone
 from tests.workers.test_devices import driver
 from workers.devices import VISIBLE
-from workers.script import ScriptRefused, prepared
+from workers.machines import UsageError
+from workers.script import ScriptRefused, check_network, prepared
 from workers.setup import Setup
 from workers.spawner.client import Kit, Spawner
 from workers.spawner.messages import Ended, Warm, Wrote
@@ -107,14 +108,24 @@ def test_an_agent_without_a_folder_runs_no_script() -> None:
         prepared(order(), setup(None), {})
 
 
-@pytest.mark.parametrize("more", [{"host": "10.0.0.5"}, {"announced": "10.0.0.5"}, {"encrypt": True}])
-def test_ranks_on_several_machines_meet_only_on_a_private_network(more: dict[str, Any]) -> None:
-    """Connections of torch.distributed neither encrypt nor authenticate; on one machine they stay on it."""
-    with pytest.raises(ScriptRefused, match=r"^rank 1 at .* found ranks .*on other machines.* --insecure .* 4 slots$"):
-        prepared(order(), setup(**more), {})
-    assert prepared(order(slots=[0, 1, 2, 3]), setup(**more), {})[1]["LOCAL_WORLD_SIZE"] == "4"
-    if "encrypt" not in more:
-        assert prepared(order(), setup(insecure=True, **more), {})[1]["RANK"] == "1"
+@pytest.mark.parametrize(
+    ("more", "cure"),
+    [
+        ({"host": "10.0.0.5"}, "found the address 10.0.0.5 without --insecure, .*: add --insecure if"),
+        ({"announced": "10.0.0.5"}, "found the address 10.0.0.5 without --insecure, .*: add --insecure if"),
+        ({"encrypt": True, "insecure": True}, "found --encrypt, .*: leave it out, or"),
+    ],
+)
+def test_an_agent_that_encrypts_allows_no_scripts(more: dict[str, Any], cure: str) -> None:
+    """Ranks of a script connect by torch.distributed, which neither encrypts nor authenticates."""
+    with pytest.raises(UsageError, match=f"^--allow-scripts /srv: {cure}"):
+        check_network(setup(**more))
+    check_network(setup(None, **more))
+
+
+def test_an_agent_allows_scripts_on_its_machine_alone_and_on_a_private_network() -> None:
+    check_network(setup())
+    check_network(setup(host="10.0.0.5", insecure=True))
 
 
 def test_rank_0_says_that_its_port_is_taken() -> None:

@@ -144,6 +144,11 @@ def test_more_slots_than_a_machine_may_offer_are_refused(option: str) -> None:
     assert "1024" in result.stderr
 
 
+def test_scripts_are_refused_on_a_machine_that_encrypts(tmp_path: Path) -> None:
+    said = refused("https://paceline.example.org", "--host", "10.0.0.5", "--allow-scripts", str(tmp_path))
+    assert said.startswith(f"--allow-scripts {tmp_path}: found the address 10.0.0.5 without --insecure")
+
+
 def keep(root: Path, url: str) -> None:
     """Leave the credential of an earlier enrolment."""
     state = AgentState(root, url=url, name="box")
