@@ -6,7 +6,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
-# pip would compile on one core. Some packages have files for later Pythons.
+# pip would compile everything on one core. Here .venv is compiled on all of them (some packages have files for later
+# Pythons, which fail), and what is used of the other environments at its first import.
 INSTALL := install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 ARGS   ?=
@@ -112,10 +113,8 @@ $(SUPPLY): requirements/supply.txt | $(BIN)/python
 	$(PIP) --python .venv-supply/bin/python $(INSTALL) -r requirements/supply.txt
 	@touch $@
 
-# Packages of .venv, torch among them, are not installed twice; those of other versions are, and come first.
-$(ADAPTERS): requirements/adapters.txt requirements/ray.txt $(TESTS)
-	$(PYTHON) -m venv --clear --without-pip .venv-adapters
-	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
-	  > "$$(.venv-adapters/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/packages-of-venv.pth"
+$(ADAPTERS): requirements/adapters.txt requirements/ray.txt | $(BIN)/python
+	$(PYTHON) -m venv --without-pip .venv-adapters
+	$(if $(TORCH_INDEX),$(PIP) --python .venv-adapters/bin/python $(INSTALL) --extra-index-url $(TORCH_INDEX) torch==2.13.0)
 	$(PIP) --python .venv-adapters/bin/python $(INSTALL) -r requirements/adapters.txt
 	@touch $@
