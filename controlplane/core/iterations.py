@@ -83,10 +83,12 @@ def _is_measured(worker: Worker, report: IterationReport) -> bool:
     """Whether a report is after its process's warm-up."""
     if report.samples <= 0 or worker.reports > WARM_UP_REPORTS or worker.rank is None:
         return report.samples > 0 and worker.reports > WARM_UP_REPORTS
-    per_sample_s = report.processing_s / report.samples
     if worker.reports == 1:
-        worker.rank.first_s = per_sample_s
-    return worker.reports > 1 and 0.0 < per_sample_s <= STEADY * worker.rank.first_s
+        worker.rank.first = report
+    first = worker.rank.first
+    if worker.reports == 1 or first is None:
+        return False
+    return 0.0 < report.processing_s / report.samples <= STEADY * first.processing_s / first.samples
 
 
 def _take_loss(context: Context, worker: Worker, report: IterationReport) -> bool:
@@ -138,13 +140,22 @@ def complete(context: Context) -> None:
     job.round.completed = reached
     job.attachment.complete(reached)
     job.recount()
-    if not context.mode.owns_loop and not observations:
-        changed |= sharing.decide_by_first_reports(context)
+    if not context.mode.owns_loop and not observations and (first := _first_reports(job)):
+        changed |= sharing.decide_provisionally(context, first)
     granting.close_partial(context)
     sharing.close_data(context, observations)
     if job.state in JOB_OVER:
         return
     _release(context, changed=changed)
+
+
+def _first_reports(job: Job) -> list[Observation]:
+    """What attached ranks have reported, if that is one iteration each; otherwise empty."""
+    members = [job.workers[rank] for rank in job.generation.roster]
+    if any(each.reports != 1 for each in members):
+        return []
+    first = [_observation(each, each.rank.first) for each in members if each.rank is not None and each.rank.first]
+    return first if len(first) == len(members) else []
 
 
 def on_evaluation(context: Context, evaluation: Evaluation) -> None:

@@ -21,8 +21,9 @@ and other workers take the rest. If all workers together have too few samples fo
 flag names the workers. A round of a federation is several passes by design and has no such limit.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -53,7 +54,11 @@ from controlplane.protocol.energy import Draw, draw_of
 from controlplane.protocol.messages import IterationReport
 from controlplane.protocol.orders import Piece, Range
 
-FIRST: Final = "by the first iteration, which includes one-time costs"
+PROVISIONAL: Final = "; provisional, by the first iteration, which includes one-time costs"
+"""The end of the reason of provisional shares."""
+
+LEAST_PROVISIONAL, MOST_PROVISIONAL = 0.25, 1.5
+"""The lowest and highest provisional share, as fractions of the present one."""
 
 DRAW_SMOOTHING: Final = 0.2
 """Weight of the latest iteration; smoothing is needed because energy counters have steps of up to 100 ms."""
@@ -116,54 +121,65 @@ def take_shares(context: Context, decision: ShareDecision, iteration: int, *, an
 
 def decide_shares(context: Context, observations: list[Observation]) -> bool:
     """Decide the shares of the iteration after the completed one; True if they changed."""
-    return _decide(context, observations, learns=True)
+    request = share_request(context, _first_decided(context))
+    decided = _decided(context, request, observations)
+    if decided is None:
+        return False
+    context.chosen.batching_state, decision = decided
+    record_decision(context, decision)
+    return _adopt(context, decision, request.iteration)
 
 
-def decide_by_first_reports(context: Context) -> bool:
-    """Decide provisional shares if attached ranks have reported one iteration each; True if they changed.
+def decide_provisionally(context: Context, observations: list[Observation]) -> bool:
+    """Decide shares by the first iteration of attached ranks; True if they changed.
 
-    Its times include one-time costs, such as compiling, so they differ less than speeds do: such shares are between
-    equal shares and those that the next reports lead to. The policy learns nothing from them.
+    Its times include one-time costs. If these are alike, such as those of compiling, they make ranks look more alike
+    than they are; if not, limits keep each share near the present one. The policy learns nothing from them.
     """
+    request = share_request(context, _first_decided(context))
+    limits = {rank: _near(request.current[rank], *request.limits[rank]) for rank in request.limits}
+    decided = _decided(context, msgspec.structs.replace(request, limits=limits), observations)
+    if decided is None:
+        return False
+    _, decision = decided
+    reason = f"{decision.reason}{PROVISIONAL}"
+    # Expectations by these times would be compared with what follows.
+    decision = ShareDecision(shares=decision.shares, reason=reason)
+    return _adopt(context, decision, request.iteration)
+
+
+def _near(share: int, low: int, high: int) -> tuple[int, int]:
+    """Limits of a provisional share, around the present one if that is within its limits."""
+    if not low <= share <= high:
+        return low, high
+    return max(low, math.ceil(LEAST_PROVISIONAL * share)), min(high, int(MOST_PROVISIONAL * share))
+
+
+def _first_decided(context: Context) -> int:
+    """The iteration for which shares are decided now."""
+    soon = context.chosen.batching.every_iteration or context.chosen.partitioned is not None
+    return context.job.round.completed + (1 if soon else 2)
+
+
+def _decided(
+    context: Context, request: ShareRequest, observations: list[Observation]
+) -> tuple[Any, ShareDecision] | None:
+    """The policy's next state and its decision; None if it fails, or has failed before."""
     job = context.job
-    members = [job.workers[rank] for rank in job.generation.roster]
-    if any(each.reports != 1 or each.rank is None or not each.rank.first_s for each in members):
-        return False
-    seen = [
-        Observation(
-            rank=each.index,
-            iteration=job.round.completed,
-            samples=job.generation.shares[each.index],
-            compute_s=each.rank.first_s * job.generation.shares[each.index],
-            communication_s=0.0,
-            waiting_s=0.0,
-        )
-        for each in members
-        if each.rank is not None
-    ]
-    return _decide(context, seen, learns=False)
-
-
-def _decide(context: Context, observations: list[Observation], *, learns: bool) -> bool:
-    job, batching = context.job, context.chosen.batching
     if job.generation.is_short:
-        return False
-    soon = batching.every_iteration or context.chosen.partitioned is not None
-    iteration = job.round.completed + (1 if soon else 2)
-    request = share_request(context, iteration)
+        return None
     try:
-        state, decision = batching.decide(request, observations, context.chosen.batching_state)
+        state, decision = context.chosen.batching.decide(request, observations, context.chosen.batching_state)
     except Exception as error:
         job.generation.is_short = True
         context.fault = error
-        return False
-    decision = in_multiples(context, decision, request)
-    if learns:
-        context.chosen.batching_state = state
-        record_decision(context, decision)
-    else:
-        decision = msgspec.structs.replace(decision, reason=f"{decision.reason}; provisional, {FIRST}")
-    now = (job.generation.shares, job.generation.budget_s, job.generation.ceilings)
+        return None
+    return state, in_multiples(context, decision, request)
+
+
+def _adopt(context: Context, decision: ShareDecision, iteration: int) -> bool:
+    generation = context.job.generation
+    now = (generation.shares, generation.budget_s, generation.ceilings)
     changed = (decision.shares, decision.budget_s, decision.ceilings) != now
     if changed:
         take_shares(context, decision, iteration, announce=True)

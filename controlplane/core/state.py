@@ -98,7 +98,7 @@ from controlplane.protocol.keys import instance_name
 from controlplane.protocol.orders import Block, Role
 from controlplane.protocol.spec import Choice, JobSpec, Synchronization
 
-SNAPSHOT_VERSION: Final = 8
+SNAPSHOT_VERSION: Final = 9
 
 
 class SnapshotVersionError(ValueError):

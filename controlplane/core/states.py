@@ -131,8 +131,8 @@ class Rank(msgspec.Struct, kw_only=True):
     """Whether its learning rate follows the global batch."""
     counts: bool = False
     """It is a part of the present generation."""
-    first_s: float = 0.0
-    """Seconds per sample of its first iteration."""
+    first: IterationReport | None = None
+    """Of its first iteration, if that had samples."""
 
 
 class Process(msgspec.Struct, kw_only=True):

@@ -1,6 +1,10 @@
 """Attached jobs in the engine: ranks that come and go by themselves, rounds closed by reports, shares that follow."""
 
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
 
 from controlplane.core.commands import (
     CloseFlag,
@@ -95,8 +99,14 @@ def test_no_report_is_refused_before_all_ranks_are_here(tell: Tell) -> None:
 
 def report_at(story: Attached, iteration: int, *seconds: float) -> None:
     """Each rank reports the iteration with even shares, and those seconds of compute."""
+    world = len(seconds)
     for rank, compute_s in enumerate(seconds):
-        story.report(rank, iteration, compute_s=compute_s, samples=BATCH, position=2 * BATCH * iteration + BATCH * rank)
+        position = BATCH * (world * iteration + rank)
+        story.report(rank, iteration, compute_s=compute_s, samples=BATCH, position=position)
+
+
+def batching_state(story: Attached) -> Any:
+    return msgspec.msgpack.decode(story.engine.snapshot())["policies"]["batching"]
 
 
 def test_the_first_iteration_of_ranks_leads_to_provisional_shares(tell: Tell) -> None:
@@ -109,6 +119,49 @@ def test_the_first_iteration_of_ranks_leads_to_provisional_shares(tell: Tell) ->
     decision = story.given(SetShares)[-1]
     assert (decision.shares, decision.iteration) == ({0: 43, 1: 21}, 1)
     assert decision.reason.endswith("; provisional, by the first iteration, which includes one-time costs")
+    assert (decision.predicted_s, decision.speeds) == (None, {}), "these would be compared with what follows"
+
+
+@pytest.mark.parametrize("name", ["lb-bsp-cpu", "lb-bsp-linear", "lb-bsp-gpu"])
+def test_a_rank_with_much_larger_one_time_costs_keeps_a_quarter_of_its_share(tell: Tell, name: str) -> None:
+    """And no other has more than one and a half times its own: its memory may not hold more."""
+    story = tell(synchronization={"batching": {"name": name}}, workers=4).running()
+    report_at(story, 0, 10.0, 0.1, 0.1, 0.1)
+    assert all(BATCH // 4 <= share <= BATCH * 3 // 2 for share in story.orders[0].shares), story.orders[0].shares
+    assert story.orders[0].shares[0] in {BATCH // 4, BATCH}
+    assert sum(story.orders[0].shares) == 4 * BATCH
+
+
+def test_provisional_shares_respect_limits_and_multiples(tell: Tell) -> None:
+    story = tell(synchronization=LB_BSP, sample_multiple=8, limits={"minimum": 8, "maximum": 40}).running()
+    report_at(story, 0, 0.1, 0.9)
+    assert story.orders[0].shares == [40, 24]
+    for iteration in (1, 2):
+        report_at(story, iteration, 0.1, 0.9)
+    assert story.orders[0].shares == [40, 24]
+
+
+def test_the_policy_learns_nothing_from_the_first_iteration(tell: Tell) -> None:
+    story = tell(synchronization=LB_BSP).running()
+    before = batching_state(story)
+    report_at(story, 0, 0.2, 0.4)
+    assert story.orders[0].shares != [32, 32]
+    assert batching_state(story) == before
+    report_at(story, 1, 0.2, 0.4)
+    assert batching_state(story) != before
+
+
+def test_ranks_that_all_start_again_keep_what_is_known(tell: Tell) -> None:
+    story = tell(synchronization=LB_BSP).running()
+    for iteration in range(6):
+        report_at(story, iteration, 0.1, 0.3)
+    assert story.orders[0].shares == [48, 16]
+    for rank in (0, 1):
+        story.drops(rank)
+        story.comes(rank)
+    story.report(0, 6, compute_s=0.15)
+    story.report(1, 6, compute_s=0.15)
+    assert story.orders[0].shares == [48, 16]
 
 
 def test_shares_follow_the_second_iteration_of_ranks_that_are_warm(tell: Tell) -> None:
