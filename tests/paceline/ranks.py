@@ -63,7 +63,8 @@ def run_ranks(function: Callable[..., Any], world: int, *arguments: Any, seconds
         try:
             store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
             for pipe in pipes:
-                pipe.send(store.port)
+                with suppress(BrokenPipeError):  # it has ended, which is told below
+                    pipe.send(store.port)
             results = []
             for rank, pipe in enumerate(pipes):
                 late = "" if pipe.poll(seconds * slowness()) else _stacks(processes, Path(folder))
