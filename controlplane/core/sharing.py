@@ -121,8 +121,8 @@ def take_shares(context: Context, decision: ShareDecision, iteration: int, *, an
 
 def decide_shares(context: Context, observations: list[Observation]) -> bool:
     """Decide the shares of the iteration after the completed one; True if they changed."""
-    request = share_request(context, _first_decided(context))
-    decided = _decided(context, request, observations)
+    request = share_request(context, _decided_for(context))
+    decided = _ask_policy(context, request, observations)
     if decided is None:
         return False
     context.chosen.batching_state, decision = decided
@@ -136,9 +136,9 @@ def decide_provisionally(context: Context, observations: list[Observation]) -> b
     Its times include one-time costs. If these are alike, such as those of compiling, they make ranks look more alike
     than they are; if not, limits keep each share near the present one. The policy learns nothing from them.
     """
-    request = share_request(context, _first_decided(context))
+    request = share_request(context, _decided_for(context))
     limits = {rank: _near(request.current[rank], *request.limits[rank]) for rank in request.limits}
-    decided = _decided(context, msgspec.structs.replace(request, limits=limits), observations)
+    decided = _ask_policy(context, msgspec.structs.replace(request, limits=limits), observations)
     if decided is None:
         return False
     _, decision = decided
@@ -155,13 +155,13 @@ def _near(share: int, low: int, high: int) -> tuple[int, int]:
     return max(low, math.ceil(LEAST_PROVISIONAL * share)), min(high, int(MOST_PROVISIONAL * share))
 
 
-def _first_decided(context: Context) -> int:
+def _decided_for(context: Context) -> int:
     """The iteration for which shares are decided now."""
     soon = context.chosen.batching.every_iteration or context.chosen.partitioned is not None
     return context.job.round.completed + (1 if soon else 2)
 
 
-def _decided(
+def _ask_policy(
     context: Context, request: ShareRequest, observations: list[Observation]
 ) -> tuple[Any, ShareDecision] | None:
     """The policy's next state and its decision; None if it fails, or has failed before."""
